@@ -18,19 +18,18 @@ RowDelta's rows. A statement that an engine refuses has `error` instead of `seco
 import argparse
 import shutil
 import statistics
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from benchmarks import operations
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.datasets import ROWS, SOURCE
-from benchmarks.memory import PeakMemory
-from benchmarks.named import OURS, run_cases
-from benchmarks.peers import PeerError, Program, add_peer_options, start_programs
-from benchmarks.runs import Bench, make_parser, run_benchmark
-from dml import Result
+from benchmarks.named import OURS, run_cases, run_module
+from benchmarks.peers import PeerError, Program, RowDelta, SqlEngine, add_peer_options, start_programs
+from benchmarks.processes import PeakMemory
+from benchmarks.runs import Bench, make_parser, run_benchmark, run_sql, seconds_of
 
 CONFIGURATIONS = (
     ("copy-on-write", 2),
@@ -58,13 +57,11 @@ class Measured:
 
 def measure(run: Callable[[], Any], memory: PeakMemory, measured: Measured) -> None:
     """Run an operation once."""
-    started = time.perf_counter()
     try:
-        run()
+        measured.seconds.append(seconds_of(run))
     except PeerError as error:
         measured.error = str(error).splitlines()[0]
     else:
-        measured.seconds.append(time.perf_counter() - started)
         measured.peak_mb = max(measured.peak_mb, memory.peak)
 
 
@@ -92,46 +89,30 @@ def measure_sql(
     options: argparse.Namespace,
 ) -> dict[str, dict[str, Measured]]:
     """Measure RowDelta and the programs in one mode on one format version, after a warm-up, by engine and operation."""
+    engines: dict[str, SqlEngine] = {OURS: RowDelta(bench.lake), **programs}
     found: dict[str, dict[str, Measured]] = {}
     for number in range(-1, options.rounds):
         rows = min(options.rows, 50_000) if number < 0 else options.rows
         shape = {"rows": rows, "mode": mode, "format_version": version}
-        for engine in (OURS, *programs):
-            program = programs.get(engine)
-            run = ours(bench.lake) if program is None else program.sql
-            table = "bench.t" if program is None else "c.bench.t"
+        for engine, one in engines.items():
             measured = {} if number < 0 else found.setdefault(engine, {})
-            for statement in operations.prepare(table, **shape):
-                run(statement)
-            for name, statement in operations.statements(table, rows=rows, files=options.files).items():
-                if program is None:
-                    memory.reset(without=[other.pid for other in programs.values()])
+            for statement in operations.prepare(one.table, **shape):
+                one.sql(statement)
+            for name, statement in operations.statements(one.table, rows=rows, files=options.files).items():
+                if isinstance(one, Program):
+                    memory.reset(one.pid)
                 else:
-                    memory.reset(program.pid)
-                measure(lambda run=run, text=statement: run(text), memory, measured.setdefault(name, Measured()))
-            if program is None:
-                expected = checksum(bench.lake, table)
-                bench.lake.sql(f"DROP TABLE {table} PURGE")
-                continue
-            if number == options.rounds - 1:
+                    memory.reset(without=[program.pid for program in programs.values()])
+                measure(partial(one.sql, statement), memory, measured.setdefault(name, Measured()))
+            if not isinstance(one, Program):
+                expected = checksum(bench.lake, one.table)
+            elif number == options.rounds - 1:
                 refused = {name for name, operation in measured.items() if operation.error is not None}
-                if refused:
-                    expected = checksum_without(refused, bench.lake, shape, options.files)
-                read = read_back(bench.lake, program.metadata_location("t"))
-                assert read == expected, f"{engine}, {mode}, version {version}: {read}, RowDelta: {expected}"
-            program.drop()
+                wanted = checksum_without(refused, bench.lake, shape, options.files) if refused else expected
+                read = read_back(bench.lake, one.metadata_location())
+                assert read == wanted, f"{engine}, {mode}, version {version}: {read}, RowDelta: {wanted}"
+            one.drop()
     return found
-
-
-def ours(lake: Any) -> Callable[[str], None]:
-    """Return a function that runs a statement, and fetches the rows of a query."""
-
-    def run(text: str) -> None:
-        found = lake.sql(text)
-        if not isinstance(found, Result):
-            found.collect()
-
-    return run
 
 
 def checksum(lake: Any, table: str) -> list[Any]:
@@ -152,12 +133,11 @@ def read_back(lake: Any, metadata_location: str) -> list[Any]:
 
 def checksum_without(refused: set[str], lake: Any, shape: Mapping[str, Any], files: int) -> list[Any]:
     """Return the checksum of RowDelta's table after all operations but those that a peer refused."""
-    run = ours(lake)
     for statement in operations.prepare("bench.expected", **shape):
-        run(statement)
+        run_sql(lake, statement)
     for name, statement in operations.statements("bench.expected", rows=shape["rows"], files=files).items():
         if name not in refused:
-            run(statement)
+            run_sql(lake, statement)
     found = checksum(lake, "bench.expected")
     lake.sql("DROP TABLE bench.expected PURGE")
     return found
@@ -199,21 +179,24 @@ def run_operations(options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--rows", type=int, default=6_000_000)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser = make_parser(__doc__, rows=6_000_000, files=8, rounds=3)
     parser.add_argument("--mode", choices=("copy-on-write", "merge-on-read"))
     parser.add_argument("--format-version", type=int, choices=(2, 3))
     parser.add_argument("--no-delta-rs", action="store_true")
     parser.add_argument("--case", action="append", choices=[*CASES, "all"], help="named measurements instead")
     add_peer_options(parser)
     options = parser.parse_args()
-    if options.case:
-        options.case = list(CASES) if "all" in options.case else options.case
-        run_cases(options)
-    else:
+    if not options.case:
         run_operations(options)
+        return
+    # Other modules have defaults of their own, so they receive only what the command line holds.
+    given = vars(parser.parse_args(namespace=argparse.Namespace(**dict.fromkeys(vars(options)))))
+    named = {name: case for name, case in CASES.items() if name in options.case or "all" in options.case}
+    for case in named.values():
+        if isinstance(case, ModuleCase):
+            run_module(case, given)
+    if measured := {name: case for name, case in named.items() if isinstance(case, SqlCase)}:
+        run_cases(measured, options)
 
 
 if __name__ == "__main__":

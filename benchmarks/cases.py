@@ -1,18 +1,20 @@
-"""Named measurements: a statement on tables of growing size, and the other modules of this folder by name.
+"""Named measurements: statements on tables of growing size, and the other modules of this folder by name.
 
-A `SqlCase` is run by every engine that is there, on a table fresh for each round; what it is measured over is one axis
-of its picture. A `ModuleCase` is another module of this folder with its own options.
+Every engine runs a `SqlCase`, on a fresh table in each round. A `ModuleCase` runs another module of this folder, which
+has options of its own.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltalake import write_deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.datasets import ROWS
 
-__all__ = ["CASES", "ModuleCase", "Size", "SqlCase"]
+__all__ = ["CASES", "ModuleCase", "Size", "SqlCase", "Variant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +22,12 @@ class Size:
     """One table of a case.
 
     Attributes:
-        at: Its place on the axis.
-        rows: A query for its rows.
-        statement: What is timed; `{table}` is its name.
-        files: About how many files it has.
-        properties: Table properties, where the engine has them.
-        peer: The statement by delta-rs; None where it has none like it.
+        at: Its position on the axis.
+        rows: The query for its rows.
+        statement: The measured statement, with `{table}` for the table.
+        files: The approximate number of its files.
+        properties: Table properties, for engines that have them.
+        peer: The same statement in delta-rs, or None if delta-rs has no equivalent.
     """
 
     at: int
@@ -33,7 +35,20 @@ class Size:
     statement: str
     files: int
     properties: Mapping[str, str] = field(default_factory=dict)
-    peer: Callable[[Any], Any] | None = None
+    peer: Callable[[DeltaTable], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """RowDelta under other conditions, measured beside RowDelta.
+
+    Attributes:
+        properties: Further table properties.
+        statement: Replaces the statement of each size.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    statement: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +56,18 @@ class SqlCase:
     """A statement on tables of growing size.
 
     Attributes:
-        title: What its picture says.
+        title: The title of the picture.
         axis: What grows.
-        sizes: The tables, for about so many rows in the largest.
-        logarithmic: Whether the axis is.
-        variants: Other table properties to compare with, by name.
+        sizes: Returns the tables, by the number of rows of the largest.
+        logarithmic: Whether the axis is logarithmic.
+        variants: Variants by name.
     """
 
     title: str
     axis: str
     sizes: Callable[[int], list[Size]]
     logarithmic: bool = False
-    variants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    variants: Mapping[str, Variant] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +77,7 @@ class ModuleCase:
     Attributes:
         module: Its name.
         arguments: Its options for this case.
-        options: The options of `python -m benchmarks` that it takes too.
+        options: Options of `python -m benchmarks` that it has as well, beside those of all benchmarks.
     """
 
     module: str
@@ -70,12 +85,13 @@ class ModuleCase:
     options: tuple[str, ...] = ()
 
 
-REWRITTEN = {"rewritten": {"write.splice.enabled": "false"}}
-DOUBLED = {"amt": "amt * 2"}
+REWRITTEN = {"rewritten": Variant(properties={"write.splice.enabled": "false"})}
+COPY = "INSERT INTO {table} SELECT * FROM {table}"
+UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
 
 def wide(rows: int) -> list[Size]:
-    """One column of ever more; a quarter of the rows of the other cases."""
+    """One column of a growing number; a quarter of the rows of other cases."""
 
     def query(columns: int) -> str:
         numbers = ", ".join(f"CAST(rand({place}) * 100000 AS INT) AS c{place}" for place in range(columns - 2))
@@ -86,29 +102,36 @@ def wide(rows: int) -> list[Size]:
             at=columns,
             rows=query(columns),
             files=2,
-            statement="UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7",
-            peer=lambda table: table.update(updates=DOUBLED, predicate="id % 100 = 7"),
+            statement=UPDATE,
+            peer=update_rows,
         )
         for columns in (6, 25, 50, 100)
     ]
 
 
-def narrow(rows: int) -> list[Size]:
-    """One column of six, in ever more rows."""
-    return [
-        Size(
-            at=rows // part,
-            rows=ROWS.format(rows=rows // part, files=4),
-            files=4,
-            statement="UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7",
-            peer=lambda table: table.update(updates=DOUBLED, predicate="id % 100 = 7"),
-        )
-        for part in (8, 4, 2, 1)
+def growing(statement: str, peer: Callable[[DeltaTable], Any] | None = None) -> Callable[[int], list[Size]]:
+    """One statement on tables of 6 columns and a growing number of rows."""
+    return lambda rows: [
+        Size(at=count, rows=ROWS.format(rows=count, files=4), files=4, statement=statement, peer=peer)
+        for count in (rows // 8, rows // 4, rows // 2, rows)
     ]
 
 
+def update_rows(table: DeltaTable) -> None:
+    table.update(updates={"amt": "amt * 2"}, predicate="id % 100 = 7")
+
+
+def copy_rows(table: DeltaTable) -> None:
+    write_deltalake(table, table.to_pyarrow_table(), mode="append")
+
+
+def compute_rows(table: DeltaTable) -> None:
+    rows: pa.Table = table.to_pyarrow_table()
+    write_deltalake(table, rows.set_column(0, "id", pc.add(rows["id"], 0)), mode="append")
+
+
 def merged(rows: int) -> list[Size]:
-    """One column of six, in ever more of the rows."""
+    """One column of six, in a growing share of the rows."""
 
     def size(changed: int) -> Size:
         step = rows // changed
@@ -133,7 +156,7 @@ ALL = "SELECT sum(id), sum(k), sum(length(grp)), sum(amt), sum(length(note)), ma
 
 
 def row_groups(rows: int) -> list[Size]:
-    """A few rows of each of so many of the eight row groups of one file."""
+    """A few rows in each of some row groups of one file of eight."""
     each = rows // GROUPS
 
     def size(groups: int) -> Size:
@@ -151,7 +174,7 @@ def row_groups(rows: int) -> list[Size]:
 
 
 def many_files(rows: int) -> list[Size]:
-    """Ten rows of a table of so many files."""
+    """Ten rows of a table with a growing number of files."""
     return [
         Size(
             at=files,
@@ -164,26 +187,8 @@ def many_files(rows: int) -> list[Size]:
     ]
 
 
-def inserted(columns: str) -> Callable[[int], list[Size]]:
-    """A table's own rows, appended to it."""
-
-    def sizes(rows: int) -> list[Size]:
-        return [
-            Size(
-                at=rows // part,
-                rows=ROWS.format(rows=rows // part, files=4),
-                files=4,
-                statement=f"INSERT INTO {{table}} SELECT {columns} FROM {{table}}",
-                peer=lambda table: write_deltalake(table, table.to_pyarrow_table(), mode="append"),
-            )
-            for part in (8, 4, 2, 1)
-        ]
-
-    return sizes
-
-
 def from_spark(rows: int) -> list[Size]:
-    """Rows that Spark makes, appended to a table of one row."""
+    """Rows that Spark generates, appended to a table of one row."""
     return [
         Size(
             at=rows // part,
@@ -196,7 +201,7 @@ def from_spark(rows: int) -> list[Size]:
 
 
 def half_new(rows: int) -> list[Size]:
-    """Half as many rows in the source as in the table, half of them new; twice the rows of other cases."""
+    """A source of half as many rows as the table, half of them new."""
 
     def size(target: int) -> Size:
         count, first = target // 2, target - target // 4
@@ -216,18 +221,6 @@ def half_new(rows: int) -> list[Size]:
     return [size(rows // part) for part in (8, 4, 2, 1)]
 
 
-def asked(query: str) -> Callable[[int], list[Size]]:
-    """A query of the whole table."""
-
-    def sizes(rows: int) -> list[Size]:
-        return [
-            Size(at=rows // part, rows=ROWS.format(rows=rows // part, files=4), files=4, statement=query)
-            for part in (8, 4, 2, 1)
-        ]
-
-    return sizes
-
-
 CASES: dict[str, SqlCase | ModuleCase] = {
     "update-wide": SqlCase(
         title="UPDATE of one column, 1 % of the rows", axis="columns of the table", sizes=wide, variants=REWRITTEN
@@ -235,7 +228,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "update-narrow": SqlCase(
         title="UPDATE of one column of six, 1 % of the rows",
         axis="rows of the table",
-        sizes=narrow,
+        sizes=growing(UPDATE, update_rows),
         variants=REWRITTEN,
     ),
     "merge-update": SqlCase(
@@ -243,7 +236,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         axis="rows changed",
         sizes=merged,
         logarithmic=True,
-        variants={**REWRITTEN, "merge-on-read": {"write.merge.mode": "merge-on-read"}},
+        variants={**REWRITTEN, "merge-on-read": Variant(properties={"write.merge.mode": "merge-on-read"})},
     ),
     "delete-groups": SqlCase(
         title="DELETE of 100 rows in each of some row groups",
@@ -256,37 +249,38 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         axis="files of the table",
         sizes=many_files,
         logarithmic=True,
-        variants={"merge-on-read": {"write.delete.mode": "merge-on-read"}},
+        variants={"merge-on-read": Variant(properties={"write.delete.mode": "merge-on-read"})},
     ),
-    "insert-scanned": SqlCase(title="INSERT of a table's rows", axis="rows", sizes=inserted("*")),
+    "insert-scanned": SqlCase(title="INSERT of a table's rows", axis="rows", sizes=growing(COPY, copy_rows)),
     "insert-computed": SqlCase(
         title="INSERT of a table's rows, one column computed",
         axis="rows",
-        sizes=inserted("id + 0, k, grp, amt, note, ts"),
+        sizes=growing(COPY.replace("*", "id + 0, k, grp, amt, note, ts"), compute_rows),
+        variants={"copied": Variant(statement=COPY)},
     ),
     "insert-spark": SqlCase(title="INSERT of rows that Spark makes", axis="rows", sizes=from_spark),
     "merge-half-new": SqlCase(
         title="MERGE of half as many rows, half of them new",
         axis="rows of the table",
         sizes=half_new,
-        variants={"merge-on-read": {"write.merge.mode": "merge-on-read"}},
+        variants={"merge-on-read": Variant(properties={"write.merge.mode": "merge-on-read"})},
     ),
-    "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=asked(STRINGS)),
-    "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=asked(GROUPED)),
-    "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=asked(ALL)),
-    "scan-count": SqlCase(title="count(*)", axis="rows", sizes=asked("SELECT count(*) FROM {table}")),
-    "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=asked("SELECT min(id), max(ts) FROM {table}")),
-    "partitions": ModuleCase(module="partitions", options=("--rows",)),
+    "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=growing(STRINGS)),
+    "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=growing(GROUPED)),
+    "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=growing(ALL)),
+    "scan-count": SqlCase(title="count(*)", axis="rows", sizes=growing("SELECT count(*) FROM {table}")),
+    "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=growing("SELECT min(id), max(ts) FROM {table}")),
+    "partitions": ModuleCase(module="partitions", options=("--rows", "--rounds")),
     "streams": ModuleCase(module="streams"),
-    "ways-in": ModuleCase(module="ways_in", options=("--rows",)),
+    "ways-in": ModuleCase(module="ways_in", options=("--rows", "--rounds")),
     "modes": ModuleCase(module="modes", options=("--rows",)),
-    "planning": ModuleCase(module="planning", options=("--java",)),
+    "planning": ModuleCase(module="planning", options=("--rounds", "--java")),
     "many-manifests": ModuleCase(
         module="planning",
         arguments=("--files", "10000", "--manifests", "10000", "--changes"),
-        options=("--java",),
+        options=("--rounds", "--java"),
     ),
-    "metadata-tables": ModuleCase(module="metadata_tables"),
-    "statements": ModuleCase(module="statements"),
-    "walks": ModuleCase(module="walks"),
+    "metadata-tables": ModuleCase(module="metadata_tables", options=("--rounds",)),
+    "statements": ModuleCase(module="statements", options=("--rounds",)),
+    "walks": ModuleCase(module="walks", options=("--rounds",)),
 }

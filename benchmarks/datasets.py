@@ -3,7 +3,9 @@
 id bigint, k int (id % 1000), grp string (id % 97), amt double, note string (about 40 characters), ts timestamp
 """
 
-__all__ = ["COLUMNS", "ROWS", "SOURCE"]
+from collections.abc import Mapping
+
+__all__ = ["COLUMNS", "ROWS", "SOURCE", "in_mode", "properties_clause"]
 
 COLUMNS = "id bigint, k int, grp string, amt double, note string, ts timestamp"
 
@@ -18,3 +20,14 @@ SOURCE = (
     "FROM range(0, {count})"
 )
 """2 % of the rows, 5/6 of which match."""
+
+
+def in_mode(mode: str) -> dict[str, str]:
+    """Return the table properties that select a mode for DELETE, UPDATE and MERGE."""
+    return {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
+
+
+def properties_clause(properties: Mapping[str, str]) -> str:
+    """Return the TBLPROPERTIES of a CREATE TABLE, or "" without properties."""
+    listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+    return f"TBLPROPERTIES ({listed})" if listed else ""

@@ -7,46 +7,40 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.cases import CASES, ModuleCase, Size, SqlCase
-from benchmarks.peers import DeltaRs, Engine, PeerError, RowDelta, start_programs
+from benchmarks.cases import ModuleCase, Size, SqlCase
+from benchmarks.peers import DeltaRs, PeerError, RowDelta, SqlEngine, start_programs
 from benchmarks.runs import Bench, run_benchmark
 
-__all__ = ["OURS", "run_cases"]
+__all__ = ["OURS", "run_cases", "run_module"]
 
 OURS = "RowDelta"
 WARM_ROWS = 20_000
 
 
-def run_cases(options: argparse.Namespace) -> None:
-    """Run the cases that the options name."""
-    named = {name: CASES[name] for name in options.case}
-    for case in named.values():
-        if isinstance(case, ModuleCase):
-            run_module(case, options)
-    measured = {name: case for name, case in named.items() if isinstance(case, SqlCase)}
-    if not measured:
-        return
+def run_cases(cases: Mapping[str, SqlCase], options: argparse.Namespace) -> None:
+    """Measure cases in one session."""
     shuffle = {"spark.sql.shuffle.partitions": str(2 * options.cores)}
     with run_benchmark(options, shuffle) as bench, start_programs(options, bench) as programs:
-        for name, case in measured.items():
-            engines: dict[str, Engine] = {OURS: RowDelta(bench.lake, {})}
-            for variant, properties in case.variants.items():
-                engines[f"{OURS}, {variant}"] = RowDelta(bench.lake, {**properties})
+        for name, case in cases.items():
+            engines: dict[str, SqlEngine | DeltaRs] = {OURS: RowDelta(bench.lake)}
+            for variant, conditions in case.variants.items():
+                engines[f"{OURS}, {variant}"] = RowDelta(bench.lake, conditions)
             if not options.no_delta_rs:
                 engines["delta-rs"] = DeltaRs(bench.lake, bench.folder / "delta")
             measure_case(name, case, engines | programs, bench, options)
             bench.record(name)
 
 
-def run_module(case: ModuleCase, options: argparse.Namespace) -> None:
-    """Run another module with its own options."""
-    passed = {option: getattr(options, option.removeprefix("--")) for option in ("--results", *case.options)}
-    words = [word for option, value in passed.items() if value is not None for word in (option, str(value))]
+def run_module(case: ModuleCase, given: Mapping[str, Any]) -> None:
+    """Run another module. It receives the options given on the command line that it has as well."""
+    shared = ("--results", "--cores", "--driver-memory", *case.options)
+    values = {option: given[option.removeprefix("--").replace("-", "_")] for option in shared}
+    words = [word for option, value in values.items() if value is not None for word in (option, str(value))]
     importlib.import_module(f"benchmarks.{case.module}").main([*case.arguments, *words])
 
 
 def measure_case(
-    name: str, case: SqlCase, engines: Mapping[str, Engine], bench: Bench, options: argparse.Namespace
+    name: str, case: SqlCase, engines: Mapping[str, SqlEngine | DeltaRs], bench: Bench, options: argparse.Namespace
 ) -> None:
     """Measure a case and show its lines. A statement that an engine refuses has `error` instead of `seconds`."""
     sizes = case.sizes(options.rows)
@@ -71,13 +65,13 @@ def measure_case(
             bench.show(line | found[engine])
 
 
-def run_once(engine: Engine, size: Size) -> tuple[float, dict[str, Any]]:
+def run_once(engine: SqlEngine | DeltaRs, size: Size) -> tuple[float, dict[str, Any]]:
     """Return the seconds of the statement on a fresh table, and what else its line holds."""
     engine.prepare(size)
     started = time.perf_counter()
     try:
-        spliced = engine.run(size)
-        found = {} if spliced is None else {"files_spliced": spliced}
+        result = engine.run(size)
+        found: dict[str, Any] = {} if result is None else {"files_spliced": result.data_files_spliced}
     except PeerError as error:
         found = {"error": str(error).splitlines()[0]}
     seconds = time.perf_counter() - started

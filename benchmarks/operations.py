@@ -7,7 +7,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 
-from benchmarks.datasets import COLUMNS, ROWS, SOURCE
+from benchmarks.datasets import COLUMNS, ROWS, SOURCE, in_mode, properties_clause
 
 __all__ = ["delta_operations", "prepare", "statements"]
 
@@ -16,10 +16,9 @@ SCAN = "SELECT count(*), sum(k), max(note), sum(amt) FROM {table}"
 
 def prepare(table: str, *, rows: int, mode: str, format_version: int) -> list[str]:
     """Return the statements that create the empty table and the source of the MERGE."""
-    modes = ", ".join(f"'write.{command}.mode' = '{mode}'" for command in ("delete", "update", "merge"))
-    table_properties = f"'format-version' = '{format_version}', {modes}, 'write.distribution-mode' = 'none'"
+    properties = {"format-version": str(format_version), **in_mode(mode), "write.distribution-mode": "none"}
     return [
-        f"CREATE TABLE {table} ({COLUMNS}) USING iceberg TBLPROPERTIES ({table_properties})",
+        f"CREATE TABLE {table} ({COLUMNS}) USING iceberg {properties_clause(properties)}",
         f"CREATE OR REPLACE TEMPORARY VIEW bench_source AS {SOURCE.format(count=rows // 50)}",
     ]
 

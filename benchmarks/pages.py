@@ -21,7 +21,6 @@ from typing import Any
 from benchmarks.cases import CASES, SqlCase
 from benchmarks.pictures import picture
 from benchmarks.runs import RESULTS, Run
-from benchmarks.walks import WALKS
 
 __all__ = ["PAGES", "PICTURES", "draw", "fill_in", "pictures", "table"]
 
@@ -76,8 +75,10 @@ def table(lines: list[Mapping[str, Any]], layout: Mapping[str, str]) -> str:
         else:
             column, cell = fill(layout["columns"], line), fill(layout["cells"], line)
             shown = {} if column is None or cell is None else {column: cell}
-        if shown:
-            cells.setdefault(row, {}).update(shown)
+        found = cells.setdefault(row, {}) if shown else {}
+        if twice := found.keys() & shown.keys():
+            raise ValueError(f"several measurements for row '{row}', column {', '.join(twice)}: {line}")
+        found |= shown
     columns = fields or list(dict.fromkeys(column for found in cells.values() for column in found))
     head = rows.strip("{}") if rows.count("{") == 1 else ""
     body = [[row, *(found.get(column, "") for column in columns)] for row, found in cells.items()]
@@ -108,14 +109,14 @@ def number(value: Any) -> str:
 
 
 def pictures() -> dict[str, str]:
-    """Return the pictures of all named cases and walks with results, as SVG by name."""
+    """Return the pictures of all results of named cases, and of walks that have a picture, as SVG by name."""
     found = {}
-    for name, case in CASES.items():
-        if isinstance(case, SqlCase) and (RESULTS / f"{name}.json").exists():
-            found[name] = draw(case.title, RESULTS / f"{name}.json", logarithmic=case.logarithmic)
-    for name in WALKS:
-        if (PICTURES / f"walk-{name}.svg").exists():
-            found[f"walk-{name}"] = draw(name, RESULTS / f"walk-{name}.json", logarithmic=True)
+    for path in sorted(RESULTS.glob("*.json")):
+        name = path.stem
+        if isinstance(case := CASES.get(name), SqlCase):
+            found[name] = draw(case.title, path, logarithmic=case.logarithmic)
+        elif (PICTURES / f"{name}.svg").exists():
+            found[name] = draw(name.removeprefix("walk-"), path, logarithmic=True)
     return found
 
 

@@ -1,19 +1,19 @@
-"""Rows into many partitions, timed: one JSON line for each way that they go.
+"""INSERT into many partitions, timed: one JSON line for each way of distributing the rows.
 
     python -m benchmarks.partitions [--rows 6000000] [--partitions 100] [--rounds 3]
 
-`hash` brings the rows of a partition to one task; with `fanout` each task keeps a file of every partition open.
-`seconds` is the median of the rounds after one that warms up, `cpu` that of the CPU of
-driver, JVM and workers; `files` are those that an INSERT added.
+With `hash` one task writes all rows of a partition; with `fanout` each task keeps a file of every partition open.
+`seconds`, and `cpu` of the driver, the JVM and the workers together, are medians of the rounds after a warm-up round.
+`files` is the number of files that an INSERT added.
 """
 
 import statistics
 import time
 from collections.abc import Sequence
 
-from benchmarks.datasets import COLUMNS, ROWS
+from benchmarks.datasets import COLUMNS, ROWS, properties_clause
+from benchmarks.processes import tree_cpu
 from benchmarks.runs import make_parser, run_benchmark
-from benchmarks.statements import tree_cpu
 from dml import Result
 
 WAYS = {
@@ -23,20 +23,14 @@ WAYS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--rows", type=int, default=6_000_000)
-    parser.add_argument("--partitions", type=int, default=100)
-    parser.add_argument("--tasks", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args(arguments)
+    options = make_parser(__doc__, rows=6_000_000, partitions=100, tasks=8, rounds=3).parse_args(arguments)
     rows = ROWS.format(rows=options.rows, files=options.tasks)
     with run_benchmark(options, {"spark.sql.shuffle.partitions": "4"}) as bench:
         for way, properties in WAYS.items():
             seconds, cpu, files = [], [], 0
             for number in range(options.rounds + 1):
-                listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-                table = f"bench.{way}{number}"
-                bench.lake.sql(f"CREATE TABLE {table} ({COLUMNS}, p INT) PARTITIONED BY (p) TBLPROPERTIES ({listed})")
+                table, clause = f"bench.{way}{number}", properties_clause(properties)
+                bench.lake.sql(f"CREATE TABLE {table} ({COLUMNS}, p INT) PARTITIONED BY (p) {clause}")
                 start, used = time.perf_counter(), tree_cpu()
                 result = bench.lake.sql(
                     f"INSERT INTO {table} SELECT *, CAST(pmod(hash(id), {options.partitions}) AS INT) FROM ({rows})"

@@ -6,18 +6,20 @@ import os
 import shlex
 import shutil
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import deltalake
 
-from benchmarks.cases import Size
-from benchmarks.runs import Bench
+from benchmarks.cases import Size, Variant
+from benchmarks.datasets import properties_clause
+from benchmarks.runs import Bench, run_sql
 from dml import Result
 
-__all__ = ["DeltaRs", "Engine", "PeerError", "Program", "RowDelta", "add_peer_options", "start_programs"]
+__all__ = ["DeltaRs", "PeerError", "Program", "RowDelta", "SqlEngine", "add_peer_options", "start_programs"]
 
 PROGRAMS = {"Iceberg Java": "java", "Sail": "sail"}
 """The option that has the command, by engine."""
@@ -27,60 +29,55 @@ class PeerError(RuntimeError):
     """A peer failed to run a statement."""
 
 
-class Engine(Protocol):
-    """Runs the statement of a case. `prepare` and `drop` are not timed."""
+class SqlEngine(ABC):
+    """Runs the statements of a case on its table. `prepare` and `drop` are not timed."""
+
+    table: str
+    variant = Variant()
+
+    @abstractmethod
+    def sql(self, text: str) -> Result | None:
+        """Run a statement."""
 
     def prepare(self, size: Size) -> None:
-        """Create the table."""
+        properties = properties_clause({**size.properties, **self.variant.properties})
+        self.sql(f"CREATE TABLE {self.table} USING iceberg {properties} AS {size.rows}")
 
-    def run(self, size: Size) -> Any:
-        """Run the statement; return the number of spliced files, or None."""
+    def run(self, size: Size) -> Result | None:
+        return self.sql((self.variant.statement or size.statement).format(table=self.table))
 
     def drop(self) -> None:
-        """Drop the table."""
+        self.sql(f"DROP TABLE {self.table} PURGE")
 
 
-class RowDelta:
-    """RowDelta, with some table properties."""
+class RowDelta(SqlEngine):
+    """RowDelta, in this process."""
 
-    def __init__(self, lake: Any, properties: dict[str, str]) -> None:
+    table = "bench.t"
+
+    def __init__(self, lake: Any, variant: Variant | None = None) -> None:
         self._lake = lake
-        self._properties = properties
+        self.variant = variant or Variant()
 
-    def prepare(self, size: Size) -> None:
-        self._lake.sql(create("bench.t", size, self._properties))
-
-    def run(self, size: Size) -> Any:
-        found = self._lake.sql(size.statement.format(table="bench.t"))
-        if not isinstance(found, Result):
-            found.collect()
-            return None
-        return found.data_files_spliced
-
-    def drop(self) -> None:
-        self._lake.sql("DROP TABLE bench.t PURGE")
+    def sql(self, text: str) -> Result | None:
+        return run_sql(self._lake, text)
 
 
-def create(table: str, size: Size, properties: dict[str, str]) -> str:
-    """Return a statement that creates a table with its rows."""
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {**size.properties, **properties}.items())
-    tail = f"TBLPROPERTIES ({listed}) " if listed else ""
-    return f"CREATE TABLE {table} USING iceberg {tail}AS {size.rows}"
-
-
-class Program:
+class Program(SqlEngine):
     """An engine behind a program that reads JSON lines `{"sql": "..."}` and answers each with one.
 
-    The first line that the program prints has its versions in `hello`. Its catalog is `c`. Its tables lie in the
-    warehouse as those of a Hadoop catalog do.
+    The first line that the program prints has its versions in `hello`. Its catalog is `c`, and stores tables in the
+    warehouse like a Hadoop catalog.
 
     Args:
         command: The program; the folder of the warehouse is appended.
         folder: The warehouse.
     """
 
+    table = "c.bench.t"
+
     def __init__(self, command: str, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._process = subprocess.Popen(
             [*shlex.split(command), str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -97,27 +94,19 @@ class Program:
         return answer
 
     def sql(self, text: str) -> None:
-        """Run a statement."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"sql": text}) + "\n")
         self._process.stdin.flush()
         self._answer()
 
-    def metadata_location(self, table: str) -> str:
-        """Return the current metadata file of a table in `c.bench`."""
-        metadata = self._folder / "bench" / table / "metadata"
+    def metadata_location(self) -> str:
+        """Return the current metadata file of the table."""
+        metadata = self.folder / "bench" / "t" / "metadata"
         return str(metadata / f"v{(metadata / 'version-hint.text').read_text().strip()}.metadata.json")
 
-    def prepare(self, size: Size) -> None:
-        self.sql(create("c.bench.t", size, {}))
-
-    def run(self, size: Size) -> Any:
-        self.sql(size.statement.format(table="c.bench.t"))
-
-    def drop(self, table: str = "t") -> None:
-        """Drop a table. Sail keeps the files of a table that it drops."""
-        self.sql(f"DROP TABLE c.bench.{table} PURGE")
-        shutil.rmtree(self._folder / "bench" / table, ignore_errors=True)
+    def drop(self) -> None:
+        super().drop()
+        shutil.rmtree(self.folder / "bench" / "t", ignore_errors=True)  # Sail keeps the files of a dropped table
 
     def close(self) -> None:
         """End the program."""
@@ -141,7 +130,7 @@ def start_programs(options: argparse.Namespace, bench: Bench) -> Iterator[dict[s
     with ExitStack() as stack:
         found: dict[str, Program] = {}
         for engine, option in PROGRAMS.items():
-            if command := getattr(options, option):
+            if command := getattr(options, option, None):
                 found[engine] = Program(command, bench.folder / option)
                 stack.callback(found[engine].close)
                 hello = found[engine].hello.items()
@@ -150,11 +139,11 @@ def start_programs(options: argparse.Namespace, bench: Bench) -> Iterator[dict[s
 
 
 class DeltaRs:
-    """delta-rs, in process.
+    """delta-rs, in this process.
 
     Args:
         lake: Computes the rows.
-        folder: For the table.
+        folder: The folder of the table.
     """
 
     def __init__(self, lake: Any, folder: Path) -> None:
@@ -167,7 +156,7 @@ class DeltaRs:
         for start in range(0, rows.num_rows, step):
             deltalake.write_deltalake(str(self._folder), rows.slice(start, step), mode="append")
 
-    def run(self, size: Size) -> Any:
+    def run(self, size: Size) -> None:
         assert size.peer is not None
         size.peer(deltalake.DeltaTable(str(self._folder)))
 

@@ -17,9 +17,11 @@ LEFT, RIGHT, TOP, BOTTOM = 60, 150, 44, 52
 COLORS = {
     "RowDelta": "#0b6e4f",
     "RowDelta, rewritten": "#7a7a7a",
+    "RowDelta, copied": "#7a7a7a",
     "RowDelta, merge-on-read": "#a16207",
     "delta-rs": "#c2410c",
     "Iceberg Java": "#1d4ed8",
+    "Sail": "#be185d",
 }
 OTHER = "#7e22ce"
 TICKS = 5

@@ -1,12 +1,12 @@
-"""The planning of a scan over a table with very many files, timed: one JSON line an engine.
+"""Planning a scan of a table with many files, timed: one JSON line for each engine.
 
-    python -m benchmarks.planning [--files 100000] [--manifests 50] [--rounds 5] [--changes] [--java PROGRAM]
+    python -m benchmarks.planning [--files 100000] [--manifests 50] [--rounds 5] [--changes] [--java COMMAND]
 
-The manifests are written, the data files are not: the query's condition, which partitions do not serve, leaves none of
-them. `first` is the first query of the table, by an engine that has just answered one of another; `following` the
-median of the others; `cpu` the seconds of a processor that the driver's Python took, where it is ours. With
-`--changes` lines follow for INSERT, DELETE (merge-on-read) and UPDATE of a few rows in one partition, without merging
-of manifests: medians, and how many metadata files ours opened.
+Only metadata is written: the bounds of the files rule all of them out, while partition values prune none. `first` is
+the first query of the table, after queries of another one; `following` is the median of the others. `first_cpu` and
+`following_cpu` are the CPU seconds of RowDelta's driver process. `--changes` adds INSERT, DELETE (merge-on-read) and
+UPDATE of a few rows in one partition, without merging manifests: medians, and the number of metadata files that
+RowDelta opened.
 """
 
 import argparse
@@ -14,16 +14,17 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO
 
-from benchmarks.memory import PeakMemory
 from benchmarks.metadata_tables import many_files
-from benchmarks.peers import Program, add_peer_options
-from benchmarks.runs import make_parser, run_benchmark
+from benchmarks.peers import Program, add_peer_options, start_programs
+from benchmarks.processes import PeakMemory
+from benchmarks.runs import make_parser, run_benchmark, seconds_of
 from dml.manifests import read
 
 QUERY = "SELECT count(*) FROM {table} WHERE c0 = {value}"
@@ -40,10 +41,7 @@ CHANGES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--files", type=int, default=100_000)
-    parser.add_argument("--manifests", type=int, default=50)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = make_parser(__doc__, files=100_000, manifests=50, rounds=5)
     parser.add_argument("--changes", action="store_true")
     add_peer_options(parser, ["Iceberg Java"])
     options = parser.parse_args(arguments)
@@ -62,19 +60,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, seconds in changed.items():
             line = {"case": f"{name} beside many manifests", "engine": "RowDelta", "seconds": round(seconds, 3)}
             bench.show(line | {"manifests": options.manifests, "opened": opened[name]})
-        if options.java:
-            metadata = Path(urlsplit(table.metadata_location).path)
-            theirs, changed_there = java_times(options, bench.folder / "java", metadata)
-            ratios = [round(their[0] / our[0], 2) for our, their in zip(ours, theirs, strict=True)]
-            bench.show(planned("Iceberg Java", options, theirs) | {"ratio": ratios})
-            for name, seconds in changed_there.items():
-                line = {"case": f"{name} beside many manifests", "engine": "Iceberg Java", "seconds": round(seconds, 3)}
-                bench.show(line | {"ratio": round(seconds / changed[name], 2)})
+        with start_programs(options, bench) as programs:
+            for engine, program in programs.items():
+                copy_table(Path(urlsplit(table.metadata_location).path), program)
+                theirs = timed(program.sql, "c.bench.many", options.rounds)
+                ratios = [round(their[0] / our[0], 2) for our, their in zip(ours, theirs, strict=True)]
+                bench.show(planned(engine, options, theirs) | {"ratio": ratios})
+                for name, seconds in changes(program.sql, "c.bench.many", options).items():
+                    line = {"case": f"{name} beside many manifests", "engine": engine, "seconds": round(seconds, 3)}
+                    bench.show(line | {"ratio": round(seconds / changed[name], 2)})
         bench.record("many-manifests" if options.changes else "planning")
 
 
 def changes(run: Callable[[str], Any], table: str, options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of each change, if they are asked for; the first of each is not counted."""
+    """Return the median seconds of each change without its first run, if the options ask for changes."""
     if not options.changes:
         return {}
     for statement in PREPARED:
@@ -82,14 +81,12 @@ def changes(run: Callable[[str], Any], table: str, options: argparse.Namespace) 
     found: dict[str, list[float]] = {name: [] for name in CHANGES}
     for number in range(options.rounds + 1):
         for name, statement in CHANGES.items():
-            started = time.perf_counter()
-            run(statement.format(table=table, value=number))
-            found[name].append(time.perf_counter() - started)
+            found[name].append(seconds_of(partial(run, statement.format(table=table, value=number))))
     return {name: statistics.median(seconds[1:]) for name, seconds in found.items()}
 
 
 def opened_by_changes(run: Callable[[str], Any], table: str) -> dict[str, int]:
-    """How many manifest lists and manifests each change opens."""
+    """Return the number of manifest lists and manifests that each change opens."""
     real, found = read.content_of, {}
     for name, statement in CHANGES.items():
         opened: list[str] = []
@@ -107,32 +104,24 @@ def opened_by_changes(run: Callable[[str], Any], table: str) -> dict[str, int]:
     return found
 
 
-def java_times(
-    options: argparse.Namespace, warehouse: Path, metadata: Path
-) -> tuple[list[tuple[float, float]], dict[str, float]]:
-    """The times of Iceberg's JAR, for a copy of the table's metadata in its own catalog, which is a folder."""
-    copy = warehouse / "bench" / "many" / "metadata"
+def copy_table(metadata: Path, program: Program) -> None:
+    """Copy the table's metadata file to the catalog of a program, and warm the program up."""
+    copy = program.folder / "bench" / "many" / "metadata"
     copy.mkdir(parents=True)
     shutil.copyfile(metadata, copy / ("v1" + (".gz" if ".gz." in metadata.name else "") + ".metadata.json"))
     (copy / "version-hint.text").write_text("1")
-    java = Program(options.java, warehouse)
-    try:
-        java.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
-        for number in range(5):
-            java.sql(QUERY.format(table="c.bench.warm", value=number))
-        asked = timed(java.sql, "c.bench.many", options.rounds)
-        return asked, changes(java.sql, "c.bench.many", options)
-    finally:
-        java.close()
+    program.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id AS c0 FROM range(10)")
+    for number in range(5):
+        program.sql(QUERY.format(table="c.bench.warm", value=number))
 
 
 def timed(run: Callable[[str], Any], table: str, rounds: int) -> list[tuple[float, float]]:
-    """Seconds, and of this process's processor, of the first query and of a following one."""
+    """Return the wall time and this process's CPU time of the first query, and the medians of the following ones."""
     found = []
     for number in range(rounds + 1):
-        cpu, started = time.process_time(), time.perf_counter()
-        run(QUERY.format(table=table, value=-1 - number))
-        found.append((time.perf_counter() - started, time.process_time() - cpu))
+        cpu = time.process_time()
+        seconds = seconds_of(partial(run, QUERY.format(table=table, value=-1 - number)))
+        found.append((seconds, time.process_time() - cpu))
     following = [statistics.median(one) for one in zip(*found[1:], strict=True)]
     return [found[0], (following[0], following[1])]
 

@@ -8,7 +8,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from typing import Any
 
 import dml
 
-__all__ = ["RESULTS", "Bench", "Run", "make_parser", "run_benchmark"]
+__all__ = ["RESULTS", "Bench", "Run", "make_parser", "run_benchmark", "run_sql", "seconds_of"]
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PATH_OPTIONS = ("--java", "--sail", "--results")
@@ -53,11 +54,12 @@ class Run:
     lines: Sequence[Mapping[str, Any]] = ()
 
     def write(self, path: Path) -> None:
-        """Write a JSON file with one measurement per line, so that a diff shows which ones changed."""
-        head = {name: value for name, value in asdict(self).items() if value and name != "lines"}
+        """Write a JSON file with one attribute or measurement per line, so that a diff shows which ones changed."""
+        about = {name: value for name, value in asdict(self).items() if value and name != "lines"}
+        head = [f'  "{name}": {json.dumps(value)},' for name, value in about.items()]
         lines = ",\n".join(f"    {json.dumps(line)}" for line in self.lines)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'{json.dumps(head, indent=2)[:-2]},\n  "lines": [\n{lines}\n  ]\n}}\n', encoding="utf-8")
+        path.write_text("\n".join(["{", *head, '  "lines": [', lines, "  ]", "}", ""]), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Run":
@@ -81,6 +83,7 @@ class Bench:
         self._results = results
         self._lines: list[Mapping[str, Any]] = []
         self._load = os.getloadavg()[0]
+        self._commit = current_commit()  # later ones are not the code that was imported
 
     def show(self, line: Mapping[str, Any]) -> None:
         """Print a measurement, and keep it for `record`."""
@@ -94,7 +97,7 @@ class Bench:
             return
         run = Run(
             date=datetime.now(UTC).isoformat(timespec="minutes"),
-            commit=current_commit(),
+            commit=self._commit,
             command=describe_command(sys.argv),
             machine=describe_machine() | {"load": [round(load, 1) for load in (self._load, os.getloadavg()[0])]},
             versions=self.versions,
@@ -133,12 +136,14 @@ def current_commit() -> str:
     return subprocess.run(command, cwd=RESULTS.parent, capture_output=True, text=True, check=False).stdout.strip()
 
 
-def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options of all benchmarks."""
+def make_parser(description: str | None, **numbers: int) -> argparse.ArgumentParser:
+    """Return a parser with the options of all benchmarks, and the numbers that one takes, with their defaults."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--driver-memory", default="2g", help="the JVM's maximum heap")
     parser.add_argument("--results", type=Path, help="folder to write results to")
+    for name, default in numbers.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     return parser
 
 
@@ -154,3 +159,19 @@ def run_benchmark(options: argparse.Namespace, settings: Mapping[str, str] | Non
     finally:
         lake.spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_sql(lake: Any, text: str) -> dml.Result | None:
+    """Run a statement and return its result, or fetch the rows of a query and return None."""
+    found = lake.sql(text)
+    if isinstance(found, dml.Result):
+        return found
+    found.collect()
+    return None
+
+
+def seconds_of(run: Callable[[], Any]) -> float:
+    """Return the wall time of a call."""
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started

@@ -1,14 +1,13 @@
-"""What a small statement costs, whatever it changes: one JSON line a statement, mode and format version.
+"""The fixed cost of a statement: one JSON line for each statement, mode and format version.
 
     python -m benchmarks.statements [--rounds 20] [--only MERGE]
 
-The table has 10,000 rows in two files, and each statement is about 10 of them, so nearly all of its time is that of any
-statement: its analysis, its commands to the JVM, its Spark jobs, its commit. Medians of `--rounds` after five that warm
-up; CPU is that of this process, the JVM and the Python workers together. `commands` go to the JVM by py4j, `garbage`
-are those of them that let the JVM forget an object; `metadata` and `manifests` are files that the driver opens.
+Statements change 10 rows of a table of 10,000 in two files. Most of their time goes into what all statements need:
+analysis, commands to the JVM, Spark jobs, the commit. Medians of `--rounds` after five warm-up rounds. `cpu_ms` covers
+the driver, the JVM and the workers. `commands` counts py4j commands without `garbage`, those that release an object of
+the JVM. `metadata` and `manifests` count files that the driver opens.
 """
 
-import os
 import statistics
 import time
 from collections import Counter
@@ -16,15 +15,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from py4j.clientserver import ClientServerConnection
 from pyiceberg.io.pyarrow import PyArrowFile
 
-from benchmarks.runs import make_parser, run_benchmark
-from dml import Result
+from benchmarks.datasets import in_mode, properties_clause
+from benchmarks.processes import tree_cpu
+from benchmarks.runs import make_parser, run_benchmark, run_sql
 
 WARMING = 5
 VERSIONS = ("2", "3")
@@ -45,12 +44,12 @@ FREE_OF_MODES = ("INSERT", "SELECT", "CREATE TABLE", "DROP TABLE")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What has been spent until now, or between two times.
+    """The cost up to now, or between two times.
 
     Attributes:
-        seconds: Of the clock.
-        cpu: Seconds of CPU of the process tree.
-        counts: Of commands, garbage, jobs, stages, tasks, and files opened.
+        seconds: Wall time.
+        cpu: CPU seconds of the process tree.
+        counts: The numbers of commands, garbage, jobs, stages, tasks and opened files.
     """
 
     seconds: float
@@ -58,32 +57,13 @@ class Cost:
     counts: Counter[str]
 
     def since(self, earlier: "Cost") -> "Cost":
-        """What was spent after an earlier time."""
         counts = Counter({key: number - earlier.counts[key] for key, number in self.counts.items()})
         return replace(self, seconds=self.seconds - earlier.seconds, cpu=self.cpu - earlier.cpu, counts=counts)
 
 
-def tree_cpu() -> float:
-    """Seconds of CPU of this process and its descendants, those that have ended included."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(folder.name)], ticks[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15]))
-    mine = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
-        mine |= more
-    return sum(ticks.get(pid, 0) for pid in mine) / os.sysconf("SC_CLK_TCK")
-
-
 @contextmanager
 def counting(spark: Any) -> Iterator[Callable[[], Cost]]:
-    """Gives what has been spent until it is asked."""
+    """Count while the context is open; yield a function that returns the cost up to now."""
     counts: Counter[str] = Counter()
     send, open_file = ClientServerConnection.send_command, PyArrowFile.open
     context = spark.sparkContext._jsc.sc()  # noqa: SLF001  no public name
@@ -110,26 +90,18 @@ def counting(spark: Any) -> Iterator[Callable[[], Cost]]:
         yield now
 
 
-def run(lake: Any, text: str) -> None:
-    """A statement, and its rows where it has some."""
-    outcome = lake.sql(text)
-    if not isinstance(outcome, Result):
-        outcome.collect()
-
-
 def make_table(lake: Any, name: str, version: str, mode: str) -> None:
-    """The table that statements are about."""
-    modes = ", ".join(f"'write.{command}.mode'='{mode}'" for command in ("delete", "update", "merge"))
-    lake.sql(f"CREATE TABLE {name} (id BIGINT, note STRING) TBLPROPERTIES ('format-version'='{version}', {modes})")
+    clause = properties_clause({"format-version": version, **in_mode(mode)})
+    lake.sql(f"CREATE TABLE {name} (id BIGINT, note STRING) {clause}")
     lake.sql(f"INSERT INTO {name} SELECT /*+ REPARTITION(2) */ id, concat('n', id) FROM range(10000)")
 
 
 def measured(lake: Any, now: Callable[[], Cost], text: str, table: str, rounds: int) -> dict[str, Any]:
-    """The cost of a statement that is run again and again, each time about other rows."""
+    """Run a statement for other rows each time, and return its cost."""
     costs = []
     for number in range(WARMING + rounds):
         before = now()
-        run(lake, text.format(table=table, round=number))
+        run_sql(lake, text.format(table=table, round=number))
         costs.append(now().since(before))
     warm = costs[WARMING:]
     middle = {key: statistics.median(cost.counts[key] for cost in warm) for key in sorted(warm[-1].counts)}
@@ -141,15 +113,14 @@ def measured(lake: Any, now: Callable[[], Cost], text: str, table: str, rounds: 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=20)
+    parser = make_parser(__doc__, rounds=20)
     parser.add_argument("--only", default="", help="part of a statement's name")
     options = parser.parse_args(arguments)
     with run_benchmark(options) as bench, counting(bench.lake.spark) as now:
         lake = bench.lake
         make_table(lake, "bench.warm", VERSIONS[-1], MODES[-1])
         for number, text in product(range(options.rounds), STATEMENTS.values()):
-            run(lake, text.format(table="bench.warm", round=number))
+            run_sql(lake, text.format(table="bench.warm", round=number))
         for version, mode, statement in product(VERSIONS, MODES, STATEMENTS):
             once = statement in FREE_OF_MODES and mode != MODES[0]
             if once or options.only not in statement:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.streams [--batches 1000] [--rows 1000] [--case append|merge]
 
-The source is a folder of Parquet files, a file for each micro-batch. Of the rows that are merged half are new, half are
-of the micro-batches before. `seconds` is the median of a micro-batch as Spark's progress has it, `commit` what of that
-adds the rows (`addBatch`). Flat means that the last line is about the first.
+The source is a folder of Parquet files, one for each micro-batch. Half of the rows that `merge` receives are new, half
+match earlier micro-batches. `seconds` is the median time of a micro-batch by Spark's progress, `commit` its part in
+`addBatch`. Neither should grow from line to line.
 """
 
 import statistics
@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.datasets import in_mode, properties_clause
 from benchmarks.runs import make_parser, run_benchmark
 
 SHOWN = 100
 
 
 def write_input(folder: Path, batches: int, rows: int) -> None:
-    """A file for each micro-batch: ids that overlap with those of the one before by half."""
+    """Write a file for each micro-batch; half of its ids are those of the file before."""
     folder.mkdir()
     for number in range(batches):
         start = number * rows // 2
@@ -30,8 +31,8 @@ def write_input(folder: Path, batches: int, rows: int) -> None:
         pq.write_table(table, folder / f"{number:05}.parquet")
 
 
-def started(lake: Any, case: str, folder: Path) -> Any:
-    """The query of a case, over all that there is."""
+def start_query(lake: Any, case: str, folder: Path) -> Any:
+    """Start the query of a case over all files."""
     spark = lake.spark
     source = (
         spark.readStream.schema("id bigint, n bigint, s string")
@@ -39,7 +40,8 @@ def started(lake: Any, case: str, folder: Path) -> Any:
         .parquet(str(folder / "in"))
     )
     checkpoint = str(folder / f"checkpoint-{case}")
-    lake.sql(f"CREATE TABLE bench.{case} (id bigint, n bigint, s string) TBLPROPERTIES ({PROPERTIES})")
+    clause = properties_clause({"format-version": "3", **in_mode("merge-on-read")})
+    lake.sql(f"CREATE TABLE bench.{case} (id bigint, n bigint, s string) {clause}")
     if case == "append":
         writer = source.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         return writer.toTable(f"lake.bench.{case}")
@@ -47,11 +49,8 @@ def started(lake: Any, case: str, folder: Path) -> Any:
     return merging.whenMatched().updateAll().whenNotMatched().insertAll().trigger(availableNow=True).start(checkpoint)
 
 
-PROPERTIES = "'format-version' = '3', 'write.merge.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
-
-
 def lines(case: str, progress: list[Any]) -> Iterator[dict[str, Any]]:
-    """The medians of each hundred micro-batches."""
+    """Yield the medians of each hundred micro-batches."""
     for start in range(0, len(progress), SHOWN):
         shown = progress[start : start + SHOWN]
         yield {
@@ -63,15 +62,13 @@ def lines(case: str, progress: list[Any]) -> Iterator[dict[str, Any]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--batches", type=int, default=1_000)
-    parser.add_argument("--rows", type=int, default=1_000)
+    parser = make_parser(__doc__, batches=1_000, rows=1_000)
     parser.add_argument("--case", choices=["append", "merge"], action="append")
     options = parser.parse_args(arguments)
     with run_benchmark(options, {"spark.sql.streaming.numRecentProgressUpdates": str(options.batches + 10)}) as bench:
         write_input(bench.folder / "in", options.batches, options.rows)
         for case in options.case or ["append", "merge"]:
-            query = started(bench.lake, case, bench.folder)
+            query = start_query(bench.lake, case, bench.folder)
             query.awaitTermination()
             for line in lines(case, [one for one in query.recentProgress if one.numInputRows]):
                 bench.show(line)

@@ -13,15 +13,14 @@ Each table is created once, and rolled back after each statement. `merge-source`
 cores, all walks 15.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import dml
-from benchmarks.datasets import ROWS
-from benchmarks.runs import make_parser, run_benchmark
-from benchmarks.statements import tree_cpu
+from benchmarks.datasets import ROWS, properties_clause
+from benchmarks.processes import tree_cpu
+from benchmarks.runs import make_parser, run_benchmark, run_sql, seconds_of
 
 TARGET = 2_000_000
 UPSERT = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -48,7 +47,7 @@ class Walk:
     """A statement of growing size.
 
     Attributes:
-        crosses: The thresholds that the sizes cross, as modules and names.
+        crosses: The thresholds that the sizes cross, as names in `dml/limits.py` or of properties.
         axis: What the sizes count.
         sizes: The sizes, ascending.
         statement: Returns the statement for a size, with `{table}` for the table.
@@ -115,8 +114,8 @@ UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
 WALKS: dict[str, Walk] = {
     "merge-source": Walk(
-        crosses="engine.sent_source: SENT_BYTES, KEPT_BYTES, TRIED_BYTES, write.merge.max-sent-source-bytes; "
-        "engine.by_tasks: MAX_DRIVER_BYTES, MIN_ROWS_PER_TASK",
+        crosses="limits: MAX_INLINE_SOURCE_BYTES, MAX_CACHED_SOURCE_BYTES, MAX_TRIED_SOURCE_BYTES, "
+        "MAX_DRIVER_INSERT_BYTES, MIN_INSERTS_PER_TASK; write.merge.max-sent-source-bytes",
         axis="rows of the source",
         sizes=growing_sizes(1_000, 4_000_000, 4 / 3),
         statement=merge_of(NUMBER, "t.id = s.id"),
@@ -143,7 +142,7 @@ WALKS: dict[str, Walk] = {
         variants=MODES,
     ),
     "merge-new": Walk(
-        crosses="engine.by_tasks.MAX_DRIVER_BYTES: new rows that the driver inserts; sent_source.KEPT_BYTES",
+        crosses="limits.MAX_DRIVER_INSERT_BYTES: new rows that the driver inserts; limits.MAX_CACHED_SOURCE_BYTES",
         axis="rows of the source, all new",
         sizes=growing_sizes(20_000, 160_000, 1.2),
         statement=merge_of_new_rows,
@@ -159,7 +158,7 @@ WALKS: dict[str, Walk] = {
         rows=of_rows(1),
     ),
     "update-tasks": Walk(
-        crosses="scan.split.SMALL_SIZE: files of 8 MiB for one task that writes",
+        crosses="limits.MIN_TASK_BYTES: files of 8 MiB for one task that writes",
         axis="rows of a table of two files",
         sizes=growing_sizes(150_000, 500_000, 1.15),
         statement=same_statement(UPDATE),
@@ -173,28 +172,28 @@ WALKS: dict[str, Walk] = {
         rows=of_rows(2),
     ),
     "scan-vectorized": Walk(
-        crosses="connector.vectorized.LEAST_BYTES: files of 16 MiB for Spark's reader",
+        crosses="limits.MIN_SPARK_READER_BYTES: files of 16 MiB for Spark's reader",
         axis="rows of a table of two files",
         sizes=growing_sizes(400_000, 1_600_000, 1.15),
         statement=same_statement(READ_BY_SPARK),
         rows=of_rows(2),
     ),
     "scan-files": Walk(
-        crosses="connector.vectorized.MOST_FILES: 512 files for Spark's reader",
+        crosses="limits.MAX_SPARK_READER_FILES: 512 files for Spark's reader",
         axis="files of a table",
         sizes=(400, 450, 500, 512, 513, 550, 600),
         statement=same_statement(READ_BY_SPARK),
         rows=lambda files: ROWS.format(rows=1_000_000, files=files),
     ),
     "scan-groups": Walk(
-        crosses="rows.groups: ROWS_AT_ONCE, MAX_GROUP_SHARE: rows that a task puts together",
+        crosses="limits: GROUP_BATCH_ROWS, MAX_GROUP_SHARE: rows that a task puts together",
         axis="groups of a table of 1 million rows",
         sizes=growing_sizes(100, 1_000_000, 2),
         statement=same_statement("SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"),
         rows=lambda groups: ROWS.format(rows=1_000_000, files=4).replace("id % 97", f"id % {groups}"),
     ),
     "insert-held": Walk(
-        crosses="write.writer_spec.MAX_HELD_BYTES: 1 MiB of a task's rows that the driver writes",
+        crosses="limits.MAX_TASK_HELD_BYTES: 1 MiB of a task's rows that the driver writes",
         axis="rows of two tasks",
         sizes=growing_sizes(8_000, 50_000, 1.15),
         statement=lambda rows: f"INSERT INTO {{table}} {ROWS.format(rows=rows, files=2)}",
@@ -215,10 +214,9 @@ class Point:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the walks that the options name."""
-    parser = make_parser(__doc__)
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--walk", action="append", choices=list(WALKS))
     parser.add_argument("--sizes", type=int, nargs="+", help="sizes to use instead of the walk's")
-    parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args(arguments)
     with run_benchmark(options, {"spark.sql.shuffle.partitions": str(2 * options.cores)}) as bench:
         for name in options.walk or WALKS:
@@ -231,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     points.append(point)
                     bench.show({**about, "size": point.size, **measures(points)})
                 steps = [(measures(points[: place + 1]), points[place].size) for place in range(1, len(points))]
-                for step in ("step", "cpu_step"):
+                for step in ("step", "cpu_step") if steps else ():
                     most, size = max((found[step], size) for found, size in steps)
                     bench.show({**about, f"greatest {step}": most, "at": size, "from": sizes[0], "to": sizes[-1]})
             bench.record(f"walk-{name}")
@@ -258,21 +256,17 @@ def measure_sizes(
 
 
 def create_table(lake: Any, rows: str, properties: Mapping[str, str]) -> None:
-    """Create the table."""
     lake.sql("DROP TABLE IF EXISTS bench.t PURGE")
-    listed = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": "3", **properties}.items())
-    lake.sql(f"CREATE TABLE bench.t USING iceberg TBLPROPERTIES ({listed}) AS {rows}")
+    lake.sql(f"CREATE TABLE bench.t {properties_clause({'format-version': '3', **properties})} AS {rows}")
 
 
 def run(lake: Any, statement: str) -> tuple[float, float]:
     """Run a statement, roll the table back, and return the seconds and the CPU seconds that it took."""
     catalog = lake.registry.catalog(lake.registry.current_catalog)
     before = catalog.load_table("bench.t").metadata.current_snapshot_id
-    started, cpu = time.perf_counter(), tree_cpu()
-    found = lake.sql(statement.format(table="bench.t"))
-    if not isinstance(found, dml.Result):
-        found.collect()
-    spent = time.perf_counter() - started, tree_cpu() - cpu
+    cpu = tree_cpu()
+    seconds = seconds_of(partial(run_sql, lake, statement.format(table="bench.t")))
+    spent = seconds, tree_cpu() - cpu
     table = catalog.load_table("bench.t")
     if table.metadata.current_snapshot_id != before:
         table.manage_snapshots().rollback_to_snapshot(before).commit()

@@ -1,43 +1,37 @@
-"""Spark's own calls against statements, timed: one JSON line a case.
+"""Spark's own calls beside statements, timed: one JSON line for each case.
 
     python -m benchmarks.ways_in [--rows 6000000] [--rounds 3]
 
-Planning is that of a small query, to its physical plan, warm, median of 20. `SELECT 1` has nothing of ours in it; the
-session is enabled and disabled in turn, median of 40. Reads and writes are of the table of `datasets`, by the name in
-Spark's catalog and by a statement in turn, so that whatever else the machine does meets both.
+Planning goes up to the physical plan of a small query: median of 20, warm. `SELECT 1` does not involve RowDelta, which
+is enabled and disabled in turn: median of 40. Reads and writes of the table of `datasets`, by Spark's calls and as
+statements, take turns, so that other load on the machine affects both.
 """
 
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks.datasets import ROWS
-from benchmarks.runs import make_parser, run_benchmark
+from benchmarks.runs import make_parser, run_benchmark, seconds_of
 
 PLANNED = 20
 PLAIN = 40
 
 
-def seconds_of(run: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
-
-
-def planned(frame: Any) -> None:
+def plan(frame: Any) -> None:
     frame._jdf.queryExecution().executedPlan()  # noqa: SLF001  no public name
 
 
 def planning(lake: Any, name: str) -> Iterator[dict[str, Any]]:
-    """A point query on a table of a few rows, by `spark.table` and as SQL."""
+    """Plan a point query on a small table, by `spark.table` and as SQL."""
     spark = lake.spark
 
     def by_table() -> None:
-        planned(spark.table(f"lake.{name}").where("id = 5").select("name"))
+        plan(spark.table(f"lake.{name}").where("id = 5").select("name"))
 
     def by_sql() -> None:
-        planned(spark.sql(f"SELECT name FROM lake.{name} WHERE id = 5"))
+        plan(spark.sql(f"SELECT name FROM lake.{name} WHERE id = 5"))
 
     for case, run in (("planning by spark.table", by_table), ("planning by spark.sql", by_sql)):
         for _ in range(5):
@@ -46,7 +40,7 @@ def planning(lake: Any, name: str) -> Iterator[dict[str, Any]]:
 
 
 def plain_statement(lake: Any) -> Iterator[dict[str, Any]]:
-    """`SELECT 1` with us and without."""
+    """Run `SELECT 1` with RowDelta enabled and disabled."""
     found: dict[str, list[float]] = {"SELECT 1 with RowDelta": [], "SELECT 1 without": []}
 
     def run() -> None:
@@ -64,19 +58,17 @@ def plain_statement(lake: Any) -> Iterator[dict[str, Any]]:
 
 
 def in_turn(cases: dict[str, Callable[[int], Any]], rounds: int) -> Iterator[dict[str, Any]]:
-    """Cases one after the other, again and again; the first round warms up and does not count."""
+    """Run the cases in turn, after a warm-up round."""
     found: dict[str, list[float]] = {case: [] for case in cases}
     for number in range(rounds + 1):
         for case, run in cases.items():
-            seconds = seconds_of(lambda run=run, number=number: run(number))
-            if number:
-                found[case].append(seconds)
+            found[case].append(seconds_of(partial(run, number)))
     for case, seconds in found.items():
-        yield line(case, seconds)
+        yield line(case, seconds[1:])
 
 
 def reads(lake: Any, name: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """A whole scan with an aggregate, and a scan of two columns with a filter."""
+    """Aggregate the whole table, and two columns with a filter."""
     spark = lake.spark
     aggregate, columns = "count(*), sum(id), max(amt)", "id > 100 AND k < 500"
     cases: dict[str, Callable[[int], Any]] = {
@@ -89,25 +81,19 @@ def reads(lake: Any, name: str, rounds: int) -> Iterator[dict[str, Any]]:
 
 
 def writes(lake: Any, rows: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """The rows of the table, into a new table each time."""
-    spark = lake.spark
+    """Write the rows of the table to a new table each time."""
 
-    def target(number: int, way: str) -> str:
-        name = f"bench.written_{way}_{number}"
+    def write(way: Callable[[str], Any], number: int) -> None:
+        name = f"bench.written_{number}"
         lake.sql(f"CREATE TABLE {name} AS SELECT * FROM ({rows}) LIMIT 0")
-        return name
-
-    def by_writer(number: int) -> None:
-        name = target(number, "append")
-        spark.sql(rows).writeTo(f"lake.{name}").append()
+        way(name)
         lake.sql(f"DROP TABLE {name} PURGE")
 
-    def by_insert(number: int) -> None:
-        name = target(number, "insert")
-        lake.sql(f"INSERT INTO {name} {rows}")
-        lake.sql(f"DROP TABLE {name} PURGE")
-
-    yield from in_turn({"writeTo.append": by_writer, "INSERT SELECT": by_insert}, rounds)
+    ways: dict[str, Callable[[str], Any]] = {
+        "writeTo.append": lambda name: lake.spark.sql(rows).writeTo(f"lake.{name}").append(),
+        "INSERT SELECT": lambda name: lake.sql(f"INSERT INTO {name} {rows}"),
+    }
+    yield from in_turn({case: partial(write, way) for case, way in ways.items()}, rounds)
 
 
 def line(case: str, seconds: list[float]) -> dict[str, Any]:
@@ -120,11 +106,7 @@ def line(case: str, seconds: list[float]) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
-    parser.add_argument("--rows", type=int, default=6_000_000)
-    parser.add_argument("--files", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args(arguments)
+    options = make_parser(__doc__, rows=6_000_000, files=8, rounds=3).parse_args(arguments)
     rows = ROWS.format(rows=options.rows, files=options.files)
     with run_benchmark(options) as bench:
         lake = bench.lake

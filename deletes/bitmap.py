@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
+from dml import limits
 from dml.errors import CorruptFileError, NotSupportedError
 
 __all__ = ["MAX_KEY", "corrupt_vector", "read_vector", "write_vector"]
@@ -161,21 +162,18 @@ MAX_KEY = 2**31 - 2
 MAX_VECTOR_BYTES = 2**31 - 64
 """Lengths are signed 32-bit integers to Iceberg's Java library; the frame around the vector needs a few bytes."""
 
-MAX_FILLED_KEYS = 2**16
-"""Above this key, which is that of row 2**48, absent bitmaps are left out: a few bytes must not become gigabytes."""
 
 COUNT = struct.Struct("<Q")
 KEY = struct.Struct("<I")
 EMPTY_BITMAP = np.dtype([("key", "<u4"), ("cookie", "<u4"), ("containers", "<u4")])
-SCAN_RECORDS = 4096
 
 
 def write_vector(bitmaps: Mapping[int, BitMap]) -> bytes:
     """The bitmaps as portable bytes, each container in its shortest form.
 
     Every key from 0 to the greatest is written, absent ones as empty bitmaps, as Iceberg's Java library does: equal
-    sets of positions are equal bytes across the two. Only where the greatest key is above `MAX_FILLED_KEYS`, which no
-    real file reaches, absent ones are left out; readers know both forms.
+    sets of positions are equal bytes across the two. Only where the greatest key is above `limits.MAX_FILLED_BITMAPS`,
+    which no real file reaches, absent ones are left out; readers accept both forms.
 
     Args:
         bitmaps: Bitmaps by key; they may change their form, not their values.
@@ -184,7 +182,7 @@ def write_vector(bitmaps: Mapping[int, BitMap]) -> bytes:
         NotSupportedError: the vector would be longer than `MAX_VECTOR_BYTES`.
     """
     keys = sorted(bitmaps)
-    filled = bool(keys) and keys[-1] <= MAX_FILLED_KEYS
+    filled = bool(keys) and keys[-1] <= limits.MAX_FILLED_BITMAPS
     pieces = [COUNT.pack(keys[-1] + 1 if filled else len(keys))]
     following = 0
     for key in keys:
@@ -226,7 +224,7 @@ def read_vector(data: memoryview, *, file: str) -> dict[int, BitMap]:
     bitmaps: dict[int, BitMap] = {}
     offset, previous = COUNT.size, -1
     while count:
-        empty, previous = empty_bitmaps_at(data, offset, min(count, SCAN_RECORDS), previous, file)
+        empty, previous = empty_bitmaps_at(data, offset, min(count, limits.BITMAP_SCAN_RECORDS), previous, file)
         if empty:
             offset, count = offset + empty * EMPTY_BITMAP.itemsize, count - empty
             continue

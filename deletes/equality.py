@@ -20,15 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from dml import limits
 from dml.errors import DataError, ErrorKind, NotSupportedError
 
 __all__ = ["EqualityDeleteSet"]
 
 
 Int64s = npt.NDArray[np.int64]
-
-MAX_HASHED_ANEW = 20_000
-"""Up to so many values, Arrow's hash table of them is faster than a dictionary of Python's."""
 
 
 class IntegerKeySet:
@@ -89,7 +87,7 @@ class BytesKeys:
     def __init__(self, values: pa.Array) -> None:
         self._values = pc.unique(values)
         self._places: dict[bytes, int] = {}
-        if len(self._values) > MAX_HASHED_ANEW:
+        if len(self._values) > limits.MAX_ARROW_SET_VALUES:
             self._places = {value: place for place, value in enumerate(self._values.to_pylist())}
 
     def __len__(self) -> int:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
 
@@ -31,8 +32,6 @@ SCHEMA = pa.schema(
 )
 
 LONG = struct.Struct("<q")
-MAX_CHUNK_BYTES = 2**30
-MAX_CHUNK_ROWS = 2**20
 
 
 def positions_by_file(
@@ -77,7 +76,7 @@ def table_of(indexes: Mapping[str, PositionDeleteIndex]) -> pa.Table:
     positions = np.concatenate(parts)
     names = pa.array(paths, pa.string())
     # An Arrow string array holds at most 2 GiB of text.
-    rows = max(1, min(MAX_CHUNK_ROWS, MAX_CHUNK_BYTES // max(len(path.encode()) for path in paths)))
+    rows = max(1, min(limits.CHUNK_ROWS, limits.MAX_CHUNK_BYTES // max(len(path.encode()) for path in paths)))
     columns = [
         [names.take(pa.array(codes[start : start + rows])), pa.array(positions[start : start + rows])]
         for start in range(0, len(positions), rows)

@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from dml import limits
+
 __all__ = ["TaskCounts", "progress_bar", "task_counts"]
 
-QUIET_SECONDS: Final = 1.0
-POLL_SECONDS: Final = 0.25
 JOB_GROUP: Final = "spark.jobGroup.id"
 JOB_DESCRIPTION: Final = "spark.job.description"
 
@@ -55,7 +55,7 @@ def progress_bar(
         yield
     finally:
         finished.set()
-        painter.join(timeout=QUIET_SECONDS)
+        painter.join(timeout=limits.PROGRESS_DELAY_SECONDS)
         restore_job_group(context, before)
 
 
@@ -86,7 +86,7 @@ def restore_job_group(context: Any, before: tuple[str | None, str | None]) -> No
 
 def paint(context: Any, group: str, description: str, target: TextIO, finished: threading.Event) -> None:
     """Draw the bar until the statement is finished; in a thread of its own."""
-    if finished.wait(QUIET_SECONDS):
+    if finished.wait(limits.PROGRESS_DELAY_SECONDS):
         return
     columns = (
         SpinnerColumn(),
@@ -97,7 +97,7 @@ def paint(context: Any, group: str, description: str, target: TextIO, finished: 
     )
     with suppress(Exception), Progress(*columns, console=Console(file=target), transient=True) as bar:
         task = bar.add_task(description, total=None)
-        while not finished.wait(POLL_SECONDS):
+        while not finished.wait(limits.PROGRESS_POLL_SECONDS):
             done, total = task_counts(context.statusTracker(), group)
             bar.update(task, completed=done, total=total or None)
 

@@ -11,7 +11,6 @@ double from the least to the greatest.
 import random
 import time
 from collections.abc import Callable
-from typing import Final
 
 from tenacity import (
     RetryCallState,
@@ -23,17 +22,10 @@ from tenacity import (
     stop_after_delay,
 )
 
+from dml import limits
 from dml.options import CommitOptions
 
-__all__ = ["MAX_STORAGE_SECONDS", "backoff_seconds", "commit_retries", "status_checks", "storage_retries"]
-
-JITTER: Final = 0.1
-
-STORAGE_RETRIES: Final = 3
-STORAGE_MIN_WAIT_MS: Final = 100
-STORAGE_MAX_WAIT_MS: Final = 30_000
-MAX_STORAGE_SECONDS: Final = 120.0
-"""For all files of one call."""
+__all__ = ["backoff_seconds", "commit_retries", "status_checks", "storage_retries"]
 
 
 def commit_retries(options: CommitOptions, lost_race: type[Exception]) -> Retrying:
@@ -51,7 +43,7 @@ def commit_retries(options: CommitOptions, lost_race: type[Exception]) -> Retryi
     def wait(state: RetryCallState) -> float:
         seconds = backoff_seconds(options.min_wait_ms, options.max_wait_ms, state.attempt_number)
         # Jitter needs no secrecy.
-        return seconds * (1 + JITTER * random.random())  # noqa: S311
+        return seconds * (1 + limits.RETRY_JITTER * random.random())  # noqa: S311
 
     return Retrying(
         retry=retry_if_exception_type(lost_race),
@@ -84,8 +76,10 @@ def storage_retries(deadline: float) -> Retrying:
         retry=retry_if_exception(
             lambda error: isinstance(error, Exception) and not isinstance(error, FileNotFoundError)
         ),
-        stop=lambda state: state.attempt_number > STORAGE_RETRIES or time.monotonic() + state.upcoming_sleep > deadline,
-        wait=doubling(STORAGE_MIN_WAIT_MS, STORAGE_MAX_WAIT_MS),
+        stop=lambda state: (
+            state.attempt_number > limits.STORAGE_RETRIES or time.monotonic() + state.upcoming_sleep > deadline
+        ),
+        wait=doubling(limits.STORAGE_MIN_WAIT_MS, limits.STORAGE_MAX_WAIT_MS),
         reraise=True,
     )
 

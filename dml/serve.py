@@ -22,6 +22,7 @@ from py4j.java_gateway import JavaObject
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.active_session import DEFAULT_CATALOG
 from dml.connector import register_format
 from dml.errors import SetupError
@@ -35,8 +36,6 @@ __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "Listen", "Server", "run", "serving"]
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 15002
-LOOK_SECONDS: Final = 1.0
-DRAIN_SECONDS: Final = 20
 
 TOKEN_SETTING: Final = "spark.connect.authenticate.token"  # noqa: S105  a name
 
@@ -174,7 +173,7 @@ class Server:
         unit = jvm.java.util.concurrent.TimeUnit.SECONDS
         with suppress(Py4JError, OSError):  # Spark has ended, and its servers with it
             service = java_class(CONNECT_SERVICE)
-            service.stop(jvm.scala.Option.apply(DRAIN_SECONDS), jvm.scala.Option.apply(unit))
+            service.stop(jvm.scala.Option.apply(limits.SERVER_DRAIN_SECONDS), jvm.scala.Option.apply(unit))
             if self.thrift is not None:
                 self.thrift.stop()
 
@@ -259,7 +258,7 @@ def run(
             signal.signal(number, lambda *_: told.set())
         for line in ways_in(server):
             print(line, file=output, flush=True)
-        while not told.wait(LOOK_SECONDS):
+        while not told.wait(limits.SERVER_POLL_SECONDS):
             if not server.serves():
                 print("Spark has ended, and the server with it", file=output, flush=True)
                 return 1

@@ -21,7 +21,6 @@ from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import (
     check_catalog_settings,
     execute_and_refresh,
-    frames_of_reads,
     inheriting,
     install,
     register_format,
@@ -67,6 +66,7 @@ from dml.spark.handlers import (
 )
 from dml.spark.stream_calls import take_stream_calls
 from dml.spark.table_calls import TableCalls
+from dml.spark_scan.frames import plans_our_scans
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.stream_merge import StreamMerge, stream_merge
@@ -106,7 +106,7 @@ class Session:
             spark=spark,
             registry=registry,
             progress=progress,
-            read_frame=frames_of_reads(spark),
+            plans_scans=plans_our_scans(spark),
             callbacks=Callbacks() if callbacks is None else callbacks,
         )
 
@@ -316,7 +316,7 @@ class Session:
         """
         parts = self._table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
-            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.spark).time_zone))
+            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
 

@@ -7,7 +7,7 @@ driver.
 
 import re
 from enum import Enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import TokenType
 
 from dml.sqlparse.quoting import string_value
 
-__all__ = ["RowDeltaSpark", "TreeReading", "parse_expression", "parse_query"]
+__all__ = ["BUILT_INS", "NO_BUILT_INS", "RowDeltaSpark", "TreeReading", "called", "parse_expression", "parse_query"]
 
 
 class RowDeltaSpark(Spark):
@@ -94,7 +94,35 @@ def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expr
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not reads_precedence_alike(tree):
         return None
+    if any(kind.args.get("collate") for kind in tree.find_all(exp.DataType)):
+        return None  # a cast to a collated string: nothing that reads trees knows its comparisons
     return tree
+
+
+NAMES: Final = """
+    abs boolean char_length character_length coalesce concat date day dayofmonth double float if ifnull int isnan
+    lcase len length like lower mod month nullif nvl startswith string substr substring timestamp to_date
+    to_timestamp ucase upper year
+"""
+BUILT_INS: Final = frozenset(NAMES.split())
+"""Spark's functions with their own sqlglot node, as far as planning uses these nodes."""
+
+LOOKALIKES: Final = """
+    date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
+    ts_or_ds_to_date ts_or_ds_to_date_str
+"""
+NO_BUILT_INS: Final = frozenset(LOOKALIKES.split())
+"""Names that sqlglot parses as one of these functions; in Spark they can only be user-defined."""
+
+CALL: Final = re.compile(r"\b([a-zA-Z]\w*+)`?(?:\s|--[^\n]*\n)*+\(")
+WORD: Final = re.compile(r"\w+")
+
+
+def called(text: str, functions: frozenset[str]) -> frozenset[str]:
+    """Return the functions that a text may call. Names in comments and strings count too."""
+    # A bracketed comment, which may be nested, can come before the parenthesis.
+    names = WORD.findall(text) if "/*" in text else CALL.findall(text)
+    return functions & {name.lower() for name in names}
 
 
 class TreeReading(Enum):
@@ -102,7 +130,7 @@ class TreeReading(Enum):
 
     ALIKE = "alike"
     WITHOUT_QUOTES = "strings without quotes in them: before Spark 4.1 `'it''s'` is two strings that are joined"
-    OTHERWISE = "otherwise: settings of Spark's parser can change what a literal means"
+    OTHERWISE = "otherwise: settings of Spark's parser change what a literal means, or the user replaced a function"
 
     def holds(self, tree: exp.Expression) -> bool:
         """Whether a tree says what Spark reads."""

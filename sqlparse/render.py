@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from dml import limits
 from dml.sqlparse.parser import Parsed, read_statement
 from dml.sqlparse.quoting import quote_identifier
 from dml.sqlparse.relations import Relation
@@ -97,7 +98,7 @@ def render(
     return apply(sql, edits, within or Span(0, len(sql)))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=limits.CACHED_REFERENCES)
 def read(sql: str) -> Parsed:
     return read_statement(sql)
 

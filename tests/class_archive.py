@@ -26,7 +26,8 @@ from dml.spark.launch import LOG_SETTINGS, spark_session
 __all__ = ["JVM_OPTIONS", "main", "make_home"]
 
 # With quick compilation alone Java gives 48 MB to compiled code: Spark fills them, and is compiled again and again.
-JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+# Until Spark's classes are loaded, each time that they reach the limit all garbage is collected: it starts at 21 MB.
+JVM_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
 EXIT_SECONDS: Final = 120
 STATEMENTS: Final = (
     "CREATE NAMESPACE db",

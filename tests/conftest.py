@@ -2,12 +2,15 @@
 
 import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
+from sqlalchemy import Engine, event
 
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
@@ -23,6 +26,13 @@ settings.register_profile(
 )
 settings.register_profile("nightly", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+@event.listens_for(Engine, "connect")
+def do_not_wait_for_the_disk(connection: Any, _: object) -> None:
+    """Let SQLite commit without waiting for the disk: no table of a test has to survive a crash of the machine."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 def importable_tests(folder: Path) -> str:
@@ -48,6 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(folder / "local"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",
+        "spark.sql.ui.explainMode": "simple",  # Spark describes each plan for its web page, in the longest form
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")),  # of the part of tests/suite.py
     }

@@ -17,6 +17,7 @@ from requests import Session
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
+from dml import limits
 from dml.catalog.file_access import restrict_files
 from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
@@ -27,11 +28,7 @@ __all__ = ["DATABASE_FILE", "BoundedRestCatalog", "embedded_database", "load"]
 DATABASE_FILE: Final = "catalog.db"
 """The embedded catalog's SQLite file in its warehouse folder."""
 
-# How long a process waits for another one's write; a write takes milliseconds.
-LOCK_TIMEOUT_SECONDS: Final = 60
 KINDS: Final = ("uri", "type", "py-catalog-impl")
-# How long a PostgreSQL server may take to answer at all; its drivers would wait for ever.
-CONNECT_TIMEOUT_SECONDS: Final = 5
 LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
 
 
@@ -121,7 +118,7 @@ def with_timeout(uri: str) -> str:
         return uri
     if url.drivername.partition("+")[2] not in LIBPQ_DRIVERS | {""}:
         return uri
-    bounded = url.update_query_dict({"connect_timeout": str(CONNECT_TIMEOUT_SECONDS)})
+    bounded = url.update_query_dict({"connect_timeout": str(limits.DATABASE_CONNECT_SECONDS)})
     return bounded.render_as_string(hide_password=False)
 
 
@@ -136,7 +133,7 @@ def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
     folder = local_folder(name, warehouse)
     database = folder / DATABASE_FILE
     prepare_database(database)
-    uri = URL.create("sqlite", database=str(database), query={"timeout": str(LOCK_TIMEOUT_SECONDS)})
+    uri = URL.create("sqlite", database=str(database), query={"timeout": str(limits.CATALOG_LOCK_SECONDS)})
     settings = {**settings, "uri": uri.render_as_string(hide_password=False), "warehouse": f"file://{folder}"}
     try:
         return SqlCatalog(name, **settings)
@@ -175,7 +172,7 @@ def local_folder(name: str, warehouse: str) -> Path:
 def prepare_database(database: Path) -> None:
     # With a write-ahead log readers never wait for a writer. The mode stays with the file; where a file system cannot
     # do it (no shared memory), SQLite keeps the mode that it has.
-    connection = sqlite3.connect(database, timeout=LOCK_TIMEOUT_SECONDS)
+    connection = sqlite3.connect(database, timeout=limits.CATALOG_LOCK_SECONDS)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
     finally:
@@ -184,11 +181,7 @@ def prepare_database(database: Path) -> None:
 
 CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
 SOCKET_TIMEOUT: Final = "rest.client.socket-timeout-ms"
-CONNECTION_TIMEOUT_MS: Final = 10_000
-SOCKET_TIMEOUT_MS: Final = 60_000
-# Of signed requests, each after another timeout; PyIceberg's default is 10.
 SIGV4_RETRIES: Final = "rest.sigv4.max-retries"
-FEW_RETRIES: Final = "1"
 
 
 class BoundedRestCatalog(RestCatalog):
@@ -201,7 +194,7 @@ class BoundedRestCatalog(RestCatalog):
     _is_found = False
 
     def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **{SIGV4_RETRIES: FEW_RETRIES, **properties})
+        super().__init__(name, **{SIGV4_RETRIES: str(limits.REST_SIGNED_RETRIES), **properties})
 
     def _fetch_config(self) -> None:
         super()._fetch_config()
@@ -209,9 +202,9 @@ class BoundedRestCatalog(RestCatalog):
 
     def _create_session(self) -> Session:
         session = super()._create_session()
-        connect = int(self.properties.get(CONNECTION_TIMEOUT, CONNECTION_TIMEOUT_MS))
+        connect = int(self.properties.get(CONNECTION_TIMEOUT, limits.REST_CONNECT_MS))
         # The first request asks for settings: a server that takes long for that is not there.
-        read = int(self.properties.get(SOCKET_TIMEOUT, SOCKET_TIMEOUT_MS if self._is_found else connect))
+        read = int(self.properties.get(SOCKET_TIMEOUT, limits.REST_RESPONSE_MS if self._is_found else connect))
         timeout = (connect / 1000, read / 1000)
         setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object alone
         return session

@@ -85,6 +85,12 @@ class ResolvedTable:
         """Full dotted name, catalog first."""
         return ".".join((self.catalog_name, *self.identifier))
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """A key that identifies the table, or the state of it that the name refers to."""
+        parts = (self.branch, self.tag, self.snapshot_id, self.timestamp_ms)
+        return (self.name, *("" if part is None else str(part) for part in parts))
+
 
 def suffix_of(last: str) -> dict[str, Any]:
     """What the last part of a name says beside the table, as fields of `ResolvedTable`; empty where it says nothing."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final
 
 from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from dml import limits
 from dml.commit.changes import Operation
 from dml.errors import CommitConflictError
 from dml.manifests.read import entries_of, manifests_of
@@ -21,9 +21,6 @@ from dml.model.manifest import EntryStatus, ManifestContent, ManifestEntry, Mani
 from dml.pruning.pruner import FileFilter
 
 __all__ = ["CommitWindow", "ManifestReader", "ancestors", "open_window", "walk_back"]
-
-
-MOST_THREADS: Final = 8
 
 
 class ManifestReader:
@@ -72,7 +69,7 @@ class ManifestReader:
         wanted = tuple(manifests)
         missing = [manifest for manifest in wanted if manifest not in self._known]
         if len(missing) > 1:
-            with ThreadPoolExecutor(min(MOST_THREADS, len(missing)), thread_name_prefix="manifests") as pool:
+            with ThreadPoolExecutor(min(limits.READ_THREADS, len(missing)), thread_name_prefix="manifests") as pool:
                 list(pool.map(self.entries, missing))
         return wanted
 

@@ -5,14 +5,13 @@ statements too; nothing is decided here. `install` puts the catalogs of a sessio
 """
 
 from dml.connector.caches import execute_and_refresh
-from dml.connector.frames import frames_of_reads, table_frame
 from dml.connector.iceberg_format import register_format
 from dml.connector.install import check_catalog_settings, inheriting, install, uninstall
+from dml.connector.table import table_frame
 
 __all__ = [
     "check_catalog_settings",
     "execute_and_refresh",
-    "frames_of_reads",
     "inheriting",
     "install",
     "register_format",

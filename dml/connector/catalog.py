@@ -18,9 +18,7 @@ from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog.registry import ResolvedTable
 from dml.connector.functions import list_functions, load_function
-from dml.connector.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
 from dml.connector.metadata_table import SparkMetadataTable
-from dml.connector.proxies import Proxy
 from dml.connector.spark_views import definition_of, spark_view
 from dml.connector.staged import SparkStagedTable, stage
 from dml.connector.state import TableState, loaded_once
@@ -28,6 +26,8 @@ from dml.connector.table import SparkTable
 from dml.connector.table_changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.spark.java import CATALOG, array, java_class, java_error, java_map, simple_name, strings
+from dml.spark.proxies import Proxy
 from dml.spark.versions import Feature, has
 from dml.sqlparse.statements import (
     AlterTable,
@@ -349,7 +349,7 @@ class SparkCatalog(Proxy):
         return True
 
     def _run(self, statement: ddl.DdlStatement) -> None:
-        time_zone = StatementSettings.of(self._engine.spark).time_zone
+        time_zone = StatementSettings.of(self._engine).time_zone
         ddl.execute(statement, self._engine.registry, time_zone=time_zone)
 
 

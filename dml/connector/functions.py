@@ -14,14 +14,14 @@ from typing import ClassVar, Final
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from dml.connector.expressions import EXPRESSIONS, held, marked
-from dml.connector.java import CATALOG, array, companion, java_class, java_error, strings
-from dml.connector.proxies import Proxy
 from dml.spark.handlers import running
 from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, with_iceberg_functions
 from dml.spark.internals import internals
+from dml.spark.java import CATALOG, array, companion, java_class, java_error, strings
 from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
+from dml.spark.proxies import Proxy
 from dml.spark.versions import Feature, require
+from dml.spark_scan.expressions import EXPRESSIONS, held, marked
 
 __all__ = ["list_functions", "load_function"]
 

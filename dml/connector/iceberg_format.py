@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from dml.connector.workers import has_python_readers, user_data_source
 from dml.errors import NotSupportedError
 from dml.spark.jvm import python_function, session_state
+from dml.spark_scan.workers import has_python_readers, user_data_source
 
 __all__ = ["inherit_format", "register_format"]
 

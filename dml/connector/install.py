@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 from dml.catalog.registry import CatalogRegistry
 from dml.connector.catalog import SparkCatalog
 from dml.connector.iceberg_format import inherit_format
-from dml.connector.java import java_class
-from dml.connector.workers import has_python_readers
 from dml.engine.current import SESSION_CATALOG
 from dml.engine.engine import Engine, is_connect
 from dml.errors import SetupError
 from dml.spark.handlers import Binding, StatementHandler, session_key
 from dml.spark.internals import works
+from dml.spark.java import java_class
 from dml.spark.jvm import classic_session, field_of, jvm_view, session_state, take_callbacks, weak_session
+from dml.spark_scan.workers import has_python_readers
 
 __all__ = ["check_catalog_settings", "inheriting", "install", "uninstall"]
 

@@ -18,21 +18,25 @@ from pyiceberg.table import Table
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
-from dml.connector.java import CONNECTOR, array, constant, java_class
-from dml.connector.proxies import Proxy
 from dml.connector.state import column_path
 from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.insert import InsertOptions, RowsWrite
+from dml.engine.target import Target
 from dml.engine.writes import WriteOutcome, delete_uncommitted, written_by
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import report_from_bytes
 from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
+from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name
 from dml.spark.jobs import await_tasks, new_tag, tagged
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_writes
+from dml.spark.versions import Feature, has
 from dml.sqlparse.quoting import quote_name
 
-__all__ = ["DistributedWrite", "WriterJob", "keeping_files_open"]
+__all__ = ["DistributedWrite", "WriterJob", "keeping_files_open", "reading_itself"]
 
 EXPRESSIONS: Final = CONNECTOR + "expressions."
+CURRENT_SNAPSHOT: Final = "current-snapshot-id"
+"""The property with the snapshot that a table was loaded at: before Spark 4.1 tables have no version."""
 
 
 class DistributedWrite(Proxy):
@@ -164,8 +168,8 @@ class WriterJob:
         """
         self._job.close()
         self._commits = True
-        commits = [TaskCommit.from_bytes(bytes(message.pickledMessage())) for message in messages]
-        return written_by(commits, self._write.target.table, self._write.task.spec)
+        reports = [report_from_bytes(bytes(message.pickledMessage())) for message in messages]
+        return written_by(reports, self._write.target.table, self._write.task.spec)
 
     def abort(self) -> None:
         """Delete what the tasks wrote, when they have ended."""
@@ -228,3 +232,55 @@ def sorted_by(column: JavaObject, *, ascends: bool, nulls_first: bool) -> JavaOb
     direction = constant(EXPRESSIONS + "SortDirection", "ASCENDING" if ascends else "DESCENDING")
     nulls = constant(EXPRESSIONS + "NullOrdering", "NULLS_FIRST" if nulls_first else "NULLS_LAST")
     return java_class(EXPRESSIONS + "Expressions").sort(column, direction, nulls)
+
+
+def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
+    """Mark the write if it reads its own table, as far as the plan of its rows shows.
+
+    Such a write validates against the snapshot that the plan reads. Otherwise it would silently replace rows that
+    other commits have added since.
+
+    Args:
+        write: The write.
+        plan: The analyzed plan of its rows; None if unknown.
+    """
+    if write.replaced is None or plan is None:
+        return write
+    target = write.target
+    own = [relation for relation in relations(plan) if str(relation.table().name()) == target.resolved.name]
+    if not own:
+        return write
+    read = {snapshot_id(relation) for relation in own if not travels(relation)} - {target.snapshot_id}
+    oldest = min(read, key=lambda found: age(target, found)) if read else target.snapshot_id
+    return replace(
+        write, replaced=replace(write.replaced, reads_table=True), target=replace(target, snapshot_id=oldest)
+    )
+
+
+def age(target: Target, read: int | None) -> int:
+    """Return a sort key by the order of the table's snapshots; None and expired snapshots come first."""
+    snapshot = None if read is None else target.table.snapshot_by_id(read)
+    return -1 if snapshot is None else snapshot.sequence_number or 0
+
+
+def relations(plan: JavaObject) -> Iterator[JavaObject]:
+    """Return the catalog tables that a plan reads."""
+    leaves = plan.collectLeaves().iterator()
+    while leaves.hasNext():
+        leaf = leaves.next()
+        match simple_name(leaf):
+            case "DataSourceV2Relation":
+                yield leaf
+            case "DataSourceV2ScanRelation":
+                yield leaf.relation()
+
+
+def travels(relation: JavaObject) -> bool:
+    """Return whether the relation time-travels, as with `VERSION AS OF`; plans before Spark 4.1 do not show it."""
+    return has(Feature.TRAVEL_IN_PLANS) and bool(relation.timeTravelSpec().isDefined())
+
+
+def snapshot_id(relation: JavaObject) -> int | None:
+    """Return the snapshot at which a RowDelta relation was analyzed; None if the table had none."""
+    shown = str(relation.table().properties()[CURRENT_SNAPSHOT])
+    return int(shown) if shown.isdigit() else None

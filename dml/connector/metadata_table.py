@@ -14,15 +14,15 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.java import CONNECTOR, array, capabilities, constant, options_of, struct_type
-from dml.connector.proxies import Proxy, default_method
 from dml.connector.state import TableState, travel_options
 from dml.connector.table_changes import reference_of
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import check_time_travel, travels
 from dml.metadata_tables.frames import MetadataRead, metadata_frame, spark_schema
 from dml.metadata_tables.tables import MetadataTable, table_schema
+from dml.spark.java import CONNECTOR, array, capabilities, constant, options_of, struct_type
 from dml.spark.jvm import internal_rows
+from dml.spark.proxies import Proxy, default_method
 
 __all__ = ["SparkMetadataTable"]
 
@@ -148,7 +148,7 @@ class MetadataScan(Proxy):
 
     def rows(self) -> JavaObject:
         """Its rows."""
-        table, settings = self.table, StatementSettings.of(self.table.engine.spark)
+        table, settings = self.table, StatementSettings.of(self.table.engine)
         read = MetadataRead(
             columns=self.wanted,
             row_filter=AlwaysTrue(),

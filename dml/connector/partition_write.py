@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
 
-from dml.connector.job_write import DistributedWrite, WriterJob
-from dml.connector.plans import reading_itself, running_plan
-from dml.connector.proxies import Proxy
-from dml.connector.workers import writer_factory
+from dml.connector.job_write import DistributedWrite, WriterJob, reading_itself
 from dml.engine.insert import RowsWrite, commit_rows
+from dml.spark.proxies import Proxy
+from dml.spark_scan.running_query import running_plan
+from dml.spark_scan.workers import writer_factory
 from dml.write.stream_rows import StreamRows
 
 __all__ = ["PartitionWrite"]

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructField, StructType
 
 from dml import ddl
 from dml.catalog import ViewDefinition
-from dml.connector.java import CATALOG, java_class, java_map, strings, struct_type
 from dml.errors import NotSupportedError
+from dml.spark.java import CATALOG, java_class, java_map, strings, struct_type
 from dml.spark.types import spark_field
 
 __all__ = ["definition_of", "spark_view"]

@@ -74,7 +74,7 @@ def stage(provide: Callable[[], Engine], statement: CreateTable, schema: Schema)
     engine = provide()
     catalog_name, identifier = engine.registry.split(statement.table.parts)
     catalog = engine.registry.catalog(catalog_name)
-    time_zone = StatementSettings.of(engine.spark).time_zone
+    time_zone = StatementSettings.of(engine).time_zone
     load_state = ddl.stage_table(statement, catalog, identifier, schema, time_zone=time_zone)
     if load_state is None:
         table = ddl.create_table(statement, catalog, identifier, schema, time_zone=time_zone)

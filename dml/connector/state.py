@@ -22,6 +22,7 @@ from dml.connector.table_changes import reference_of
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.spark_scan.scan import SparkRead
 
 __all__ = [
     "TableState",
@@ -75,7 +76,7 @@ class TableState:
         elif version is not None:
             snapshot_id, schema = as_of_version(resolved.table, version, reference, "")
         else:
-            settings = StatementSettings.of(engine.spark)
+            settings = StatementSettings.of(engine)
             snapshot_id, schema = snapshot_to_read(engine, settings, "", resolved, reference)
         pinned = version if micros is None else str(micros)
         return TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=pinned)
@@ -125,9 +126,20 @@ class TableState:
     @property
     def identity(self) -> tuple[str, ...]:
         """What tells the table from others, and from parts and states of it that are asked for by name."""
-        resolved = self.resolved
-        parts = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms, self.pinned)
-        return (resolved.name, *("" if part is None else str(part) for part in parts))
+        return (*self.resolved.identity, self.pinned or "")
+
+    def read(self, settings: StatementSettings) -> SparkRead:
+        """Return the read of all columns and rows, for a scan that Spark plans."""
+        return SparkRead(
+            name=self.resolved.name,
+            version=self.version,
+            table=self.table,
+            snapshot_id=self.snapshot_id,
+            schema=self.schema,
+            columns=tuple(field.field_id for field in self.schema.fields),
+            rules=settings.rules,
+            parallelism=settings.parallelism,
+        )
 
 
 def column_path(schema: Schema | StructType, field_id: int) -> tuple[str, ...] | None:

@@ -8,27 +8,32 @@ is loaded anew for the first of them.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from dml import catalog as catalogs
-from dml.connector.java import CONNECTOR, array, java_class, java_error, simple_name, static
-from dml.connector.plans import running_plan
-from dml.connector.proxies import Proxy
 from dml.connector.state import TableState
-from dml.connector.workers import PYTHON_SOURCES, python_partition, reader_factory
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.scans import task_groups
 from dml.errors import ExecutionError, NotFoundError
-from dml.scan.source import scan_context
+from dml.model.scan_task import ScanContext
+from dml.scan.planner import ScanPlan
 from dml.spark.internals import internals
+from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static
 from dml.spark.jvm import java_collection, session_state
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_reads
 from dml.spark.versions import Feature, has, require
+from dml.spark_scan.running_query import running_plan
+from dml.spark_scan.scan import SparkRead, SparkScan, SparkStatistics
+from dml.spark_scan.vectorized import VectorizedRead
+from dml.spark_scan.workers import PYTHON_SOURCES, python_partition, reader_factory
 from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
@@ -36,7 +41,7 @@ from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
-__all__ = ["SparkMicroBatchStream"]
+__all__ = ["SparkMicroBatchStream", "StreamableScan"]
 
 STREAMING: Final = "org.apache.spark.sql.connector.read.streaming."
 READ_LIMIT: Final = STREAMING + "ReadLimit"
@@ -45,16 +50,62 @@ INITIAL_OFFSET: Final = "offsets/0"
 MOST_FILES: Final = 2**31 - 1
 
 
+class StreamableScan(SparkScan):
+    """A scan of a table that Spark may also read as a stream.
+
+    Args:
+        engine: The session and its catalogs.
+        state: The table.
+        options: The reader's options.
+        spark: The session.
+        read: What is read.
+        plan: Its scan tasks, if they are known.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        state: TableState,
+        options: Mapping[str, str],
+        spark: SparkSession,
+        read: SparkRead,
+        plan: ScanPlan | None = None,
+    ) -> None:
+        super().__init__(spark, read, plan)
+        self._engine = engine
+        self._state = state
+        self._options = options
+        self._is_stream = False
+
+    def toMicroBatchStream(self, checkpoint: str) -> "SparkMicroBatchStream":
+        """Return the stream of rows appended from now on, or from the reader's start. Streams get no filters."""
+        self._is_stream = True
+        return SparkMicroBatchStream(self._engine, self._state, self.read, self.row_schema, self._options, checkpoint)
+
+    def estimateStatistics(self) -> SparkStatistics:
+        """Return the scan's statistics; those of a stream are unknown."""
+        return SparkStatistics(None, None) if self._is_stream else super().estimateStatistics()
+
+    @cached_property
+    def vectorized(self) -> VectorizedRead | None:
+        """The settings of Spark's own reader; None for a stream."""
+        return None if self._is_stream else super().vectorized
+
+    @cached_property
+    def context(self) -> ScanContext:
+        """The context that its tasks share, without tasks if it is a stream."""
+        return self.read.context(()) if self._is_stream else super().context
+
+
 class SparkMicroBatchStream(Proxy):
     """The rows that are appended to a table.
 
     Args:
         engine: The session and its catalogs.
         state: The table when the query started.
-        columns: Ids of the columns.
-        metadata_columns: Names of metadata columns, after them.
+        read: The columns that are read of it.
         row_schema: The columns of the rows, as Spark's.
-        options: Those of the reader.
+        options: The reader's options.
         checkpoint: The source's folder in the checkpoint of the query.
     """
 
@@ -67,16 +118,14 @@ class SparkMicroBatchStream(Proxy):
         self,
         engine: Engine,
         state: TableState,
-        columns: tuple[int, ...],
-        metadata_columns: tuple[str, ...],
+        read: SparkRead,
         row_schema: StructType,
         options: Mapping[str, str],
         checkpoint: str,
     ) -> None:
         self.engine = engine
         self.state = state
-        self.columns = columns
-        self.metadata_columns = metadata_columns
+        self.read = read
         self.row_schema = row_schema
         self.options = source_options(state, options)
         self.checkpoint = checkpoint
@@ -143,19 +192,12 @@ class SparkMicroBatchStream(Proxy):
         known = self._known()
         if stop != NOTHING_READ and known.table.snapshot_by_id(stop.snapshot_id) is None:
             known = self._now()  # a batch that was planned before the query was stopped
-        read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.columns))
+        read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.read.columns))
         check_columns(known.name, read, known.table.schema())
         tasks = known.tasks(begin, stop)
-        context = scan_context(
-            known.table,
-            tasks,
-            self.columns,
-            metadata_columns=self.metadata_columns,
-            case_sensitive=True,
-            schema=self.state.schema,
-        )
-        settings = StatementSettings.of(self.engine.spark)
-        groups = task_groups(tasks, known.table, settings, whole_files=False)
+        scan = replace(self.read, table=known.table)
+        context = scan.context(tasks)
+        groups = scan.groups(tasks, StatementSettings.of(self.engine).parallelism)
         partitions = (python_partition(number, pack((context, *group))) for number, group in enumerate(groups))
         return array(CONNECTOR + "read.InputPartition", partitions)
 

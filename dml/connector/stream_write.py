@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 
 from dml.catalog.registry import ResolvedTable
 from dml.commit import StreamEpoch
-from dml.connector.java import python_schema
 from dml.connector.job_write import DistributedWrite, WriterJob, keeping_files_open
-from dml.connector.proxies import Proxy
-from dml.connector.workers import stream_writer_factory
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import NotSupportedError
+from dml.spark.java import python_schema
+from dml.spark.proxies import Proxy
+from dml.spark_scan.workers import stream_writer_factory
 from dml.streaming.options import StreamOptions
 from dml.streaming.sink import EpochWrite, commit_epoch, plan_epoch
 
@@ -84,7 +84,7 @@ def stream_write(
     )
     columns = python_schema(schema)
     planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keeping_files_open)
-    return StreamWrite(planned, schema, StatementSettings.of(engine.spark).parallelism)
+    return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
 
 
 class StreamWrite(DistributedWrite):

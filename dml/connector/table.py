@@ -1,21 +1,33 @@
 """A table of ours, in one state, as Spark's. Driver, classic Spark only.
 
 Input: a table and the snapshot that is read of it. Output: its columns, partitioning and properties, and builders of
-scans (`dml.connector.scan`).
+scans (`dml.spark_scan.scan`).
 
 Two are equal that stand for the same table in the same state.
 """
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
 from pyiceberg.types import NestedField
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
-from dml.connector.java import (
+from dml.catalog.registry import ResolvedTable
+from dml.connector.state import TableState, column_path, loaded_once
+from dml.connector.stream import StreamableScan
+from dml.connector.table_changes import reference_of
+from dml.connector.write import SparkWriteBuilder, WrittenTable
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.schema_evolution import accepts_any_schema
+from dml.errors import AnalysisError, NotFoundError
+from dml.model.columns import METADATA_COLUMNS
+from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
+from dml.scan.table_scan import TableScan, spark_schema
+from dml.spark.java import (
     CATALOG,
     CONNECTOR,
     array,
@@ -26,22 +38,16 @@ from dml.connector.java import (
     options_of,
     struct_type,
 )
-from dml.connector.proxies import Proxy, default_method
-from dml.connector.scan import ScanRead
-from dml.connector.scan_builder import SparkScanBuilder, scan_builder
-from dml.connector.state import TableState, column_path, loaded_once
-from dml.connector.write import SparkWriteBuilder, WrittenTable
-from dml.engine.engine import Engine
-from dml.engine.schema_evolution import accepts_any_schema
-from dml.errors import AnalysisError, NotFoundError
-from dml.model.columns import METADATA_COLUMNS
-from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
-from dml.scan.planner import ScanPlan
-from dml.scan.source import spark_schema
+from dml.spark.jvm import take_callbacks
+from dml.spark.proxies import Proxy, default_method
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has
+from dml.spark_scan.frames import ALIAS, SUBQUERY_ALIAS, frame_of, plans_our_scans, relation_of, scala_sequence
+from dml.spark_scan.scan_builder import SparkScanBuilder, scan_builder
+from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
+from dml.views import StatementTables
 
 __all__ = ["SparkTable"]
 
@@ -146,9 +152,10 @@ class SparkTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """A builder of scans, of another snapshot where options say so."""
-        asked = options_of(options)
-        state = self._state_now() if self._follows else self.state
-        return scan_builder(self.engine, ScanRead.whole(state.with_options(asked)), options=asked)
+        engine, asked = self.engine, options_of(options)
+        state = (self._state_now() if self._follows else self.state).with_options(asked)
+        make_scan = partial(StreamableScan, engine, state, asked)
+        return scan_builder(engine.spark, state.read(StatementSettings.of(engine)), make_scan)
 
     @property
     def _follows(self) -> bool:
@@ -182,8 +189,14 @@ class SparkTable(Proxy):
         state = self.state
         own = {field.name.lower() for field in state.schema.fields}
         names = METADATA_COLUMNS if state.table.format_version >= 3 else METADATA_COLUMNS[:4]
-        context = ScanRead(state=state, columns=(), metadata_columns=names).context(ScanPlan(snapshot_id=None))
-        fields = [field for field in spark_schema(context).fields if field.name not in own]
+        scan = TableScan(
+            table=state.table,
+            snapshot_id=state.snapshot_id,
+            schema=state.schema,
+            columns=(),
+            metadata_columns=names,
+        )
+        fields = [field for field in spark_schema(scan.context(())).fields if field.name not in own]
         return array(CATALOG + "MetadataColumn", map(SparkMetadataColumn, fields))
 
     def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
@@ -266,3 +279,36 @@ def column_field(field: NestedField) -> StructField:
         before = field.model_copy(update={"write_default": field.initial_default})
         shown.metadata = {"CURRENT_DEFAULT": default_sql(field), "EXISTS_DEFAULT": default_sql(before)}
     return shown
+
+
+def table_frame(engine: Engine, name: str) -> DataFrame | None:
+    """Return a table pinned to its current state, or to the branch, tag or snapshot in its name.
+
+    Args:
+        engine: The session and its catalogs.
+        name: The table's name, as in a statement.
+
+    Returns:
+        Its rows; None if a statement must resolve the name: on Spark Connect, or if it is not a data table.
+
+    Raises:
+        NotFoundError: The table has no such branch, tag or snapshot.
+    """
+    parts = name_parts(name)
+    if not parts or not plans_our_scans(engine.spark):
+        return None
+    tables = StatementTables(statement=name, spark=engine.spark, registry=engine.registry)
+    resolved = tables.resolve(reference_of(parts))
+    if resolved is None or resolved.metadata_table is not None:
+        return None
+    take_callbacks()
+    state = TableState.of(engine, resolved, None, None).fixed()
+    relation = relation_of(SparkTable(lambda: engine, state))
+    plan = java_class(SUBQUERY_ALIAS)(name_of(resolved), relation)
+    return frame_of(engine.spark, plan)
+
+
+def name_of(resolved: ResolvedTable) -> JavaObject:
+    """The name that columns may be qualified with, or its end."""
+    qualifier = scala_sequence((resolved.catalog_name, *resolved.identifier[:-1]))
+    return java_class(ALIAS)(resolved.identifier[-1], qualifier)

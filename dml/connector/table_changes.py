@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
 
-from dml.connector.java import java_error, simple_name
+from dml.spark.java import java_error, simple_name
 from dml.sqlparse.statements import (
     AddColumns,
     AlterAction,

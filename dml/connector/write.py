@@ -20,12 +20,8 @@ from pyspark.sql.types import StructType
 
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
-from dml.connector.conditions import pushed_down
-from dml.connector.java import options_of, python_schema
-from dml.connector.job_write import keeping_files_open
+from dml.connector.job_write import keeping_files_open, reading_itself
 from dml.connector.partition_write import PartitionWrite
-from dml.connector.plans import reading_itself
-from dml.connector.proxies import Proxy
 from dml.connector.stream_write import is_of_stream, not_continuous, stream_write
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import (
@@ -42,6 +38,9 @@ from dml.engine.target import Target, writable_target
 from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
 from dml.result import Result
+from dml.spark.java import options_of, python_schema
+from dml.spark.proxies import Proxy
+from dml.spark_scan.conditions import pushed_down
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns
@@ -124,7 +123,7 @@ class SparkWriteBuilder(Proxy):
         written, engine = self._written, self._written.engine
         if self._of_stream:
             return self._stream_write()
-        settings = StatementSettings.of(engine.spark)
+        settings = StatementSettings.of(engine)
         target = target_of_write(written, self._command, settings, self._options)
         # A table that is being created or replaced has no rows to replace, and the columns of its rows.
         creates = written.load_state is not None
@@ -178,12 +177,7 @@ class SparkWriteBuilder(Proxy):
             return None
         if not self._predicates:
             return Replaced(row_filter=AlwaysTrue())
-        pushdown = pushed_down(
-            self._predicates,
-            target.table.schema(),
-            time_zone=settings.time_zone,
-            catalogs=self._written.engine.registry.catalogs,
-        )
+        pushdown = pushed_down(self._predicates, target.table.schema(), settings.rules)
         if not pushdown.pruning_is_exact:
             condition = " AND ".join(str(predicate.describe()) for predicate in self._predicates)
             raise NotSupportedError(
@@ -255,7 +249,7 @@ class RowsRelation(Proxy):
         if self._fitted is None:
             rows = self._in_place(rows)
         else:
-            rows = rows_by_name(rows, self._fitted, StatementSettings.of(spark))
+            rows = rows_by_name(rows, self._fitted, StatementSettings.of(write.engine))
         self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
 
     def _in_place(self, rows: DataFrame) -> DataFrame:

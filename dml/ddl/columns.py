@@ -19,7 +19,7 @@ from dml.ddl.terms import term_text
 from dml.ddl.types import parse_type, type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS, ROW_OPERATION
-from dml.model.variants import VariantType
+from dml.pyiceberg_patch import VariantType
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import AddColumns, AlterColumn, ColumnDefinition, DropColumns

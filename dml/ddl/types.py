@@ -37,7 +37,7 @@ from pyiceberg.types import (
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.type_names import primitive_name
-from dml.model.variants import VariantType
+from dml.pyiceberg_patch import VariantType
 from dml.sqlparse.quoting import quote_identifier, quote_string, string_value, unquoted
 from dml.suggestions import did_you_mean
 

@@ -8,22 +8,22 @@ Spark's way moves the rows of files into the JVM, shuffles and sorts them, and p
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
 
 from pyiceberg.table import Table
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
-from dml.engine.scans import Scan
+from dml import limits
 from dml.engine.sent_source import SentSource
-from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, commits_of, task_reports, with_live_storage, written_by
+from dml.engine.writes import TASK_COMMIT_SCHEMA, WriteOutcome, failures_of, task_reports, with_live_storage, written_by
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import SourceMatches, TaskCommit, TaskReport, report_from_bytes
+from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
 from dml.options import DistributionMode
 from dml.rows.expressions import column_ids
 from dml.rows.program import Changes, Program
+from dml.scan.table_scan import Scan
 from dml.spark.jobs import ended_on_failure
 from dml.spark.shared_files import check_writes
 from dml.spark.task_frames import task_frame
@@ -33,16 +33,7 @@ from dml.write.run import WriteTask
 from dml.write.source_inserts import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["MAX_RANGE_BYTES", "write_by_tasks", "write_merge_by_tasks"]
-
-MAX_DRIVER_BYTES: Final = 4 * 2**20
-"""Maximum size of new rows that the driver writes itself: that takes no longer than starting another Spark job."""
-
-MIN_ROWS_PER_TASK: Final = 100_000
-"""Minimum rows per inserting task."""
-
-MAX_RANGE_BYTES: Final = 16 * 2**20
-"""Maximum size of a source whose new rows are one range, which one task writes. Above it, Spark makes ranges."""
+__all__ = ["write_by_tasks", "write_merge_by_tasks"]
 
 
 def write_by_tasks(
@@ -65,7 +56,7 @@ def write_by_tasks(
 
     Raises:
         SetupError: The workers run a Python without this package.
-        NumberOverflowError: An integer does not fit its type; no file is left then.
+        UncomputableValueError: Only Spark can compute a value; no file is left then.
         DmlError: Reading or writing failed; no file is left then.
         PySparkException: Spark failed; no file is left then.
     """
@@ -76,7 +67,7 @@ def write_by_tasks(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
     frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-    return written_by(commits_of(task_reports(frame, table, spec)), table, spec)
+    return written_by(task_reports(frame, table, spec), table, spec)
 
 
 def write_merge_by_tasks(
@@ -107,7 +98,7 @@ def write_merge_by_tasks(
 
     Raises:
         SetupError: The workers run a Python without this package.
-        NumberOverflowError: An integer does not fit its type; no file is left then.
+        UncomputableValueError: Only Spark can compute a value; no file is left then.
         DmlError: Reading or writing failed; no file is left then.
         PySparkException: Spark failed; no file is left then.
     """
@@ -123,33 +114,25 @@ def write_merge_by_tasks(
     )
     program = source.program
     if not program.not_matched:
-        return written_by(merge.run(groups).commits, table, spec)
-    if len(groups) == 1 and source.row_count <= MIN_ROWS_PER_TASK:
-        return written_by(merge.run(groups, inserts_unmatched=True).commits, table, spec)
-    if not groups or not program.matched:
-        return written_by([], table, spec, lambda _: merge.insert(merge.probe(groups)))
+        return written_by(merge.run(groups), table, spec)
+    if len(groups) == 1 and source.row_count <= limits.MIN_INSERTS_PER_TASK:
+        return written_by(merge.run(groups, inserts_unmatched=True), table, spec)
+    if not groups or not (program.matched or program.not_matched_by_source):
+        return written_by([], table, spec, lambda: merge.insert(merge.probe(groups)))
     if spec.job is not WriteJob.COPY_ON_WRITE:
-        found = merge.run(groups)
-        return written_by(found.commits, table, spec, lambda _: merge.insert(found.matched))
+        reports = merge.run(groups)
+        return written_by(reports, table, spec, lambda: merge.insert(matches_of(reports)))
     matched = merge.probe(groups)
     merge = merge.renewed()
     unmatched = source.row_count - len(matched)
     loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
-    return written_by(merge.run(groups, inserts=merge.shares(matched, loads)).commits, table, spec)
+    return written_by(merge.run(groups, inserts=merge.shares(matched, loads)), table, spec)
 
 
 def matches_of(reports: Sequence[TaskReport]) -> BitMap:
     """Return the rows of the source that matched in any task."""
     found = [BitMap.deserialize(report.rows) for report in reports if isinstance(report, SourceMatches)]
     return BitMap.union(*found) if found else BitMap()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReports:
-    """What the tasks of a job reported."""
-
-    commits: list[TaskCommit] = field(default_factory=list)
-    matched: BitMap = field(default_factory=BitMap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +152,7 @@ class MergeJobs:
         *,
         inserts_unmatched: bool = False,
         inserts: Mapping[int, bytes] = MappingProxyType({}),
-    ) -> JobReports:
+    ) -> Sequence[TaskReport]:
         """Run a job that writes.
 
         Args:
@@ -179,7 +162,7 @@ class MergeJobs:
         """
         tasks = max(len(groups), *(number + 1 for number in inserts), 0)
         if not tasks:
-            return JobReports()
+            return ()
         program = self.source.program
         task = RowTask(
             input=TaskInput.of([*groups, *[()] * (tasks - len(groups))], self.context),
@@ -191,10 +174,9 @@ class MergeJobs:
             reports_matches=bool(program.not_matched) and not inserts_unmatched,
         )
         frame = task_frame(self.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
-        reports = task_reports(frame, self.table, self.spec)
-        return JobReports(commits=commits_of(reports), matched=matches_of(reports))
+        return task_reports(frame, self.table, self.spec)
 
-    def insert(self, matched: BitMap) -> list[TaskCommit]:
+    def insert(self, matched: BitMap) -> Sequence[TaskReport]:
         """Insert the rows of the source without a match: a few on the driver, many by a job.
 
         Args:
@@ -203,13 +185,13 @@ class MergeJobs:
         unmatched, merge = self.source.row_count - len(matched), self.renewed()
         if not self.are_few(unmatched):
             loads = self.inserting_tasks(unmatched, ())
-            return merge.run((), inserts=self.shares(matched, loads)).commits
+            return merge.run((), inserts=self.shares(matched, loads))
         rows = inserted_rows(self.source.program, self.source.rows, matched)
         return [] if rows is None else [held_inserts(rows, merge.spec)]
 
     def are_few(self, rows: int) -> bool:
         """Return whether the driver can write this many rows of the source itself."""
-        return rows * self.source.row_bytes <= MAX_DRIVER_BYTES
+        return rows * self.source.row_bytes <= limits.MAX_DRIVER_INSERT_BYTES
 
     def renewed(self) -> "MergeJobs":
         """Return the same jobs, with new credentials if the old ones have expired."""
@@ -227,7 +209,7 @@ class MergeJobs:
             groups: The files that each task reads.
         """
         is_range = self.distribution is DistributionMode.RANGE
-        count = 1 if is_range else min(self.spec.tasks, -(-unmatched // MIN_ROWS_PER_TASK))
+        count = 1 if is_range else min(self.spec.tasks, -(-unmatched // limits.MIN_INSERTS_PER_TASK))
         loads = [sum(task.record_count for task in group) for group in groups]
         loads += [0] * (count - len(loads))
         least = sorted(range(len(loads)), key=lambda number: loads[number])[:count]
@@ -251,12 +233,12 @@ class MergeJobs:
         """Find the rows of the source that match, by a job that reads only the columns it needs for that.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
             DmlError: A file cannot be read.
         """
         if not groups:
             return BitMap()
-        program: Changes = replace(self.source.program, matched=(), not_matched=())
+        program: Changes = replace(self.source.program, matched=(), not_matched=(), not_matched_by_source=())
         assert program.join is not None
         read = {*program.join.key_ids, *(found for found in column_ids(program.join.residual) if found >= 0)}
         task = RowTask(
@@ -269,7 +251,6 @@ class MergeJobs:
         with ended_on_failure(self.spark):
             rows = task_frame(self.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups)).collect()
         reports = [report_from_bytes(bytes(row[0])) for row in rows]
-        for commit in commits_of(reports):
-            if commit.failure is not None:
-                raise commit.failure
+        for failure in failures_of(reports):
+            raise failure.error
         return matches_of(reports)

@@ -21,12 +21,13 @@ from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import drop_table, load_table
 from dml.ddl import schema_from_json
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, write_rows, write_scanned
+from dml.engine.insert import PLAIN, InsertOptions, plan_rows_write, run_write
 from dml.engine.query import query_views
-from dml.engine.scanned_rows import Targets, scanned_rows
+from dml.engine.scanned_rows import ScannedRows, Targets, scanned_rows
 from dml.engine.target import target_of
 from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
 from dml.spark.jvm import empty_frame
 from dml.sqlparse.statements import CreateTable
@@ -41,7 +42,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
     Raises:
         DmlError: the table is there already, or does not fit; or the query failed.
     """
-    settings = StatementSettings.of(engine.spark)
+    settings = StatementSettings.of(engine, sql)
     nothing = empty_frame(engine.spark, StructType([]))
     if statement.query is None:
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
@@ -121,6 +122,7 @@ def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | 
     )
     query, found = creation.statement.query, creation.rows.schema
     rows = creation.rows.toDF(*(value_name(index) for index in range(len(found.fields))))
+    scanned: ScannedRows | ThroughSpark = ThroughSpark(reason="the rows come from a DataFrame")
     if query is not None and creation.tables is not None:
         targets: Targets = [(column, place) for place, column in enumerate(table.schema().fields)]
         scanned = scanned_rows(
@@ -134,9 +136,7 @@ def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | 
             write.context.properties,
             settings.policy,
         )
-        if scanned is not None:
-            return write_scanned(write, scanned, lambda: rows)
-    return write_rows(write, rows)
+    return run_write(write, scanned, lambda: rows)
 
 
 @contextmanager

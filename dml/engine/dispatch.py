@@ -314,7 +314,7 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     reference = table_of(statement)
     if reference is not None and is_sparks(engine, reference):
         return spark_sql(engine, text)
-    time_zone = StatementSettings.of(engine.spark).time_zone
+    time_zone = StatementSettings.of(engine).time_zone
     result = ddl.execute(statement, engine.registry, time_zone=time_zone)
     if not result.columns:
         return empty_frame(engine.spark, StructType([]))

@@ -16,10 +16,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col, expr, lit
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.engine.engine import StatementSettings
-from dml.engine.scans import task_groups
-from dml.engine.write_settings import ChangeDistribution
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.scan_task import ScanTask
@@ -31,9 +30,11 @@ from dml.options import (
     choice,
     integer,
 )
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows import expressions
 from dml.rows.expressions import Literal, Value
-from dml.scan.split import TARGET_SIZE, partition_groups, whole_file_groups
+from dml.scan.split import TARGET_SIZE, TaskGroups, partition_groups
+from dml.scan.table_scan import TableScan
 from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
 from dml.spark.rebalanced import rebalanced
 from dml.spark.versions import repartition_by_id
@@ -41,7 +42,6 @@ from dml.sqlparse.quoting import quoted
 from dml.write.sorting import row_order
 
 __all__ = [
-    "FEW_ROWS",
     "distribute_delta",
     "distribute_rows",
     "distribution_mode",
@@ -51,16 +51,11 @@ __all__ = [
     "sorts",
 ]
 
-FEW_ROWS: Final = 10_000
-"""So many new rows are not worth a task, and a file, for each core."""
 
 COLUMNAR_RATIO: Final = 3.0
 ROW_BASED_RATIO: Final = 1.5
 """How much smaller rows are in a data file than on their way to it, by Iceberg's `SparkCompressionUtil` for Spark's and
 Iceberg's usual compression: by default a task gets what makes a file of 128 MB."""
-
-MAX_PLACED: Final = 1_000
-"""Up to so many files a query says of each where it goes."""
 
 
 def distribution_mode(table: Table, properties: Mapping[str, str]) -> DistributionMode:
@@ -106,36 +101,38 @@ def orders_rows(table: Table) -> bool:
 
 def groups_in_place(
     tasks: Sequence[ScanTask],
-    source: Table,
+    scan: TableScan,
     settings: StatementSettings,
     values: Mapping[int, Value],
     table: Table,
     properties: Mapping[str, str],
-) -> tuple[tuple[ScanTask, ...], ...] | None:
-    """Scan tasks of a table, grouped so that whoever reads a group can write its rows into another table.
+) -> TaskGroups | ThroughSpark:
+    """Group scan tasks so that the task that reads a group can also write its rows into another table.
 
     Args:
         tasks: Of whole files.
-        source: The table that they are of.
+        scan: Their scan.
         settings: The session's settings.
-        values: What the columns of the other table get, by field id. The others get NULL.
+        values: The values of the other table's columns, by field id. Columns without one get NULL.
         table: The other table.
         properties: Its properties, the statement's own options over them.
 
     Returns:
-        The tasks of each Spark task; None where Spark has to move the rows, or to order them.
+        The scan tasks of each Spark task, or the reason why Spark must move or order the rows.
     """
     if not table.sort_order().is_unsorted:
-        return None
+        return ThroughSpark(reason="Spark must sort the rows by the table's sort order")
     clustered = WriteOptions.from_properties(properties).fanout is False and not is_unpartitioned(table.spec())
     mode = distribution_mode(table, properties)
     if mode is DistributionMode.NONE and not clustered:
-        return task_groups(tasks, source, settings, whole_files=False)
-    if mode is not DistributionMode.HASH or clustered:
-        return None
-    partitions = {task.file_ordinal: written_partition(task, source, values, table.spec()) for task in tasks}
+        return scan.groups(tasks, settings.parallelism)
+    if clustered:
+        return ThroughSpark(reason="writers without fanout need rows clustered by partition")
+    if mode is not DistributionMode.HASH:
+        return ThroughSpark(reason=f"the distribution mode '{mode}' requires a shuffle")
+    partitions = {task.file_ordinal: written_partition(task, scan.table, values, table.spec()) for task in tasks}
     if None in partitions.values():
-        return None
+        return ThroughSpark(reason="one source file may contain rows for several partitions")
     return partition_groups(tasks, lambda task: partitions[task.file_ordinal], parallelism=settings.parallelism)
 
 
@@ -197,36 +194,33 @@ def shuffled_size(properties: Mapping[str, str]) -> int:
 def distribute_delta(
     frame: DataFrame,
     table: Table,
-    files: Sequence[ScanTask],
+    groups: TaskGroups,
     parallelism: int,
     *,
     inserts: bool,
     few_inserts: bool,
     clustered: bool,
-    distribution: ChangeDistribution,
+    mode: DistributionMode | None,
 ) -> DataFrame:
     """Distribute the rows of a delta: all of a file to one task, in the order of the file.
 
-    Files go to tasks as `whole_file_groups` says. Inserted rows are clustered by partition, or spread by their
-    values where there are none, or the mode is `none`; in the mode `range` a task has a range of them. Few of them go
-    where the files are.
+    Inserted rows are clustered by partition. In an unpartitioned table, or in the mode `none`, they are distributed by
+    their values; in the mode `range` each task gets a range. A few inserted rows go to the tasks of the files.
 
     Args:
         frame: The delta.
         table: The table.
-        files: The files that it may change; its ordinals are their places.
+        groups: The files that each task changes; the ordinals of the delta are those of the files.
         parallelism: How many tasks run at once.
         inserts: Whether it may insert rows.
-        few_inserts: Whether these are no more than `FEW_ROWS`.
+        few_inserts: Whether these are no more than `limits.MAX_UNSCATTERED_INSERTS`.
         clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
-        distribution: What the session and the table say of the command.
+        mode: The distribution mode of the command, from the session or the table.
     """
-    groups = whole_file_groups(
-        files, parallelism=parallelism, distribution=distribution.mode, advisory_size=distribution.advisory_size
-    )
+    files = sum(map(len, groups))
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
     # As text: of an expression that is put together here the JVM makes every part at a command of its own.
-    task = task_of_file(groups, len(files)) if tasks > 1 else "0"
+    task = task_of_file(groups, files) if tasks > 1 else "0"
     order: list[str | Column] = [FILE_ORDINAL, POS]
     if inserts and (tasks > 1 or clustered):
         spec, schema = table.spec(), table.schema()
@@ -234,13 +228,13 @@ def distribute_delta(
         if not is_unpartitioned(spec):
             partition = partition_number_sql(spec, schema, value_name)
             order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {partition} END")] if clustered else []
-            inserted = inserted if distribution.mode is DistributionMode.NONE else partition
+            inserted = inserted if mode is DistributionMode.NONE else partition
         if tasks > 1:
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
-    ranges = inserted_ranges(table) if inserts and distribution.mode is DistributionMode.RANGE else []
+    ranges = inserted_ranges(table) if inserts and mode is DistributionMode.RANGE else []
     if ranges and tasks > 1 and not few_inserts:
         # Rows that are equal by all of it come to one task: all changes of a file do, wherever Spark cuts.
-        place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, len(files))} END"
+        place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, files)} END"
         return frame.repartitionByRange(tasks, expr(place), *ranges).sortWithinPartitions(*order)
     if tasks == 1 and few_inserts:
         # A shuffle would be a job of its own. What comes before it is small: the files are, and the source is kept.
@@ -252,7 +246,7 @@ def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
     """The number of the group that a row's file is in; of very many files those next to each other go together."""
     if len(groups) <= 1:
         return "0"
-    if files > MAX_PLACED:
+    if files > limits.MAX_PLACED_FILES:
         return f"CAST(CAST({FILE_ORDINAL} AS BIGINT) * {len(groups)}L DIV {files}L AS INT)"
     places = {task.file_ordinal: number for number, group in enumerate(groups) for task in group}
     numbers = ", ".join(str(places[ordinal]) for ordinal in range(files))

@@ -1,26 +1,26 @@
 """What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
 
-from pyiceberg.schema import Schema
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
-from dml.catalog.registry import CatalogRegistry, ResolvedTable
+from dml import limits
+from dml.catalog.registry import CatalogRegistry
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.model import summary_keys
-from dml.plan.table_read import TableRead
-from dml.scan.planner import ScanPlan
+from dml.plan.names import SqlRules
+from dml.spark.built_ins import replaces_any
 from dml.spark.jvm import settings_below, settings_of
 from dml.spark.master import SettingReader, max_task_failures, number, parallel_tasks
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has
-from dml.sqlparse.dialect import TreeReading
+from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called
 
-__all__ = ["ICEBERG_SETTINGS", "Engine", "ReadFrame", "SnapshotRead", "StatementSettings"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +28,8 @@ class StatementSettings:
     """The session's settings as they are when a statement starts.
 
     Attributes:
-        case_sensitive: `spark.sql.caseSensitive`.
-        time_zone: `spark.sql.session.timeZone`.
+        rules: Rules for the names and literals of the statement.
         policy_name: `spark.sql.storeAssignmentPolicy`.
-        trees: How far conditions are analysed: what a string literal means depends on settings and on the version.
         dynamic_overwrite: Whether `spark.sql.sources.partitionOverwriteMode` is dynamic.
         quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` lets a quoted name stand for many columns.
         wap_branch: `spark.wap.branch`.
@@ -40,16 +38,24 @@ class StatementSettings:
         iceberg: The settings below `spark.sql.iceberg.`, by the rest of their names: write options of the session.
     """
 
-    case_sensitive: bool = False
-    time_zone: str = "UTC"
+    rules: SqlRules = field(default_factory=SqlRules)
     policy_name: str = "ansi"
-    trees: TreeReading = TreeReading.ALIKE
     dynamic_overwrite: bool = False
     quoted_regex: bool = False
     wap_branch: str | None = None
     wap_id: str | None = None
     parallelism: int = 2
     iceberg: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def case_sensitive(self) -> bool:
+        """`spark.sql.caseSensitive`."""
+        return self.rules.case_sensitive
+
+    @property
+    def time_zone(self) -> str:
+        """`spark.sql.session.timeZone`."""
+        return self.rules.time_zone
 
     @property
     def policy(self) -> StoreAssignmentPolicy:
@@ -61,12 +67,17 @@ class StatementSettings:
         return store_assignment_policy(self.policy_name)
 
     @staticmethod
-    def of(spark: SparkSession) -> "StatementSettings":
+    def of(engine: "Engine", statement: str = "") -> "StatementSettings":
         """Read the settings of a session.
+
+        Args:
+            engine: The session and its catalogs.
+            statement: The statement whose trees are read.
 
         Raises:
             AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
         """
+        spark = engine.spark
         get = settings_of(spark)
 
         def flag(key: str) -> bool:
@@ -80,14 +91,19 @@ class StatementSettings:
                 hint="Unset one of them",
             )
         return StatementSettings(
-            case_sensitive=flag("spark.sql.caseSensitive"),
-            # Where it is not set it is that of the JVM, which may change as well.
-            time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
-            policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
-            trees=tree_reading(
-                any(flag(key) for key in LITERAL_SETTINGS)
-                or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+            rules=SqlRules(
+                case_sensitive=flag("spark.sql.caseSensitive"),
+                # If unset, it is the JVM's time zone, which may change as well.
+                time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+                trees=tree_reading(
+                    any(flag(key) for key in LITERAL_SETTINGS)
+                    or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
+                    or (get(COLLATION, UTF8_BINARY) or UTF8_BINARY).upper() != UTF8_BINARY
+                    or calls_replaced(spark, statement)
+                ),
+                catalogs=tuple(engine.registry.catalogs),
             ),
+            policy_name=get("spark.sql.storeAssignmentPolicy", "ansi") or "ansi",
             dynamic_overwrite=(get("spark.sql.sources.partitionOverwriteMode", "static") or "").lower() == "dynamic",
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,
@@ -106,16 +122,26 @@ LITERAL_SETTINGS: Final = (
     "spark.sql.ansi.doubleQuotedIdentifiers",
     "spark.sql.ansi.enforceReservedKeywords",
     "spark.sql.legacy.exponentLiteralAsDecimal.enabled",
+    "spark.sql.preserveCharVarcharTypeInfo",  # sqlglot reads CHAR(n) in a cast as STRING, as Spark does otherwise
 )
-"""With one of these Spark may read or compare a literal differently: nothing is pruned by the trees of sqlglot."""
+"""With one of these settings Spark may parse or compare literals differently, so sqlglot's trees are not used."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
 """The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
 
+COLLATION: Final = "spark.sql.session.collation.default"
+UTF8_BINARY: Final = "UTF8_BINARY"
+"""Spark 4.0 compares two strings without a column by the first, if it is not the second."""
 
-def tree_reading(literals_differ: bool) -> TreeReading:
-    """How far the trees of sqlglot can be trusted; whether settings change literals is known."""
-    if literals_differ:
+
+def calls_replaced(spark: SparkSession, statement: str) -> bool:
+    """Return whether a statement calls a user-defined function that sqlglot parses as one of Spark's."""
+    return bool(called(statement, NO_BUILT_INS)) or replaces_any(spark, called(statement, BUILT_INS))
+
+
+def tree_reading(is_other: bool) -> TreeReading:
+    """Return how closely sqlglot's trees match Spark, given whether settings or functions change their meaning."""
+    if is_other:
         return TreeReading.OTHERWISE
     return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
@@ -125,7 +151,7 @@ def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
     context = None if is_connect(spark) else spark.sparkContext
     if context is not None:
         return parallel_tasks(get, int(context.defaultParallelism))
-    return number(get, "spark.default.parallelism", 0) or number(get, LEAF_PARALLELISM, CONNECT_PARALLELISM)
+    return number(get, "spark.default.parallelism", 0) or number(get, LEAF_PARALLELISM, limits.CONNECT_PARALLELISM)
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -135,29 +161,6 @@ def is_connect(spark: SparkSession) -> bool:
 
 VERSION: Final = version("rowdelta")
 LEAF_PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
-CONNECT_PARALLELISM: Final = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRead:
-    """What a query reads of a table.
-
-    Attributes:
-        resolved: The table.
-        snapshot_id: The snapshot; None where there is none yet.
-        schema: The schema it is read with.
-        needed: The columns and rows that the query can need.
-        plan: Its tasks, where all of them are read and no others; None where Spark may leave out more.
-        without_python: Whether it is to be read so only where no Python worker has to: rows that come from one by the
-            connector API are copied once more than those of our own DataFrames.
-    """
-
-    resolved: ResolvedTable
-    snapshot_id: int | None
-    schema: Schema
-    needed: TableRead
-    plan: ScanPlan | None = None
-    without_python: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,14 +171,14 @@ class Engine:
         spark: The Spark session.
         registry: The catalogs.
         progress: Whether long statements show their progress.
-        read_frame: Makes DataFrames whose scans Spark plans itself; None where it cannot: on Connect, before 4.0.
+        plans_scans: Whether Spark itself plans the scans in queries: not on Connect, nor before 4.0.
         callbacks: Functions that are called after each commit.
     """
 
     spark: SparkSession
     registry: CatalogRegistry
     progress: bool = False
-    read_frame: "ReadFrame | None" = None
+    plans_scans: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
 
     def commit_summary(self) -> dict[str, str]:
@@ -197,7 +200,3 @@ class Engine:
     def max_failures(self) -> int:
         """Return how often Spark tries a task before the job fails."""
         return max_task_failures(settings_of(self.spark))
-
-
-ReadFrame = Callable[[Engine, StatementSettings, SnapshotRead], DataFrame | None]
-"""The rows of a table that a query reads, as a DataFrame; None only where it asks for one without Python workers."""

@@ -9,17 +9,12 @@ from pyspark.sql import DataFrame
 from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import aligned_rows, insert_options, insert_query, insert_views, rows_as_scanned
+from dml.engine.insert import planned_insert
 from dml.engine.query import query_views
-from dml.engine.replaced_rows import replaced_rows
 from dml.engine.row_level import Delta, delta_of
 from dml.engine.row_level_plan import PlannedStatement, plan_statement
-from dml.engine.schema_evolution import fitted_insert
-from dml.engine.target import start_statement
 from dml.engine.way import InTasks, Unchanged, WholeFiles
-from dml.engine.write_settings import write_properties
 from dml.options import RowLevelOperationMode, WriteOptions
-from dml.plan.insert import plan_insert
 from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
@@ -51,7 +46,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
             tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
-            views = query_views(engine, fragment, tables, StatementSettings.of(engine.spark))
+            views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:
             return engine.spark.sql(sql)
@@ -59,29 +54,20 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
     """The plan of an INSERT."""
-    options = insert_options(statement.options)
-    start = start_statement(engine, statement.target, sql, "INSERT", branch_option=options.branch)
-    settings, target = start.settings, start.target
-    views = insert_views(engine, start, statement)
-    query = insert_query(statement, target, views)
-    replaced = replaced_rows(statement, target, sql, settings, options.dynamic)
-    fitted = fitted_insert(statement, target, query.schema, options.columns, settings, replaced, is_given=False)
-    target = fitted.target
-    plan = plan_insert(statement, target.names, query.columns)
-    aligned_rows(query, plan, views, fitted.assign(settings, by_name=plan.by_name), fills=fitted.fills)
-    properties = target.table.properties
-    written = {**properties, **write_properties(options.write, target.session, properties)}
-    mode = distribution_mode(target.table, written)
-    scanned = rows_as_scanned(engine, start, statement, query, plan, target, written)
+    planned = planned_insert(engine, statement, sql)
+    planned.frame()  # analyze the query, so that EXPLAIN raises its errors too
+    target, properties = planned.write.target, planned.write.context.properties
+    mode = distribution_mode(target.table, properties)
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
     yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"
-    for field, source in plan.columns:
+    for field, source in planned.plan.columns:
         yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
-    if scanned is None:
-        yield "  rows: through Spark"
-    else:
-        yield f"  rows: written by the {len(scanned.groups)} tasks that read them; they do not go through Spark"
-    yield f"  query: {views.text(statement.query)}"
+    match planned.rows:
+        case ThroughSpark(reason=reason):
+            yield through_spark(reason)
+        case rows:
+            yield f"  rows: written by the {len(rows.groups)} tasks that read them; they do not go through Spark"
+    yield f"  query: {planned.query}"
 
 
 def partitioning(metadata: TableMetadata) -> str:
@@ -102,15 +88,17 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         yield "  cardinality: two source rows for one target row are an error"
     yield f"  conflict detection filter: {filter_text(plan.condition.pruning)}"
     delta = delta_of(engine, planned)
-    delta.frame()  # what is wrong with the statement is an error here too
+    delta.frame()  # analyze the query, so that EXPLAIN raises its errors too
     scan = delta.scan.plan
     yield from way_lines(delta)
+    if scan.total_data_files:
+        yield (
+            f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
+            f"{scan.manifests_read} of {scan.total_manifests} manifests read, "
+            f"filter: {filter_text(plan.condition.pruning)}"
+        )
     if isinstance(delta.way, Unchanged):
         return
-    yield (
-        f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
-        f"{scan.manifests_read} of {scan.total_manifests} manifests read, filter: {filter_text(plan.condition.pruning)}"
-    )
     if isinstance(delta.way, WholeFiles):
         yield from file_lines(scan, frozenset())
         return
@@ -141,6 +129,11 @@ def file_lines(scan: ScanPlan, spliced: Collection[str]) -> Iterator[str]:
         yield f"    ... and {len(scan.tasks) - 20} more files"
 
 
+def through_spark(reason: str) -> str:
+    """Return the line that explains why rows go through Spark."""
+    return f"  rows: through Spark, because {reason}"
+
+
 def way_lines(delta: Delta) -> Iterator[str]:
     """The way of the statement, and why."""
     match delta.way:
@@ -153,7 +146,7 @@ def way_lines(delta: Delta) -> Iterator[str]:
         case InTasks():
             yield "  rows: matched by the tasks that read them, which receive the source; they do not go through Spark"
         case ThroughSpark(reason=reason):
-            yield f"  rows: through Spark, because {reason}"
+            yield through_spark(reason)
             yield f"  shuffle: {'none, as files stay whole' if delta.whole_files else 'rows by data file'}"
 
 
@@ -162,6 +155,7 @@ def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:
     table = planned.target.table
     options = WriteOptions.from_properties(table.properties)
     plan = planned.plan
-    if not may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids):
+    splices = may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids)
+    if plan.inserts_only or not splices:  # a file in which nothing changes stays
         return frozenset()
     return frozenset(task.path for task in scan.tasks if may_splice(task, table.spec().spec_id, options))

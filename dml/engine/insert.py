@@ -1,6 +1,6 @@
 """INSERT INTO, INSERT OVERWRITE and the rows of CREATE TABLE AS SELECT: options, query, align, write, commit. Driver.
 
-An option that is not known is refused, for one that is silently ignored may put rows where nobody wants them. Source:
+Unknown options are rejected: a silently ignored option might write rows to the wrong place. Source:
 Iceberg documentation, "Spark write options".
 """
 
@@ -35,6 +35,7 @@ from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows, wr
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
 from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_properties
 from dml.engine.target import StatementStart, Target, start_statement
+from dml.engine.way import run_or_fall_back
 from dml.engine.write_settings import WRITE_OPTIONS, output_spec, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
@@ -44,10 +45,9 @@ from dml.model.summary_keys import ROWS_INSERTED
 from dml.model.write_task import WriteContext
 from dml.options import SPARK_FANOUT_ENABLED, IsolationLevel, choice, integer
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
-from dml.plan.row_delta_plan import RawValue, ValueSource, raw_name
+from dml.plan.row_delta_plan import RawValue, ThroughSpark, ValueSource, raw_name
 from dml.progress import progress_bar
 from dml.result import Result
-from dml.rows.evaluate import NumberOverflowError
 from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, default_sql
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
@@ -60,18 +60,15 @@ __all__ = [
     "PLAIN",
     "GivenRows",
     "InsertOptions",
+    "PlannedInsert",
     "RowsWrite",
-    "aligned_rows",
     "commit_rows",
-    "insert_options",
-    "insert_query",
-    "insert_views",
     "plan_rows_write",
-    "rows_as_scanned",
+    "planned_insert",
     "rows_by_name",
     "run_insert",
+    "run_write",
     "write_rows",
-    "write_scanned",
 ]
 
 OWN_OPTIONS: Final = ("branch", "overwrite-mode", "isolation-level", "output-spec-id", "validate-from-snapshot-id")
@@ -173,7 +170,42 @@ def run_insert(
     idempotency_key: CommitKey | None = None,
     given: GivenRows | None = None,
 ) -> Result:
-    """Run an INSERT.
+    """Run an INSERT. The arguments are those of `planned_insert`.
+
+    Raises:
+        DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
+    """
+    planned = planned_insert(engine, statement, sql, idempotency_key, given)
+    return run_write(planned.write, planned.rows, planned.frame)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedInsert:
+    """A planned INSERT.
+
+    Attributes:
+        write: The write.
+        plan: Where the value of each column comes from.
+        rows: The rows that tasks compute, or why Spark computes them.
+        frame: Returns the DataFrame of the rows: columns `v0`, `v1`, ... for the table's columns, in its order.
+        query: The text of the statement's query, for Spark.
+    """
+
+    write: "RowsWrite"
+    plan: InsertPlan
+    rows: ScannedRows | ThroughSpark
+    frame: Callable[[], DataFrame]
+    query: str
+
+
+def planned_insert(
+    engine: Engine,
+    statement: InsertStatement,
+    sql: str,
+    idempotency_key: CommitKey | None = None,
+    given: GivenRows | None = None,
+) -> PlannedInsert:
+    """Plan an INSERT.
 
     Args:
         engine: The session and its catalogs.
@@ -183,7 +215,7 @@ def run_insert(
         given: The rows, where a DataFrame stands for the statement's query.
 
     Raises:
-        DmlError: the statement does not fit the table, or failed; nothing is changed then, and no file is left.
+        DmlError: The statement does not fit the table.
     """
     started = time.perf_counter()
     command = "INSERT" if statement.mode is InsertMode.APPEND else "INSERT OVERWRITE"
@@ -211,28 +243,29 @@ def run_insert(
         replaced = replace(replaced, reads_table=name in tables)
     write = plan_rows_write(engine, target, command, started, replaced=replaced, options=options)
     assign = fitted.assign(settings, by_name=plan.by_name)
-    rows = partial(aligned_rows, query, plan, views, assign, fills=fitted.fills)
     if given is None:
-        scanned = rows_as_scanned(
-            engine, start, statement, query, plan, target, write.context.properties, policy=assign.policy
-        )
-        if scanned is not None:
-            return write_scanned(write, scanned, rows)
-    return write_rows(write, rows())
+        rows = rows_of_query(engine, start, statement, query, plan, write, assign.policy)
+    else:
+        rows = ThroughSpark(reason="the rows come from a DataFrame")
+    return PlannedInsert(
+        write=write,
+        plan=plan,
+        rows=rows,
+        frame=partial(aligned_rows, query, plan, views, assign, fills=fitted.fills),
+        query="" if given is not None else views.text(statement.query),
+    )
 
 
-def rows_as_scanned(
+def rows_of_query(
     engine: Engine,
     start: StatementStart,
     statement: InsertStatement,
     query: DataFrame,
     plan: InsertPlan,
-    target: Target,
-    properties: Mapping[str, str],
-    *,
-    policy: StoreAssignmentPolicy | None = None,
-) -> ScannedRows | None:
-    """Return the rows to insert, if scan tasks can compute and write them, else None.
+    write: "RowsWrite",
+    policy: StoreAssignmentPolicy,
+) -> ScannedRows | ThroughSpark:
+    """Return the rows to insert, or the reason why Spark must compute them.
 
     Args:
         engine: The session and its catalogs.
@@ -240,24 +273,25 @@ def rows_as_scanned(
         statement: The statement.
         query: Its query.
         plan: Where the value of each column comes from.
-        target: The table that they go to.
-        properties: Its properties, the statement's own options over them.
-        policy: The rules of store assignment; None for those of the session.
+        write: The write.
+        policy: The rules of store assignment.
     """
-    targets = plain_targets(plan) if statement.ctes is None else None
-    if targets is None:
-        return None
-    settings = start.settings
+    if statement.ctes is not None:
+        return ThroughSpark(reason="the query has a WITH clause")
+    targets = plain_targets(plan)
+    if isinstance(targets, ThroughSpark):
+        return targets
+    properties = write.context.properties
     return scanned_rows(
         engine,
-        settings,
+        start.settings,
         start.tables,
         statement.query,
         query.schema,
         targets,
-        target.table,
+        write.target.table,
         properties,
-        policy or settings.policy,
+        policy,
     )
 
 
@@ -345,7 +379,7 @@ class RowsWrite:
     planned: float
 
     def renewed(self) -> "RowsWrite":
-        """Return the same write for a second attempt, which gives its files other names."""
+        """Return the same write for a second attempt, with new file names."""
         context = replace(self.context, query_id=str(uuid.uuid4()))
         return replace(self, context=context, task=WriteTask(replace(self.task.spec, context=context)))
 
@@ -412,22 +446,24 @@ def plan_rows_write(
     )
 
 
-def write_scanned(write: RowsWrite, scanned: ScannedRows, rows: Callable[[], DataFrame]) -> Result:
-    """Write rows that scan tasks compute, and commit them.
+def run_write(write: RowsWrite, rows: ScannedRows | ThroughSpark, frame: Callable[[], DataFrame]) -> Result:
+    """Write rows and commit them.
 
     Args:
         write: The write.
-        scanned: The rows.
-        rows: Makes the same rows for Spark. It computes them if a number does not fit its type: only Spark knows
-            whether that is an error.
+        rows: The rows that tasks compute, or why Spark computes them.
+        frame: Returns the DataFrame of the same rows: columns `v0`, `v1`, ... for the table's columns, in its order.
 
     Raises:
-        DmlError: writing or committing failed; no file is left then.
+        DmlError: Writing or committing failed. No files are left behind.
     """
-    try:
-        return write_rows(write, scanned)
-    except NumberOverflowError:
-        return write_rows(write.renewed(), rows())
+
+    def run(through_spark: ThroughSpark | None) -> Result:
+        computed = through_spark or rows
+        attempt = write if through_spark is None else write.renewed()
+        return write_rows(attempt, frame() if isinstance(computed, ThroughSpark) else computed)
+
+    return run_or_fall_back(run)
 
 
 def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
@@ -435,11 +471,11 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
 
     Args:
         write: The write.
-        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that scan tasks compute.
+        rows: Columns `v0`, `v1`, ... for the table's columns, in its order; or rows that tasks compute.
 
     Raises:
-        NumberOverflowError: a number that a scan task computes does not fit its type; no file is left then.
-        DmlError: writing or committing failed; no file is left then.
+        UncomputableValueError: Only Spark can compute a value. No files are left behind.
+        DmlError: Writing or committing failed. No files are left behind.
     """
     engine, target, table = write.engine, write.target, write.target.table
     with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):

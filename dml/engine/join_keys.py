@@ -3,9 +3,9 @@
 Input: a target column and the type of the source column that it equals. Output: SQL that Spark computes for each row of
 the source, in the type of the target's column, so that Spark's own casts, time zone and settings apply.
 
-Tasks can decide some equalities row by row, by the value of the SQL. All others whose type has bounds prune files: a
-target row can match only if its value lies within a margin of the SQL's value. The rules are those by which Spark
-converts the two sides of `=` to one type, which are the same in ANSI and legacy mode.
+If the SQL is exact, tasks decide the equality row by row. If it is not, and the column's type has bounds, it prunes
+files: a target row can match only if its value lies within a margin of the SQL's value. The rules are those by which
+Spark converts the two sides of `=` to one type, as far as they are the same in ANSI and legacy mode.
 """
 
 from dataclasses import dataclass, replace
@@ -32,12 +32,13 @@ from pyiceberg.types import (
 )
 from pyspark.sql import types as spark
 
+from dml import limits
 from dml.errors import NotSupportedError
 from dml.plan.comparisons import TableColumn
-from dml.pruning.key_ranges import MAX_LISTED, KeyRanges, range_between, ranges_of
+from dml.pruning.key_ranges import KeyRanges, range_between, ranges_of
 from dml.spark.types import spark_type, type_text
 
-__all__ = ["PruningKey", "compares_alike", "pruning_key"]
+__all__ = ["PruningKey", "pruning_key"]
 
 MAX_DIGITS: Final = 38
 DIGITS: Final[dict[type[spark.DataType], int]] = {
@@ -64,19 +65,22 @@ class PruningKey:
     Attributes:
         column: The target's column or nested field.
         sql: The source's value in the type of the column (a UUID as its 16 bytes); NULL if no value equals it.
+        is_exact: Whether a value of the column equals the source's value if and only if it equals that of the SQL, NULL
+            included if `null_safe`.
         margin: How far from it an equal value of the column may be, in days or microseconds.
         null_safe: Whether a NULL of the source matches NULL.
     """
 
     column: TableColumn
     sql: str
+    is_exact: bool
     margin: int = 0
     null_safe: bool = False
 
     def ranges(self, keys: pa.ChunkedArray) -> KeyRanges:
         """Return the ranges of the source's values."""
         # With a margin, each listed key would become a range.
-        return ranges_of(self.column.field_type, keys, most_listed=0 if self.margin else MAX_LISTED)
+        return ranges_of(self.column.field_type, keys, most_listed=0 if self.margin else limits.MAX_LISTED_KEYS)
 
     def ends(self, name: str, place: int) -> tuple[str, ...]:
         """Return the SQL of the aggregates from which `between` makes a range.
@@ -114,16 +118,6 @@ class PruningKey:
         return (found.widened(self.margin) if self.margin else found).expression(self.column.name)
 
 
-def compares_alike(source: spark.DataType, kind: IcebergType) -> bool:
-    """Return whether tasks can look up the target's values among the source's, once these are cast to its type."""
-    if isinstance(kind, UUIDType):  # a text to Spark
-        return False
-    target = spark_type(kind)
-    if isinstance(source, spark.IntegralType) and isinstance(target, spark.IntegralType):
-        return True
-    return isinstance(target, (spark.StringType, spark.DateType)) and source == target
-
-
 def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:
     """Return whether a target value equals a source value exactly when it equals its `exact_sql`."""
     match kind:
@@ -137,14 +131,27 @@ def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:
             return isinstance(source, (spark.TimestampType, spark.TimestampNTZType, spark.DateType))
         case TimestampType():
             return isinstance(source, (spark.TimestampNTZType, spark.DateType))
+        case FloatType():
+            # An integer is compared with a float as a float or, in ANSI mode, as a double.
+            return isinstance(source, spark.FractionalType)
+        case DoubleType():
+            return isinstance(source, spark.NumericType)
     return False
+
+
+def widens(source: spark.DataType, kind: IcebergType) -> bool:
+    """Return whether `exact_sql` is NULL for NULL alone: a value that does not fit must not match NULL."""
+    if isinstance(kind, LongType) and isinstance(source, spark.IntegralType):
+        return True
+    return isinstance(kind, DoubleType) or bool(source == spark_type(kind))
 
 
 def exact_sql(name: str, source: spark.DataType, kind: IcebergType) -> str:
     """Return SQL for a source column in the type of the target's; NULL for a value that no target value equals."""
     cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
-    # A cast to a smaller scale rounds.
-    return f"IF({cast} = {name}, {cast}, NULL)" if isinstance(source, spark.DecimalType) else cast
+    # A cast to a smaller scale rounds, and so does a cast to a float.
+    rounds = isinstance(source, spark.DecimalType) or isinstance(kind, FloatType)
+    return f"IF({cast} = {name}, {cast}, NULL)" if rounds else cast
 
 
 def compares_as_decimal(source: spark.DataType, kind: IcebergType) -> bool:
@@ -172,11 +179,15 @@ def pruning_key(name: str, source: spark.DataType, column: TableColumn, *, null_
         column: The target's column.
         null_safe: Whether the operator is `<=>`.
     """
+    if casts_exactly(source, column.field_type):
+        sql = exact_sql(name, source, column.field_type)
+        is_exact = not null_safe or widens(source, column.field_type)
+        return PruningKey(column=column, sql=sql, is_exact=is_exact, null_safe=null_safe)
     found = enclosing_sql(name, source, column.field_type)
     if found is None:
         return None
     sql, margin = found
-    return PruningKey(column=column, sql=sql, margin=margin, null_safe=null_safe)
+    return PruningKey(column=column, sql=sql, is_exact=False, margin=margin, null_safe=null_safe)
 
 
 def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple[str, int] | None:
@@ -185,11 +196,9 @@ def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple
         cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
     except NotSupportedError:
         return None
-    if casts_exactly(source, kind):
-        return exact_sql(name, source, kind), 0
     match kind, source:
-        case ((FloatType() | DoubleType()), spark.NumericType()):
-            # Spark compares them as float or double. If a wider number equals a float, that is its nearest float.
+        case FloatType(), spark.NumericType():
+            # An integer can only equal its nearest float.
             return cast, 0
         case UUIDType(), spark.StringType() if source == spark.StringType():
             return f"IF({name} RLIKE '{UUID_TEXT}', unhex(replace({name}, '-')), NULL)", 0

@@ -12,8 +12,9 @@ from functools import reduce
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import (
+    BooleanType,
     DateType,
     DoubleType,
     IcebergType,
@@ -27,14 +28,15 @@ from pyiceberg.types import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
+from dml import limits
 from dml.engine.delta_query import lacks_fields
-from dml.engine.join_keys import PruningKey, compares_alike, pruning_key
+from dml.engine.join_keys import PruningKey, pruning_key
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
 from dml.plan.merge_clauses import whens
 from dml.plan.predicates import equi_keys
-from dml.plan.row_delta_plan import MergeSource, PlanContext
+from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext
 from dml.spark.handlers import is_classic
 from dml.spark.jobs import cancelled_on_interrupt
 from dml.spark.local_rows import estimated_bytes, local_rows
@@ -56,20 +58,9 @@ __all__ = [
     "source_keys",
 ]
 
-MAX_KEYS: Final = 1_000_000
-"""Above this many source rows the keys stay where they are: shipping them would cost more than it saves."""
-
-MAX_INTEGERS: Final = 4_000_000
-"""The same where the key is one whole number or date, which tasks look up without a hash table: 8 bytes each."""
 
 INTEGERS: Final = (IntegerType, LongType, DateType)
 
-PRUNING_BYTES: Final = 4 * 2**20
-"""Up to this size a source is evaluated beforehand for keys that only prune files, whatever the size of the target."""
-
-PRUNING_SHARE: Final = 8
-"""Above that size, up to the target's bytes divided by this: to cache a row of the source and to collect its key takes
-about twice as long as to read a row of the target."""
 
 PLAIN_NAME: Final = re.compile(r"\w+|`(?:[^`]|``)+`")
 
@@ -99,6 +90,7 @@ class MergeSourceFrame:
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         pruning_keys: The keys by which the equalities prune files, those of `pushable` first.
         may_be_kept: Whether to cache the rows if they may be read twice: nothing else caches them.
+        prunes: Whether target rows without a match stay unchanged.
         known_rows: The maximum number of rows, if Spark makes them from its plan alone: evaluating them again returns
             the same rows, and costs less than caching them.
         resources: What is let go of with the source.
@@ -109,6 +101,7 @@ class MergeSourceFrame:
     pushable: tuple[tuple[NestedField, str], ...] = ()
     pruning_keys: tuple[PruningKey, ...] = ()
     may_be_kept: bool = False
+    prunes: bool = True
     known_rows: int | None = None
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
 
@@ -116,6 +109,11 @@ class MergeSourceFrame:
     def key_expressions(self) -> tuple[str, ...]:
         """The SQL of `pruning_keys`, in the types of the target's columns."""
         return tuple(key.sql for key in self.pruning_keys)
+
+    @property
+    def null_safe(self) -> tuple[int, ...]:
+        """Indices of the keys of `pushable` in which NULL matches NULL."""
+        return tuple(place for place, key in enumerate(self.pruning_keys[: len(self.pushable)]) if key.null_safe)
 
     @property
     def stays(self) -> bool:
@@ -129,11 +127,11 @@ class MergeSourceFrame:
             self.resources.callback(forget, self.frame)
 
     def keys(self) -> SourceKeys | None:
-        """Evaluate the source once, cache its rows, and collect its keys on the driver; None if ON has no equality.
+        """Evaluate the source once, cache its rows, and collect its keys on the driver; None if they cannot prune.
 
         If there are more keys than `most_keys`, the driver gets only the least and the greatest.
         """
-        if not self.pruning_keys:
+        if not self.pruning_keys or not self.prunes:
             return None
         self.keep()
         columns = [f"{key.sql} AS {key_name(place)}" for place, key in enumerate(self.pruning_keys)]
@@ -182,10 +180,14 @@ def prepared_source(
     alias = source_alias(statement, views)
     refuse_internal_names(frame.columns, "the source")
     by_source = bool(statement.not_matched_by_source)
-    pairs, keys = ((), ()) if by_source else join_keys(statement, context, alias, frame)
-    if keys and not pairs:
+    pairs, keys = join_keys(statement, context, alias, frame)
+    if by_source:
+        keys = keys[: len(pairs)]
+    elif keys and not pairs:
         size = estimated_bytes(frame)
-        if size is not None and size > max(PRUNING_BYTES, target_bytes // PRUNING_SHARE):
+        if size is not None and size > max(
+            limits.MAX_PRUNING_SOURCE_BYTES, target_bytes // limits.PRUNING_SOURCE_DIVISOR
+        ):
             keys = ()
     known_rows = local_rows(frame) if keys else None
     return MergeSourceFrame(
@@ -196,12 +198,20 @@ def prepared_source(
             qualifiers=source_qualifiers(statement, views),
             lacking=lacking_columns(statement, context, frame),
             types={context.names.folded(name): kind for name, kind in computed_types(frame).items()},
-            keys=tuple((column.field_id, unquoted(name)) for column, name in pairs),
+            keys=tuple(
+                JoinKey(
+                    field_id=column.field_id,
+                    source_column=context.names.folded(unquoted(name)),
+                    null_safe=key.null_safe,
+                )
+                for (column, name), key in zip(pairs, keys, strict=False)
+            ),
         ),
         frame=frame,
         pushable=pairs,
         pruning_keys=keys,
         may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not kept_already(frame),
+        prunes=not by_source,
         known_rows=known_rows,
     )
 
@@ -298,16 +308,19 @@ def join_keys(
     pushable: list[tuple[NestedField, str]] = []
     of_pushable: list[PruningKey] = []
     others: list[PruningKey] = []
-    for equality in equi_keys(statement.condition.ast, context, described):
+    for equality in equi_keys(statement.condition.ast, context.names, described):
         name, source = quoted(equality.source_column), types[folded(equality.source_column)]
         key = pruning_key(name, source, equality.target, null_safe=equality.null_safe)
         if key is None:
             continue
-        if equality.field is not None and not key.null_safe and compares_alike(source, equality.field.field_type):
+        if equality.field is not None and key.is_exact:
             pushable.append((equality.field, name))
             of_pushable.append(key)
         else:
             others.append(key)
+    if all(isinstance(field.field_type, BooleanType) for field, _ in pushable):
+        # Spark estimates one target row per key, and would broadcast all rows with either of two values.
+        return (), (*of_pushable, *others)
     return tuple(pushable), (*of_pushable, *others)
 
 
@@ -318,21 +331,23 @@ def source_keys(source: MergeSourceFrame, keys: pa.Table) -> SourceKeys:
         source: The source.
         keys: A column for each of `key_expressions`, without rows that cannot match.
     """
+    if not source.prunes:
+        return SourceKeys(key_filter=None, row_filter=AlwaysTrue(), rows=keys.num_rows)
     filters = (key.row_filter(key.ranges(keys.column(place))) for place, key in enumerate(source.pruning_keys))
     pushable = [column.field_id for column, _ in source.pushable]
     return SourceKeys(
-        key_filter=key_filter(pushable, keys.select(range(len(pushable)))) if pushable else None,
+        key_filter=key_filter(pushable, keys.select(range(len(pushable))), source.null_safe) if pushable else None,
         row_filter=reduce(And, filters),
         rows=keys.num_rows,
     )
 
 
-def key_filter(column_ids: Sequence[int], keys: pa.Table) -> KeyFilter:
+def key_filter(column_ids: Sequence[int], keys: pa.Table, null_safe: tuple[int, ...]) -> KeyFilter:
     """Return keys in the form that the reader takes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, keys.schema) as writer:
         writer.write_table(keys)
-    return KeyFilter(column_ids=tuple(column_ids), values=sink.getvalue().to_pybytes())
+    return KeyFilter(column_ids=tuple(column_ids), values=sink.getvalue().to_pybytes(), null_safe=null_safe)
 
 
 def key_name(place: int) -> str:
@@ -343,4 +358,4 @@ def key_name(place: int) -> str:
 def most_keys(columns: Sequence[NestedField], spark: SparkSession) -> int:
     """How many keys are worth sending to tasks; a client of Connect sends them with each plan that it asks about."""
     is_integer = len(columns) == 1 and isinstance(columns[0].field_type, INTEGERS)
-    return MAX_INTEGERS if is_integer and is_classic(spark) else MAX_KEYS
+    return limits.MAX_INTEGER_SOURCE_KEYS if is_integer and is_classic(spark) else limits.MAX_SOURCE_KEYS

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pyspark.errors import AnalysisException
 
+from dml import limits
 from dml.catalog import namespace_exists
 from dml.engine.current import follow_spark, leaves_ours, names_a_catalog_of_spark
 from dml.engine.engine import Engine
@@ -58,7 +59,7 @@ TABLE_KEYWORDS: Final = frozenset(
 )
 
 
-parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=64)(parse)
+parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=limits.CACHED_STATEMENTS)(parse)
 """The statement that a text is; the newest are kept, as each is asked for several times."""
 
 

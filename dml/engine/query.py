@@ -23,17 +23,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.engine.engine import Engine, SnapshotRead, StatementSettings
-from dml.engine.scans import scan_table
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.metadata_tables.frames import MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
-from dml.scan.planner import ScanPlan
 from dml.spark.errors import translate
 from dml.spark.jvm import empty_frame
+from dml.spark_scan.frames import read_frame
+from dml.spark_scan.scan import SparkRead
 from dml.sqlparse import parse, stars_without
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
@@ -104,7 +104,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
     Raises:
         DmlError: a name is unknown, or time travel goes nowhere.
     """
-    settings = StatementSettings.of(engine.spark)
+    settings = StatementSettings.of(engine, statement)
     tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
     views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
     text = views.text(query.fragment)
@@ -139,41 +139,46 @@ def table_frame(
         fragment,
         reference,
         schema,
+        settings.rules,
         row_lineage=table.format_version >= 3,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        catalogs=engine.registry.catalogs,
         every_column=settings.quoted_regex,
     )
-    make = engine.read_frame if schema.fields else None
-    found = SnapshotRead(resolved=resolved, snapshot_id=snapshot_id, schema=schema, needed=read)
+    scan = SparkRead(
+        name=resolved.name,
+        # Pinned to its snapshot, so that Spark does not take it for the table whose state changes.
+        version=(
+            *resolved.identity,
+            f"snapshot {snapshot_id}",
+            str(table.metadata.table_uuid),
+            snapshot_id,
+            schema.schema_id,
+        ),
+        table=table,
+        snapshot_id=snapshot_id,
+        schema=schema,
+        columns=read.field_ids,
+        metadata_columns=read.metadata_columns,
+        row_filter=read.row_filter,
+        rules=settings.rules,
+        parallelism=settings.parallelism,
+    )
+    plans_scan = engine.plans_scans and bool(schema.fields)
     is_computed = read.is_grouped and not read.is_filtered
-    if make is not None and (is_joined or is_computed or not read.is_all_known):
-        frame = make(engine, settings, found)
+    if plans_scan and (is_joined or is_computed or not read.is_all_known):
+        frame = read_frame(engine.spark, scan, read.extremes)
         if frame is not None:
             return frame
-
-    def without_python(plan: ScanPlan) -> DataFrame | None:
-        if make is not None and read.is_grouped and plan.covers_whole_files:
-            return make(engine, settings, found)  # tasks may compute their part, for Spark asks nothing of rows
-        # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read.
-        return make and make(engine, settings, replace(found, plan=plan, without_python=True))
-
     # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
-    return scan_table(
-        engine.spark,
-        settings,
-        table,
-        schema,
-        snapshot_id,
-        read.field_ids,
-        metadata_columns=metadata_columns,
-        row_filter=read.row_filter,
-        find_whole_files=read.is_grouped,
-        planned_frame=without_python,
-    ).frame
+    own = replace(scan, metadata_columns=metadata_columns).planned(engine.spark, find_whole_files=read.is_grouped)
+    if plans_scan:
+        # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read. Where it
+        # asks nothing of the rows, tasks may compute their part of the groups.
+        is_whole = read.is_grouped and own.plan.covers_whole_files
+        frame = read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
+        if frame is not None:
+            return frame
+    return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 
 
 def metadata_table_frame(
@@ -197,15 +202,7 @@ def metadata_table_frame(
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
     schema = table_schema(name, resolved.table.metadata)
-    read = table_read(
-        fragment,
-        reference,
-        schema,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        every_column=settings.quoted_regex,
-    )
+    read = table_read(fragment, reference, schema, settings.rules, every_column=settings.quoted_regex)
     needed = MetadataRead(
         columns=tuple(found.name for found in schema.fields if found.field_id in set(read.field_ids)),
         row_filter=read.row_filter,

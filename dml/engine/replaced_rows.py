@@ -13,7 +13,6 @@ from dml.engine.engine import StatementSettings
 from dml.engine.target import Target
 from dml.errors import ErrorKind, NotSupportedError
 from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
@@ -55,7 +54,7 @@ def replaced_rows(
             return None
         case InsertMode.REPLACE_WHERE:
             assert statement.replace_where is not None
-            return Replaced(row_filter=exact_filter(statement.replace_where, target, sql, settings))
+            return Replaced(row_filter=exact_filter(statement.replace_where, target, sql))
         case InsertMode.OVERWRITE:
             if chooses_partitions(statement, target) and (settings.dynamic_overwrite if dynamic is None else dynamic):
                 return Replaced(row_filter=None)
@@ -63,7 +62,7 @@ def replaced_rows(
             for entry in statement.partition:
                 if entry.value is not None:
                     condition = equality(entry.column, entry.value)
-                    found = And(found, exact_filter(condition, target, sql, settings, entry.value))
+                    found = And(found, exact_filter(condition, target, sql, entry.value))
             return Replaced(row_filter=found)
 
 
@@ -83,30 +82,17 @@ def equality(column: str, value: Fragment) -> Fragment:
     return statement.fragment
 
 
-def exact_filter(
-    condition: Fragment, target: Target, sql: str, settings: StatementSettings, place: Fragment | None = None
-) -> BooleanExpression:
+def exact_filter(condition: Fragment, target: Target, sql: str, place: Fragment | None = None) -> BooleanExpression:
     """A condition as an Iceberg expression that says all of it.
 
     Raises:
         NotSupportedError: Iceberg cannot decide it for whole files.
         AnalysisError: It names a column that is not there.
     """
-    context = PlanContext(
-        sql=sql,
-        schema=target.table.schema(),
-        target_view="",
-        target=target.alias,
-        names=target.names,
-        render=lambda fragment, _: fragment.text,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-    )
     tree = condition.ast
     if place is not None and tree is not None:
         tree = tree.expressions[0]
-    pushdown = pushable(tree, context)
+    pushdown = pushable(tree, target.names)
     if not pushdown.pruning_is_exact:
         for column in () if place is not None or tree is None or condition.has_subquery else condition.columns:
             if target.names.column(target.names.unqualified(column.parts)[0]) is None:

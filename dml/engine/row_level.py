@@ -7,27 +7,27 @@ DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
 
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from dml import limits
 from dml.commit import CommitKey, DeleteFiles
-from dml.engine.by_tasks import MAX_RANGE_BYTES, write_by_tasks, write_merge_by_tasks
+from dml.engine.by_tasks import write_by_tasks, write_merge_by_tasks
 from dml.engine.delta_query import delta_frame
-from dml.engine.distribution import FEW_ROWS, distribute_delta, sorts
+from dml.engine.distribution import distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import PlannedStatement, RowLevelStatement, plan_statement
-from dml.engine.scans import Scan, scan_table, task_groups
 from dml.engine.sent_source import SentSource, default_limit, send_source
 from dml.engine.target import Target, start_statement
-from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, select_way
-from dml.engine.write_settings import ChangeDistribution, change_distribution, write_properties
+from dml.engine.way import InTasks, Unchanged, Way, WholeFiles, run_or_fall_back, select_way
+from dml.engine.write_settings import change_distribution, write_properties
 from dml.engine.writes import UncommittedFiles, WriteOutcome, run_writer, write_context
 from dml.errors import DataError, ErrorKind
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
@@ -38,10 +38,10 @@ from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
 from dml.read.target_files import TargetFiles
 from dml.result import Result
-from dml.rows.evaluate import NumberOverflowError
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
-from dml.scan.split import whole_file_groups
+from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
+from dml.scan.table_scan import Scan, TableScan
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.statements import MergeStatement, Truncate
 from dml.write.copied_metrics import with_copied_metrics
@@ -63,12 +63,9 @@ def run_row_level(
     started = time.perf_counter()
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
-        try:
-            return run_planned(engine, planned, delta_of(engine, planned), started)
-        except NumberOverflowError as error:
-            # Nothing is left of the tasks that met such a number. Spark reports it, or wraps it where it is not ANSI.
-            through_spark = ThroughSpark(reason=str(error))
-        return run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
+        return run_or_fall_back(
+            lambda through_spark: run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
+        )
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
             raise cardinality_violation(statement, sql) from error
@@ -107,7 +104,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     context = write_context(
         target.table, str(uuid.uuid4()), sorted_by_table_order=sorts(target.table), overriding=overriding
     )
-    groups = written_groups(planned, delta)
+    groups = delta.groups
     spec = writer_spec(engine, planned, delta, len(groups), context)
     check_writable(spec)
     planned_at = time.perf_counter()
@@ -154,7 +151,7 @@ def write_delta(
     """Run the jobs that write the delta.
 
     Raises:
-        NumberOverflowError: Tasks computed a number that does not fit its type; no file is left.
+        UncomputableValueError: Only Spark can compute a value. No files are left behind.
         DmlError: A job failed; no file is left.
     """
     table, spark = planned.target.table, engine.spark
@@ -162,27 +159,56 @@ def write_delta(
         return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
     if way.source is None:
         return write_by_tasks(spark, way.program, delta.scan.context, groups, table, spec)
-    mode = distribution_of(planned).mode
+    mode = delta.distribution.mode
     return write_merge_by_tasks(spark, way.source, delta.scan, groups, spec, table, distribution=mode)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Delta:
     """A row delta, not yet evaluated.
 
     Attributes:
+        spark: The session.
+        planned: The statement.
+        assign: How values are stored into columns.
         way: How it is computed, if it has to be.
         scan: The target's scan.
-        frame: Gives the delta's rows; Spark analyses them when it is first asked.
-        whole_files: Whether each Spark partition of `frame` holds whole files in their order.
+        distribution: How data files are assigned to tasks.
         source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
     """
 
+    spark: SparkSession
+    planned: PlannedStatement
+    assign: Assign
     way: Way
     scan: Scan
-    frame: Callable[[], DataFrame]
-    whole_files: bool
+    distribution: ChangeDistribution
     source_keys: SourceKeys | None
+
+    @property
+    def whole_files(self) -> bool:
+        """Whether each Spark partition of `frame` holds whole files in their order."""
+        return self.planned.plan.ordered_by_file
+
+    @cached_property
+    def groups(self) -> TaskGroups:
+        """The data files of each writing task."""
+        parallelism, tasks = self.planned.settings.parallelism, self.scan.plan.tasks
+        if self.whole_files:
+            return self.scan.read.whole_file_groups(tasks, parallelism, self.distribution)
+        return whole_file_groups(tasks, parallelism=parallelism, distribution=self.distribution)
+
+    def frame(self) -> DataFrame:
+        """Return the rows that Spark computes. The first call analyzes the statement."""
+        return self._frame
+
+    @cached_property
+    def _frame(self) -> DataFrame:
+        planned, scan = self.planned, self.scan
+        parallelism = planned.settings.parallelism
+        groups = self.groups if self.whole_files else scan.read.groups(scan.plan.tasks, parallelism)
+        views = planned.views.with_frame(planned.target_view, scan.frame(self.spark, groups))
+        return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
     def source_is_gone(self) -> bool:
@@ -194,8 +220,8 @@ class Delta:
 
     @property
     def inserts_few(self) -> bool:
-        """Whether it is known to insert no more than `FEW_ROWS`."""
-        return self.source_keys is not None and self.source_keys.rows <= FEW_ROWS
+        """Whether it is known to insert no more than `limits.MAX_UNSCATTERED_INSERTS`."""
+        return self.source_keys is not None and self.source_keys.rows <= limits.MAX_UNSCATTERED_INSERTS
 
 
 def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
@@ -218,38 +244,32 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     row_filter: BooleanExpression = plan.condition.pruning
     if keys is not None:
         row_filter = And(row_filter, keys.row_filter)
-    schema = target.table.schema()
-    scan = scan_table(
-        engine.spark,
-        settings,
-        target.table,
-        schema,
-        target.snapshot_id,
-        plan.target_ids,
+    read = TableScan(
+        table=target.table,
+        snapshot_id=target.snapshot_id,
+        schema=target.table.schema(),
+        columns=plan.target_ids,
         metadata_columns=(FILE_ORDINAL, POS),
         row_filter=row_filter,
         key_filter=None if keys is None else keys.key_filter,
         row_predicate=plan.condition.rows,
-        whole_files=plan.ordered_by_file,
-        distribution=distribution_of(planned),
-        # Such a DELETE takes whole files away, if its condition is true for all of their rows.
-        find_whole_files=plan.command is Command.DELETE and plan.condition.pruning_is_exact,
+        case_sensitive=settings.case_sensitive,
     )
-
-    @cache
-    def analysed() -> DataFrame:
-        views = planned.views.with_frame(planned.target_view, scan.frame)
-        return delta_frame(views.sql, plan.query, assign)
-
-    if isinstance(computed, ThroughSpark) or computed.source is None:
-        analysed()  # what is wrong with the statement is said before anything runs
-    return Delta(
+    # A DELETE removes files whose rows all match without opening them.
+    finds_whole_files = plan.command is Command.DELETE and plan.condition.pruning_is_exact
+    scan = read.planned(engine.spark, find_whole_files=finds_whole_files)
+    delta = Delta(
+        spark=engine.spark,
+        planned=planned,
+        assign=assign,
         way=select_way(plan, scan.plan, computed),
         scan=scan,
-        frame=analysed,
-        whole_files=plan.ordered_by_file,
+        distribution=distribution_of(planned),
         source_keys=keys,
     )
+    if isinstance(computed, ThroughSpark) or computed.source is None:
+        delta.frame()  # analyze the statement, so that errors are raised before anything runs
+    return delta
 
 
 def computed_by(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
@@ -276,12 +296,12 @@ def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     default = default_limit(engine.spark, planned.settings.parallelism)
     most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
-        return min(most, MAX_RANGE_BYTES)
+        return min(most, limits.MAX_RANGE_SOURCE_BYTES)
     return most
 
 
 def distribution_of(planned: PlannedStatement) -> ChangeDistribution:
-    """Which data files come to one task."""
+    """Return how data files are assigned to tasks."""
     return change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command)
 
 
@@ -292,26 +312,12 @@ def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) 
     return distribute_delta(
         delta.frame(),
         planned.target.table,
-        delta.scan.plan.tasks,
+        delta.groups,
         planned.settings.parallelism,
         inserts=planned.plan.inserts,
         few_inserts=delta.inserts_few,
         clustered=context.options.fanout is False,
-        distribution=distribution_of(planned),
-    )
-
-
-def written_groups(planned: PlannedStatement, delta: Delta) -> tuple[tuple[ScanTask, ...], ...]:
-    """The data files that come to each task."""
-    table, settings, tasks = planned.target.table, planned.settings, delta.scan.plan.tasks
-    distribution = distribution_of(planned)
-    if delta.whole_files:
-        return task_groups(tasks, table, settings, whole_files=True, distribution=distribution)
-    return whole_file_groups(
-        tasks,
-        parallelism=settings.parallelism,
-        distribution=distribution.mode,
-        advisory_size=distribution.advisory_size,
+        mode=delta.distribution.mode,
     )
 
 

@@ -122,16 +122,10 @@ def plan_statement(
         target = merged_target(target, source_frame(statement, views).schema, settings, statement.source.span)
     target_view = views.places[statement.target.span]
     context = PlanContext(
-        sql=sql,
-        schema=target.table.schema(),
         target_view=target_view,
         target=views.alias(statement.target, target.alias),
         names=target.names,
         render=views.text,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        catalogs=engine.registry.catalogs,
     )
     source = None
     match statement:

@@ -11,18 +11,17 @@ takes some tenths of a second.
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.commit.changes import RowProbe
 from dml.engine.merge_source import SourceKeys
 from dml.engine.row_level_plan import PlannedStatement
-from dml.engine.scans import scan_files
 from dml.errors import DmlError
 from dml.model.columns import POS
 from dml.model.manifest import ContentFile
@@ -30,15 +29,11 @@ from dml.model.scan_task import KeyFilter, ScanTask
 from dml.options import row_level_concurrency, row_probe_bytes
 from dml.pruning.pruner import Pruner
 from dml.read.reader import TaskReader
-from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan, dataframe
 
 __all__ = ["StatementProbe", "statement_probe"]
 
 LOG = logging.getLogger(__name__)
-
-MAX_BYTES_READ_HERE: Final = 16 * 1024 * 1024
-"""Above this many bytes of new files Spark reads them: its tasks do so side by side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +65,7 @@ class StatementProbe:
         try:
             table = self._table(metadata)
             possible = self._by_metrics(table, files)
-            if sum(file.file_size_in_bytes for file in possible) <= MAX_BYTES_READ_HERE:
+            if sum(file.file_size_in_bytes for file in possible) <= limits.MAX_DRIVER_PROBE_BYTES:
                 possible = self._by_filters(table, possible)
                 if self.keys_decide:
                     return bool(possible)
@@ -91,6 +86,17 @@ class StatementProbe:
             catalog=table.catalog,
         )
 
+    def _scan(self, table: Table, snapshot_id: int | None) -> TableScan:
+        return TableScan(
+            table=table,
+            snapshot_id=snapshot_id,
+            schema=self.planned.target.table.schema(),
+            columns=self.planned.plan.target_ids,
+            row_filter=self.row_filter,
+            key_filter=self.key_filter,
+            case_sensitive=self.planned.settings.case_sensitive,
+        )
+
     def _by_metrics(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
         schema, case_sensitive = self.planned.target.table.schema(), self.planned.settings.case_sensitive
         pruner = Pruner(
@@ -101,40 +107,21 @@ class StatementProbe:
     def _by_filters(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
         """The files with a row that the filters of a scan let through, be it deleted or not."""
         tasks = {file.path: whole_file(file) for file in files}
-        context = scan_context(
-            table,
-            tasks.values(),
-            (),
-            metadata_columns=(POS,),
-            row_filter=None if isinstance(self.row_filter, AlwaysTrue) else self.row_filter,
-            key_filter=self.key_filter,
-            case_sensitive=self.planned.settings.case_sensitive,
-            schema=self.planned.target.table.schema(),
-        )
-        reader = TaskReader(context, spark_types=False)
+        scan = replace(self._scan(table, None), columns=(), metadata_columns=(POS,))
+        reader = TaskReader(scan.context(tasks.values()), spark_types=False)
         return [file for file in files if any(batch.num_rows for batch in reader.read(tasks[file.path]))]
 
     def _by_condition(self, table: Table, snapshot_id: int, paths: set[str]) -> bool:
-        planned, schema = self.planned, self.planned.target.table.schema()
-        found = plan_scan(
-            table, snapshot_id, self.row_filter, case_sensitive=planned.settings.case_sensitive, schema=schema
-        )
-        tasks = [task for task in found.tasks if task.path in paths]
+        scan = self._scan(table, snapshot_id)
+        found = (task for task in scan.plan().tasks if task.path in paths)
+        tasks = tuple(replace(task, file_ordinal=place) for place, task in enumerate(found))
         if not tasks:
             return False
-        rows = scan_files(
-            self.spark,
-            planned.settings,
-            table,
-            schema,
-            tuple(replace(task, file_ordinal=place) for place, task in enumerate(tasks)),
-            planned.plan.target_ids,
-            row_filter=self.row_filter,
-            key_filter=self.key_filter,
-        )
+        groups = scan.groups(tasks, self.planned.settings.parallelism)
+        rows = dataframe(self.spark, groups, scan.context(tasks))
         if self.keys_decide:
             return bool(rows.limit(1).collect())
-        views = planned.views.with_frame(planned.target_view, rows)
+        views = self.planned.views.with_frame(self.planned.target_view, rows)
         return bool(views.sql(f"{self.matching} LIMIT 1").collect())
 
 

@@ -1,9 +1,9 @@
-"""INSERT ... SELECT from a table in scan tasks: they read, compute and write the rows. Driver.
+"""INSERT ... SELECT from a table in tasks: they read, compute and write the rows. Driver.
 
     INSERT INTO archive SELECT id, amount * 2, 'old' FROM lake.db.orders WHERE id % 10 = 3
 
-Spark analyses the statement like every other, so that its errors and the types of columns are Spark's; the rows bypass
-it. Spark runs the statement if tasks may compute something else (`dml.plan.plain_scan`) or if rows have to be moved.
+Spark analyzes the statement like any other, so errors and column types are Spark's, but the rows bypass it. The
+statement falls back to Spark if tasks might compute different values (`dml.plan.plain_scan`) or rows must be moved.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import NestedField
@@ -27,14 +26,13 @@ from dml.engine.writes import WriteOutcome
 from dml.model.columns import FILE_ORDINAL, DeltaLayout
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
-from dml.plan.plain_scan import plain_scan
-from dml.plan.row_delta_plan import DefaultValue, RawValue, raw_place
+from dml.plan.plain_scan import NOT_PLAIN, plain_scan
+from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_place
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
 from dml.rows.expressions import Column, Literal, Value, column_ids
 from dml.rows.program import Projection
-from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, same_type
 from dml.spark.types import spark_field, spark_type
 from dml.sqlparse.statements import Fragment
@@ -45,12 +43,13 @@ __all__ = ["ScannedRows", "Targets", "plain_targets", "scanned_rows", "write_sca
 
 
 Targets = Sequence[tuple[NestedField, int | Literal]]
-"""Columns of the table that rows go to, each with the place of the query's column that it takes, or its default."""
+"""Columns of the target table, each with the index of the query's column that it gets, or its default."""
 
 COMPUTED: Final = {
     pa.bool_(): spark_types.BooleanType(),
     pa.int32(): spark_types.IntegerType(),
     pa.int64(): spark_types.LongType(),
+    pa.float32(): spark_types.FloatType(),
     pa.float64(): spark_types.DoubleType(),
     pa.string(): spark_types.StringType(),
     pa.binary(): spark_types.BinaryType(),
@@ -58,17 +57,17 @@ COMPUTED: Final = {
     pa.timestamp("us"): spark_types.TimestampNTZType(),
     pa.timestamp("us", tz="UTC"): spark_types.TimestampType(),
 }
-"""Spark's types of values that tasks compute. Strings have the default collation."""
+"""Spark's type for each Arrow type that tasks compute. Strings have the default collation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedRows:
-    """Rows of one snapshot of a table, and the table's columns that they go to.
+    """Rows that scan tasks read from one snapshot, and the target columns that they fill.
 
     Attributes:
-        context: What all groups share.
+        context: The scan context that all groups share.
         groups: The scan tasks that each task reads.
-        value_ids: Field ids of the columns that they go to; the others get NULL.
+        value_ids: Field ids of the target columns that get a value; the others get NULL.
         program: The values of these columns.
     """
 
@@ -88,62 +87,56 @@ def scanned_rows(
     target: Table,
     properties: Mapping[str, str],
     policy: StoreAssignmentPolicy,
-) -> ScannedRows | None:
-    """Return the rows of a query, or None if only Spark can compute or write them.
+) -> ScannedRows | ThroughSpark:
+    """Return the rows of a query, or the reason why Spark must compute or move them.
 
     Args:
         engine: The session and its catalogs.
         settings: The session's settings.
         tables: Finds the table, which the statement has loaded.
         query: The query.
-        found: The columns that Spark says it has.
-        targets: Where they go.
-        target: The table that they go to.
-        properties: Its properties, the statement's own options over them.
+        found: The query's columns, analyzed by Spark.
+        targets: The target columns.
+        target: The target table.
+        properties: Its properties, overridden by the statement's options.
         policy: The rules of store assignment.
     """
-    if len(query.tables) != 1 or settings.quoted_regex:
-        return None
+    if not query.tables:
+        return ThroughSpark(reason="the query reads no table")
+    if len(query.tables) > 1:
+        return NOT_PLAIN
+    if settings.quoted_regex:
+        return ThroughSpark(reason="names in backquotes are patterns")
     (reference,) = query.tables
     resolved = tables.resolve(reference)
-    if resolved is None or resolved.metadata_table is not None:
-        return None
-    source = resolved.table
+    if resolved is None:
+        return ThroughSpark(reason="the query does not read a RowDelta table")
+    if resolved.metadata_table is not None:
+        return ThroughSpark(reason="the query reads a metadata table")
     snapshot_id, schema = snapshot_to_read(engine, settings, tables.statement, resolved, reference)
-    scan = plain_scan(
-        query,
-        reference,
-        schema,
-        case_sensitive=settings.case_sensitive,
-        time_zone=settings.time_zone,
-        trees=settings.trees,
-        catalogs=engine.registry.catalogs,
-    )
-    if scan is None:
-        return None
-    values = stored_values(scan.values, [column.dataType for column in found.fields], schema, targets, policy)
-    if values is None:
-        return None
-    case_sensitive, row_filter = settings.case_sensitive, scan.condition.pruning
-    tasks: Sequence[ScanTask] = ()
-    if snapshot_id is not None:
-        tasks = plan_scan(source, snapshot_id, row_filter, case_sensitive=case_sensitive, schema=schema).tasks
-    groups = groups_in_place(tasks, source, settings, values, target, properties)
-    if groups is None:
-        return None
+    plain = plain_scan(query, reference, schema, settings.rules)
+    if isinstance(plain, ThroughSpark):
+        return plain
+    values = stored_values(plain.values, [column.dataType for column in found.fields], schema, targets, policy)
+    if isinstance(values, ThroughSpark):
+        return values
     read = dict.fromkeys(field_id for value in values.values() for field_id in sorted(column_ids(value)))
-    context = scan_context(
-        source,
-        tasks,
-        tuple(read),
-        metadata_columns=() if read else (FILE_ORDINAL,),  # a batch without columns has no rows
-        row_filter=None if isinstance(row_filter, AlwaysTrue) else row_filter,
-        row_predicate=scan.condition.rows,
-        case_sensitive=case_sensitive,
+    scan = TableScan(
+        table=resolved.table,
+        snapshot_id=snapshot_id,
         schema=schema,
+        columns=tuple(read),
+        metadata_columns=() if read else (FILE_ORDINAL,),  # a batch without columns has no rows
+        row_filter=plain.condition.pruning,
+        row_predicate=plain.condition.rows,
+        case_sensitive=settings.case_sensitive,
     )
+    tasks = scan.plan().tasks
+    groups = groups_in_place(tasks, scan, settings, values, target, properties)
+    if isinstance(groups, ThroughSpark):
+        return groups
     return ScannedRows(
-        context=context,
+        context=scan.context(tasks),
         groups=groups,
         value_ids=tuple(values),
         program=Projection(values=tuple(values.values())),
@@ -156,40 +149,40 @@ def stored_values(
     schema: Schema,
     targets: Targets,
     policy: StoreAssignmentPolicy,
-) -> dict[int, Value] | None:
-    """Return the values that are stored, by field id, or None if only Spark can convert them.
+) -> dict[int, Value] | ThroughSpark:
+    """Return the values to store, by field id, or the reason why Spark must convert them.
 
     Args:
         selected: The values of the query's columns.
         kinds: The types of these columns, from Spark.
         schema: The schema of the table that is read.
-        targets: The columns that they go to.
+        targets: The target columns.
         policy: The rules of store assignment.
     """
     if len(selected) != len(kinds):
-        return None
+        return NOT_PLAIN
     values: dict[int, Value] = {}
     for column, source in targets:
         if isinstance(source, Literal):
             values[column.field_id] = source
             continue
         value, kind, target = selected[source], kinds[source], spark_type(column.field_type)
-        if not has_type(value, kind, schema):
-            return None
-        stored: Value | None = value
-        if not same_type(kind, target) or isinstance(value, Literal):
-            if not is_assignable(kind, target, policy):
-                return None
-            narrows = policy is StoreAssignmentPolicy.ANSI
-            stored = stored_value(value, arrow_type(column.field_type, spark=True), narrows=narrows)
+        stored: Value | None = None
+        if has_type(value, kind, schema):
+            if same_type(kind, target) and not isinstance(value, Literal):
+                stored = value
+            elif is_assignable(kind, target, policy):
+                narrows = policy is StoreAssignmentPolicy.ANSI
+                stored = stored_value(value, arrow_type(column.field_type, spark=True), narrows=narrows)
         if stored is None:
-            return None
+            conversion = f"{kind.simpleString()} into {target.simpleString()}"
+            return ThroughSpark(reason=f"tasks cannot store {conversion} ('{column.name}') as Spark does")
         values[column.field_id] = stored
     return values
 
 
 def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
-    """Return whether tasks compute a value in the type that Spark gives it."""
+    """Return whether tasks compute a value in the type that Spark found for it."""
     if isinstance(value, Column):
         return same_type(spark_field(schema.find_field(value.field_id)).dataType, kind)
     if isinstance(value, Literal) and value.value is None:
@@ -200,12 +193,20 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
     return known is not None and same_type(known, kind)
 
 
-def plain_targets(plan: InsertPlan) -> Targets | None:
-    """Return where columns of the query go, or None if a value is neither one of them nor a default."""
+def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
+    """Return the target columns, or the reason why Spark must compute a value.
+
+    Tasks can store columns of the query and defaults only.
+
+    Args:
+        plan: The source of each column's value.
+    """
+    if plan.statics:
+        return ThroughSpark(reason="the PARTITION clause has static values")
     targets: list[tuple[NestedField, int | Literal]] = []
     for column, source in plan.columns:
         match source:
-            case RawValue(raw=raw, fills=False) if not plan.statics:
+            case RawValue(raw=raw, fills=False):
                 targets.append((column, raw_place(raw)))
             case DefaultValue() if column.write_default is None:
                 pass
@@ -213,24 +214,24 @@ def plain_targets(plan: InsertPlan) -> Targets | None:
                 (value,) = constant_array(column.write_default, column.field_type, 1, spark=True)
                 targets.append((column, Literal(value=value.as_py(), type=value.type)))
             case _:
-                return None
+                return ThroughSpark(reason=f"'{column.name}' is filled field by field")
     return targets
 
 
 def write_scanned_rows(spark: SparkSession, rows: ScannedRows, target: Table, spec: WriterSpec) -> WriteOutcome:
-    """Write the rows.
+    """Write the rows. No files are left behind on an error.
 
     Args:
         spark: The session.
         rows: The rows.
-        target: The table that they go to.
-        spec: The write.
+        target: The target table.
+        spec: The writer's settings; `layout` is replaced.
 
     Raises:
         SetupError: The workers run a Python without this package.
-        NumberOverflowError: A number does not fit its type; no file is left then.
-        DmlError: Reading or writing failed; no file is left then.
-        PySparkException: Spark failed; no file is left then.
+        UncomputableValueError: Only Spark can compute a value.
+        DmlError: Reading or writing failed.
+        PySparkException: Spark failed.
     """
     spec = replace(spec, layout=DeltaLayout(value_ids=rows.value_ids))
     return write_by_tasks(spark, rows.program, rows.context, rows.groups, target, spec)

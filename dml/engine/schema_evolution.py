@@ -29,8 +29,8 @@ from dml.engine.replaced_rows import Replaced
 from dml.engine.target import Target
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.options import SPARK_ACCEPT_ANY_SCHEMA, SPARK_AUTO_SCHEMA_EVOLUTION, boolean
-from dml.plan.assignments import TargetNames
 from dml.plan.merge_clauses import whens
+from dml.plan.names import TargetNames
 from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, widens
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.statements import (

@@ -6,9 +6,9 @@ duplicate key, or Spark cannot compute all of it. The limit is in bytes; the num
 """
 
 import logging
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DateType, NumericType, TimestampNTZType, TimestampType
 
+from dml import limits
 from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
 from dml.errors import DmlError
@@ -49,25 +50,6 @@ __all__ = ["SentSource", "default_limit", "send_source"]
 
 LOG = logging.getLogger(__name__)
 
-SENT_BYTES: Final = 2**20
-"""The limit for rows that travel with a function. PySpark broadcasts functions above the same size."""
-
-KEPT_BYTES: Final = 4 * 2**20
-"""Up to this size Spark caches the rows of a source for a fallback. Caching larger ones takes too long: they are
-evaluated again instead."""
-
-TRIED_BYTES: Final = 16 * 2**20
-"""The limit on Spark Connect, and if Spark's estimate of a source's size is unknown or above the limit: its estimate of
-a join or an aggregate may be wrong by orders of magnitude."""
-
-SHARED_BYTES: Final = 512 * 2**20
-"""The limit if tasks and driver share files, divided by the concurrent tasks: each builds an index of the keys."""
-
-CLUSTER_BYTES: Final = 64 * 2**20
-"""The default limit on a cluster: the driver collects the rows, and each worker process holds them twice."""
-
-MAX_ROW_BYTES: Final = 1024
-"""The limit for the strings of a row: Spark passes 10,000 rows at once to a task, however long they are."""
 
 FITS: Final = f"{INTERNAL_PREFIX}fits"
 
@@ -139,19 +121,19 @@ def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int
         most_bytes: The limit for the rows.
     """
     if not is_classic(frame.sparkSession):  # the rows travel with each plan that a client sends
-        most_bytes = min(most_bytes, TRIED_BYTES)
+        most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
     size = estimated_bytes(source.frame)  # which has been optimized already
-    if size is not None and size > KEPT_BYTES:
+    if size is not None and size > limits.MAX_CACHED_SOURCE_BYTES:
         size = estimated_bytes(frame)
     if source.known_rows is not None and size is not None:
         if size > most_bytes:
             return None
-        if size <= KEPT_BYTES:
+        if size <= limits.MAX_CACHED_SOURCE_BYTES:
             return literal_columns(frame)
     if size is None or size > most_bytes:
-        most_bytes = min(most_bytes, TRIED_BYTES)
+        most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
         source.keep()
-    elif size <= KEPT_BYTES:
+    elif size <= limits.MAX_CACHED_SOURCE_BYTES:
         source.keep()
     return columns_of_parts(frame, most_bytes) if most_bytes else None
 
@@ -163,7 +145,11 @@ def default_limit(spark: SparkSession, tasks: int) -> int:
         spark: The session.
         tasks: The number of concurrent tasks.
     """
-    return max(TRIED_BYTES, SHARED_BYTES // max(1, tasks)) if shares_files(spark) else CLUSTER_BYTES
+    return (
+        max(limits.MAX_TRIED_SOURCE_BYTES, limits.MAX_SHARED_SOURCE_BYTES // max(1, tasks))
+        if shares_files(spark)
+        else limits.MAX_CLUSTER_SOURCE_BYTES
+    )
 
 
 def literal_columns(frame: DataFrame) -> list[pa.ChunkedArray] | None:
@@ -186,7 +172,7 @@ def columns_of_parts(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
     check_workers(spark)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(spark.sparkContext)) if shares_files(spark) else ""
-        write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=SENT_BYTES, fits=fits)
+        write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=limits.MAX_INLINE_SOURCE_BYTES, fits=fits)
         stack.enter_context(ended_on_failure(spark))
         parts = frame.mapInArrow(cast("Any", write), "path STRING, rows BINARY, fits BOOLEAN").collect()
         if not all(part.fits for part in parts):
@@ -220,7 +206,11 @@ def source_frame(plan: SentSourcePlan, source: MergeSourceFrame, views: Statemen
     names = (key_name(place) for place in range(len(source.key_expressions)))
     columns = (f"{stored(place, column)} AS c{place}" for place, column in enumerate(plan.columns))
     known = source.known_rows
-    most = MAX_ROW_BYTES if known is None else max(MAX_ROW_BYTES, TRIED_BYTES // (known + 1))
+    most = (
+        limits.MAX_SOURCE_ROW_BYTES
+        if known is None
+        else max(limits.MAX_SOURCE_ROW_BYTES, limits.MAX_TRIED_SOURCE_BYTES // (known + 1))
+    )
     return bounded(inner.selectExpr(*names, *columns), most)
 
 
@@ -258,12 +248,13 @@ def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.Chunke
         elif pa.types.is_timestamp(array.type) and array.type.tz is not None:
             array = array.cast(pa.timestamp(array.type.unit, "UTC"))
         arrays.append(array)
-    if not KeyLookup(keys).is_unique:
+    if not KeyLookup(keys, source.null_safe).is_unique:
         return ThroughSpark(reason="two rows of the source have the same key")
     names = [f"k{place}" for place in range(len(keys))]
     known = pa.table([*keys, *others], names=[key_name(place) for place in range(len(source.pruning_keys))])
-    if any(key.null_count for key in keys):
-        known = known.filter(complete(keys))
+    matching = [key.is_valid() for place, key in enumerate(keys) if key.null_count and place not in source.null_safe]
+    if matching:
+        known = known.filter(reduce(pc.and_, matching))
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return SentSource(
         program=plan.program,
@@ -278,7 +269,7 @@ def sent(plan: SentSourcePlan, source: MergeSourceFrame, columns: list[pa.Chunke
 def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
     """Return a batch in the form that tasks receive. Its file or variable exists until the source is released."""
     spark = source.frame.sparkSession
-    if batch.nbytes <= SENT_BYTES or not is_classic(spark):
+    if batch.nbytes <= limits.MAX_INLINE_SOURCE_BYTES or not is_classic(spark):
         return StreamedBatch.of(batch)
     if shares_files(spark):
         folder = source.resources.enter_context(scratch_folder(spark.sparkContext))
@@ -293,11 +284,3 @@ def as_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-
-
-def complete(keys: Sequence[pa.Array]) -> pa.Array:
-    """Which keys have no NULL."""
-    found = keys[0].is_valid()
-    for key in keys[1:]:
-        found = pc.and_(found, key.is_valid())
-    return found

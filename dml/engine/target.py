@@ -18,7 +18,7 @@ from dml.engine.snapshot_properties import SNAPSHOT_PROPERTY, check_snapshot_pro
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
-from dml.plan.assignments import TargetNames
+from dml.plan.names import TargetNames
 from dml.spark.handlers import is_classic
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference
@@ -114,7 +114,7 @@ def start_statement(
     Raises:
         DmlError: as `resolve_target`, or settings that contradict each other.
     """
-    settings = StatementSettings.of(engine.spark)
+    settings = StatementSettings.of(engine, sql)
     tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
@@ -251,10 +251,10 @@ def target_of(
         session=settings.iceberg,
         alias=reference.alias or resolved.identifier[-1],
         names=TargetNames(
-            sql=sql,
             schema=table.schema(),
             qualifiers=qualifiers(reference, resolved),
-            case_sensitive=settings.case_sensitive,
+            rules=settings.rules,
+            sql=sql,
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The ways of a DELETE, UPDATE or MERGE, and which one a statement takes. Driver.
+"""Execution strategies of DELETE, UPDATE and MERGE, their selection, and the fallback to Spark. Driver.
 
 | way            | what runs                                                                     |
 | ---            | ---                                                                           |
@@ -8,15 +8,18 @@
 | `ThroughSpark` | Spark's query over the rows, a shuffle where it needs one, tasks that write   |
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from dml.engine.sent_source import SentSource
 from dml.model.scan_task import ScanTask
 from dml.plan.row_delta_plan import RowDeltaPlan, ThroughSpark
+from dml.result import Result
+from dml.rows.evaluate import UncomputableValueError
 from dml.rows.program import Changes
 from dml.scan.planner import ScanPlan
 
-__all__ = ["InTasks", "Unchanged", "Way", "WholeFiles", "select_way"]
+__all__ = ["InTasks", "Unchanged", "Way", "WholeFiles", "run_or_fall_back", "select_way"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,4 +74,25 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
         return Unchanged(reason="the table has no snapshot")
     if scan.covers_whole_files:
         return WholeFiles(tasks=tuple(scan.tasks))
+    if not scan.tasks and not plan.inserts:
+        return Unchanged(reason="no data file can contain matching rows")
     return computed
+
+
+def run_or_fall_back(run: Callable[[ThroughSpark | None], Result]) -> Result:
+    """Run a statement in tasks, and fall back to Spark if tasks meet a value that only Spark can compute.
+
+    An overflow is such a value: Spark reports an error, or wraps around if the session is not ANSI. The first attempt
+    leaves no files behind.
+
+    Args:
+        run: Runs the statement; through Spark if it is called with a reason.
+
+    Raises:
+        DmlError: The statement failed. The table is unchanged, and no files are left behind.
+    """
+    try:
+        return run(None)
+    except UncomputableValueError as error:
+        through_spark = ThroughSpark(reason=str(error))
+    return run(through_spark)  # outside the handler: the first error would be chained to one of Spark's

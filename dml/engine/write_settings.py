@@ -38,11 +38,11 @@ from dml.options import (
     distribution_mode_of,
     integer,
 )
+from dml.scan.split import TARGET_SIZE, ChangeDistribution
 
 __all__ = [
     "PLACES",
     "WRITE_OPTIONS",
-    "ChangeDistribution",
     "Place",
     "change_distribution",
     "output_spec",
@@ -118,19 +118,6 @@ def write_properties(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeDistribution:
-    """Which data files one task of a DELETE, UPDATE or MERGE changes.
-
-    Attributes:
-        mode: Whether it is those of a partition; None decides by what it costs.
-        advisory_size: About so many bytes of a partition stay together at most.
-    """
-
-    mode: DistributionMode | None = None
-    advisory_size: int = 128 * 1024 * 1024
-
-
 def change_distribution(
     properties: Mapping[str, str], session: Mapping[str, str], command: Command
 ) -> ChangeDistribution:
@@ -149,7 +136,7 @@ def change_distribution(
     given = {**properties, **{key: session[name] for name, key in places.items() if name in session}}
     return ChangeDistribution(
         mode=choice(given, key, DistributionMode, DistributionMode.HASH) if key in given else None,
-        advisory_size=integer(given, ADVISORY_PARTITION_SIZE, ChangeDistribution().advisory_size, minimum=1),
+        advisory_size=integer(given, ADVISORY_PARTITION_SIZE, TARGET_SIZE, minimum=1),
     )
 
 

@@ -33,6 +33,7 @@ from dml.model.write_task import (
     RowOrigins,
     SplicedDataFile,
     TaskCommit,
+    TaskFailure,
     TaskMetrics,
     TaskReport,
     WriteContext,
@@ -46,10 +47,10 @@ from dml.write.writer_spec import WriterSpec
 
 __all__ = [
     "TASK_COMMIT_SCHEMA",
-    "MoreCommits",
+    "MoreReports",
     "UncommittedFiles",
     "WriteOutcome",
-    "commits_of",
+    "failures_of",
     "run_writer",
     "task_reports",
     "with_live_storage",
@@ -180,7 +181,7 @@ def write_context(
     )
 
 
-MoreCommits = Callable[[Sequence[TaskCommit]], Sequence[TaskCommit]]
+MoreReports = Callable[[], Sequence[TaskReport]]
 """Takes the commits of all tasks and returns more: of another job, or of rows that are left to the driver."""
 
 
@@ -189,7 +190,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
 
     Args:
         frame: The rows, distributed and ordered as the writers want them.
-        function: What each task runs: rows in, one `TaskCommit` out.
+        function: The function of each task: rows in, one report out.
         table: The table.
         spec: The job.
 
@@ -203,7 +204,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
     """
     check_writes(frame.sparkSession, table, spec.context)
     reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
-    return written_by(commits_of(reports), table, spec)
+    return written_by(reports, table, spec)
 
 
 def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[TaskReport]:
@@ -232,35 +233,40 @@ def commits_of(reports: Iterable[TaskReport]) -> list[TaskCommit]:
     return [report for report in reports if isinstance(report, TaskCommit)]
 
 
+def failures_of(reports: Iterable[TaskReport]) -> list[TaskFailure]:
+    """Return the failures among reports."""
+    return [report for report in reports if isinstance(report, TaskFailure)]
+
+
 def written_by(
-    commits: Sequence[TaskCommit], table: Table, spec: WriterSpec, more: MoreCommits | None = None
+    reports: Sequence[TaskReport], table: Table, spec: WriterSpec, more: MoreReports | None = None
 ) -> WriteOutcome:
     """What the tasks of a job that has ended wrote; what else attempts of tasks left is deleted.
 
     The few rows that tasks left to the driver are written here.
 
     Args:
-        commits: Of each task.
+        reports: Of each task.
         table: The table.
         spec: The job.
-        more: Returns more commits to add, unless a task failed.
+        more: Returns more reports to add. It is called if no task failed.
 
     Raises:
         DmlError: the first failure that a task reported, or that of the driver; the files of all tasks are deleted.
     """
     try:
-        if more is not None and not any(commit.failure for commit in commits):
-            commits = [*commits, *more(commits)]
+        if more is not None and not failures_of(reports):
+            reports = [*reports, *more()]
         table, spec = with_live_storage(table, spec)  # a job may have outlived the credentials that it started with
     except BaseException:  # also an interrupt: nothing of this statement has been committed
-        delete_uncommitted(table, spec.context, new_paths(commits))
+        delete_uncommitted(table, spec.context, new_paths(commits_of(reports)))
         raise
-    context = spec.context
-    retried = any(commit.attempt_number for commit in commits)
-    failure = next((commit.failure for commit in commits if commit.failure is not None), None)
-    if failure is not None:
+    context, commits, failures = spec.context, commits_of(reports), failures_of(reports)
+    ended: list[TaskCommit | TaskFailure] = [*commits, *failures]
+    retried = any(report.attempt_number for report in ended)
+    if failures:
         delete_uncommitted(table, context, None if retried else new_paths(commits))
-        raise failure
+        raise failures[0].error
     if retried:
         delete_others(table, context, new_paths(commits))
     try:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 from pyiceberg.io import FileIO
 
-from dml.retry import MAX_STORAGE_SECONDS, storage_retries
+from dml import limits
+from dml.retry import storage_retries
 
 __all__ = ["delete_files"]
 
@@ -26,7 +27,7 @@ def delete_files(io: FileIO, locations: Iterable[str]) -> tuple[str, ...]:
     Returns:
         The locations that could not be deleted.
     """
-    deadline = time.monotonic() + MAX_STORAGE_SECONDS
+    deadline = time.monotonic() + limits.STORAGE_RETRY_SECONDS
     return tuple(location for location in locations if not deleted(io, location, deadline))
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
+from dml import limits
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.files.schemes import ALLOWED_SCHEMES, restricted
 from dml.files.uploads import with_single_puts
@@ -24,7 +25,7 @@ OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure
 """Texts by which Arrow's errors of S3, Google Cloud Storage and Azure are recognized."""
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=limits.CACHED_FILE_IOS)
 def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
     """One FileIO for each storage: a new one would open new connections for every file."""
     settings = dict(properties)

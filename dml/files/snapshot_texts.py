@@ -19,13 +19,10 @@ from pyiceberg.exceptions import ValidationError
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
 
+from dml import limits
+
 __all__ = ["parsed_metadata", "with_known_texts"]
 
-LONG_HISTORY: Final = 50
-"""So many snapshots are worth it."""
-
-KEPT_CHARACTERS: Final = 32 << 20
-"""So much text is kept, with the snapshots in it; a snapshot has about 1,300."""
 
 # No text inside JSON looks like this, for quotes in a text have a backslash; and no other key has a list for its value.
 SNAPSHOTS: Final = '"snapshots":['
@@ -62,7 +59,7 @@ def parsed_metadata(text: str, location: str) -> TableMetadata:
     Raises:
         ValidationError: it is none, says PyIceberg.
     """
-    if text.count('"manifest-list"') < LONG_HISTORY or text.count(SNAPSHOTS) != 1:
+    if text.count('"manifest-list"') < limits.MIN_CACHED_HISTORY or text.count(SNAPSHOTS) != 1:
         return TableMetadataUtil.parse_raw(text)
     start = text.index(SNAPSHOTS) + len(SNAPSHOTS)
     try:
@@ -135,7 +132,7 @@ def keep(location: str, history: History) -> None:
         KNOWN[folder_of(location)] = history
         KNOWN.move_to_end(folder_of(location))
         nbytes = sum(len(kept.text) for kept in KNOWN.values())
-        while nbytes > KEPT_CHARACTERS:
+        while nbytes > limits.SNAPSHOT_CACHE_CHARACTERS:
             _, oldest = KNOWN.popitem(last=False)
             nbytes -= len(oldest.text)
 

@@ -18,9 +18,12 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableUpdate
 from pyiceberg.types import NestedField
 
+from dml import (
+    limits,
+    pyiceberg_patch,  # noqa: F401 - PyIceberg can load tables with variants from now on
+)
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
 from dml.files.snapshot_texts import parsed_metadata
-from dml.model import variants  # noqa: F401 - from then on PyIceberg can load tables with variants
 
 __all__ = ["only_adds_a_snapshot", "plain_json", "read_table_metadata", "with_snapshots_of", "without_snapshots"]
 
@@ -30,15 +33,6 @@ OF_LATER_VERSIONS: Final = re.compile(r"(geometry|geography)( *\(.*\))?")
 
 GZIP: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31
-
-MAX_BYTES: Final = 1 << 30
-"""No metadata file is longer than this when it is decompressed."""
-
-FREE_BYTES: Final = 1 << 26
-"""A decompressed file of this length is always fine."""
-
-MAX_RATIO: Final = 256
-"""A longer one has at most so many bytes for each compressed one."""
 
 
 def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
@@ -157,7 +151,9 @@ def plain_json(content: bytes) -> bytes:
     """
     if not content.startswith(GZIP):
         return content
-    limit = min(MAX_BYTES, max(FREE_BYTES, MAX_RATIO * len(content)))
+    limit = min(
+        limits.MAX_DECOMPRESSED_BYTES, max(limits.FREE_METADATA_BYTES, limits.MAX_DECOMPRESSION_RATIO * len(content))
+    )
     inflater = zlib.decompressobj(GZIP_WINDOW)
     try:
         plain = inflater.decompress(content, limit + 1)

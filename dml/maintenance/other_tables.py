@@ -20,6 +20,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from dml import limits
 from dml.errors import DmlError, NotSupportedError
 from dml.maintenance.orphan_choice import Equivalents, ListedFile, NeededFiles, is_inside
 from dml.maintenance.reachable_files import read_json
@@ -65,7 +66,6 @@ def is_below(folder: str, other: str, equivalents: Equivalents) -> bool:
 
 METADATA_FILES: Final = (".metadata.json", ".metadata.json.gz")
 METADATA_FOLDER: Final = "metadata"
-READERS: Final = 8
 
 
 def folders_of_others(
@@ -144,7 +144,7 @@ def metadata_folders(listed: Iterable[ListedFile]) -> Mapping[str, list[ListedFi
 
 def refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
     """Metadata files of failed commits are the table's; one of another table means that both share the folder."""
-    with ThreadPoolExecutor(READERS) as pool:
+    with ThreadPoolExecutor(limits.READ_THREADS) as pool:
         contents = pool.map(partial(content_of, table.io), files)
         for file, content in zip(files, contents, strict=True):
             if is_of_other(table, content):

@@ -17,6 +17,7 @@ from urllib.parse import quote_plus
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
+from dml import limits
 from dml.catalog.tables import load_table
 from dml.catalog.translation import translated
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
@@ -41,7 +42,6 @@ __all__ = ["RemoveOrphanFiles", "remove_orphan_files"]
 
 DEFAULT_AGE: Final = timedelta(days=3)
 LEAST_AGE: Final = timedelta(hours=24)
-DEFAULT_CONCURRENT_DELETES: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class RemoveOrphanFiles:
     older_than: datetime = field(default_factory=lambda: datetime.now(UTC) - DEFAULT_AGE)
     location: str | None = None
     dry_run: bool = False
-    max_concurrent_deletes: int = DEFAULT_CONCURRENT_DELETES
+    max_concurrent_deletes: int = limits.DELETE_THREADS
     equal_schemes: Mapping[str, str] = field(default_factory=dict)
     equal_authorities: Mapping[str, str] = field(default_factory=dict)
     prefix_mismatch_mode: PrefixMismatchMode = PrefixMismatchMode.ERROR
@@ -190,9 +190,6 @@ def delete_all(
     return tuple((file, error) for file, error in zip(files, outcomes, strict=True) if error is not None)
 
 
-BATCH: Final = 1000
-"""How many files are deleted between two looks at the newest metadata."""
-
 SHOWN: Final = 5
 """How many files an error names."""
 
@@ -304,9 +301,9 @@ def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile,
 
     chosen: list[ListedFile] = []
     failed: list[tuple[ListedFile, Exception]] = []
-    for start in range(0, len(orphans), BATCH):
+    for start in range(0, len(orphans), limits.ORPHAN_BATCH_FILES):
         search.look_again()
-        batch = choose_orphans(orphans[start : start + BATCH], search.needed, rules).orphans
+        batch = choose_orphans(orphans[start : start + limits.ORPHAN_BATCH_FILES], search.needed, rules).orphans
         chosen += batch
         failed += delete_all(batch, delete, search.call.max_concurrent_deletes)
     if failed:

@@ -14,27 +14,15 @@ from typing import Final
 
 import pyarrow as pa
 
-__all__ = ["FREE_BLOCK_BYTES", "MAX_RATIO", "AvroContainer"]
+from dml import limits
+
+__all__ = ["AvroContainer"]
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
 CODEC_KEY: Final = "avro.codec"
-READ_BYTES: Final = 1 << 20
 RAW_DEFLATE: Final = -15
 CRC_BYTES: Final = 4
-
-MAX_BLOCK_BYTES: Final = 1 << 30
-"""No block is longer than this when it is decompressed."""
-
-FREE_BLOCK_BYTES: Final = 1 << 24
-"""A decompressed block of this length is always fine."""
-
-MAX_EMPTY_RECORDS: Final = 1 << 20
-"""A file has at most this many records in blocks with less than a byte for each. Such records have no values but nulls,
-and a few bytes could claim any number of them. A million take about a second."""
-
-MAX_RATIO: Final = 256
-"""A longer one has at most so many bytes for each compressed one: entries hold names that no codec makes shorter."""
 
 
 class AvroContainer:
@@ -81,7 +69,7 @@ class AvroContainer:
             plain = self._decompressed(data)
             if count > len(plain):
                 empty += count
-                if empty > MAX_EMPTY_RECORDS:
+                if empty > limits.MAX_EMPTY_AVRO_RECORDS:
                     raise ValueError(f"a block of {len(plain)} bytes claims {count} records")
             yield count, plain
 
@@ -114,7 +102,9 @@ class AvroContainer:
         return data
 
     def _decompressed(self, data: bytes) -> bytes:
-        limit = min(MAX_BLOCK_BYTES, max(FREE_BLOCK_BYTES, MAX_RATIO * len(data)))
+        limit = min(
+            limits.MAX_DECOMPRESSED_BYTES, max(limits.FREE_BLOCK_BYTES, limits.MAX_DECOMPRESSION_RATIO * len(data))
+        )
         match self._codec:
             case "null":
                 return data
@@ -141,7 +131,7 @@ def bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
 def from_zstandard(data: bytes, limit: int) -> bytes:
     plain = bytearray()
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        while len(plain) <= limit and (piece := stream.read(READ_BYTES)):
+        while len(plain) <= limit and (piece := stream.read(limits.AVRO_READ_BYTES)):
             plain += piece
     return bounded(bytes(plain), limit, complete=True)
 

@@ -20,6 +20,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from dml import limits
 from dml.manifests.entries import Entries, EntryList
 from dml.manifests.read import decoders_of, entries_in, manifests_of
 from dml.manifests.read_arrays import entry_arrays, read_blocks
@@ -31,15 +32,7 @@ __all__ = ["CACHE_ENABLED", "CACHE_MAX_BYTES", "ManifestCache", "cache_of"]
 
 CACHE_ENABLED: Final = "io.manifest.cache-enabled"
 CACHE_MAX_BYTES: Final = "io.manifest.cache.max-total-bytes"
-DEFAULT_MAX_BYTES: Final = 768 << 20
 
-FEW: Final = 200
-"""Up to this many entries are kept as objects: arrays of fewer take more memory, and longer to ask."""
-
-LONG_ENTRY: Final = 1_000
-LONG_COLUMN: Final = 100
-"""An entry, and what it says of each column, hardly takes so many bytes of a file. Longer ones are kept as arrays: as
-objects they would take some forty times as many."""
 
 Kept = TypeVar("Kept")
 
@@ -156,7 +149,9 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
     How many there are the file says, whatever the manifest list does.
     """
     file_type, found = read_blocks(manifest, io)
-    if found.rows <= FEW and found.size <= FEW * (LONG_ENTRY + LONG_COLUMN * columns):
+    if found.rows <= limits.MAX_ENTRY_OBJECTS and found.size <= limits.MAX_ENTRY_OBJECTS * (
+        limits.MAX_ENTRY_OBJECT_BYTES + limits.MAX_ENTRY_OBJECT_COLUMN_BYTES * columns
+    ):
         decoders = list(decoders_of(found.blocks))
         entries = tuple(entries_in(file_type, decoders, manifest))
         return Weighed(
@@ -164,7 +159,7 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
             bytes_of_entries(entries, (decoder for _, decoder in decoders)),
         )
     # Long entries are as large as dicts as they are as objects, so lockstep comes first, however few they are.
-    arrays = entry_arrays(file_type, [found], few=0)
+    arrays = entry_arrays(file_type, [found], lockstep=True)
     return Weighed(arrays, arrays.nbytes)
 
 
@@ -194,4 +189,4 @@ def max_bytes(properties: Mapping[str, str]) -> int:
     """How many bytes of manifests a catalog may keep."""
     if not boolean(properties, CACHE_ENABLED, default=True):
         return 0
-    return integer(properties, CACHE_MAX_BYTES, DEFAULT_MAX_BYTES, minimum=0)
+    return integer(properties, CACHE_MAX_BYTES, limits.MANIFEST_CACHE_BYTES, minimum=0)

@@ -21,6 +21,7 @@ from pyiceberg.types import (
     StructType,
 )
 
+from dml import limits
 from dml.manifests.record_reader import fits
 
 __all__ = [
@@ -40,7 +41,6 @@ __all__ = [
     "FILE_SEQUENCE_NUMBER",
     "FILE_SIZE",
     "FIRST_ROW_ID",
-    "KEPT_SCHEMAS",
     "KEY_METADATA",
     "KNOWN",
     "LOWER_BOUNDS",
@@ -62,10 +62,6 @@ __all__ = [
     "check_type",
     "partition_of",
 ]
-
-KEPT_SCHEMAS: Final = 64
-"""Results are kept for this many schemas. A table has about one for manifest lists and one for manifests, and checking
-one or making its reader takes longer than reading a small file with it."""
 
 STATUS: Final = 0
 SNAPSHOT_ID: Final = 1
@@ -182,7 +178,7 @@ KNOWN: Final = frozenset(COLUMN_TYPES) | frozenset(MAP_TYPES) | {PARTITION}
 SPECIFIED: Final = {field.field_id: field.field_type for field in (*ENTRY_READ_SCHEMA.fields, *DATA_FILE_TYPE.fields)}
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def check_entry_type(file_type: StructType) -> None:
     """Check that a manifest's schema has each field once, and those that are required as the specification has them.
 

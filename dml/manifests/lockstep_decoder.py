@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dml import limits
+
 __all__ = ["Items", "Lanes", "Numbers", "Pieces", "Places", "Read", "RecordColumn", "Step", "UnsureError"]
 
 Places = npt.NDArray[np.int64]
@@ -26,12 +28,6 @@ MORE: Final = 0x80
 
 LOW: Final = 0x7F
 MAX_SHIFT: Final = 63
-
-MAX_ITEMS: Final = 1 << 14
-"""A record with more pairs in one of its maps ends behind all bytes: each is a step that all records wait for."""
-
-MAX_STEPS: Final = 60_000
-"""So many steps may all maps and lists take together. A table of 1,000 columns takes 6,000."""
 
 
 class UnsureError(Exception):
@@ -129,7 +125,7 @@ class Lanes:
         Records that are none may lie over each other, and each over all others. Records that are some take a byte at
         least for each of their fields, and two for a pair: so no more than these are read, whatever lies there.
         """
-        self._steps_left = MAX_STEPS
+        self._steps_left = limits.MAX_LOCKSTEP_STEPS
         self._bytes_left = self.size
 
     def take(self, nbytes: int) -> None:
@@ -227,13 +223,13 @@ class Lanes:
         while len(lanes):
             counts, following = self.numbers(of(ends, lanes))
             # A negative count has the number of bytes behind it, which nobody writes here.
-            wrong = (counts < 0) | (counts > np.minimum(MAX_ITEMS, self.size - following))
+            wrong = (counts < 0) | (counts > np.minimum(limits.MAX_LOCKSTEP_ITEMS, self.size - following))
             if wrong.any():
                 counts[wrong], following[wrong] = 0, self.nowhere
             ends = replaced(ends, lanes, following)
             if not counts.all():
                 lanes, counts = lanes[counts > 0], counts[counts > 0]
-            fewest, most = int(counts.min(initial=MAX_ITEMS)), int(counts.max(initial=0))
+            fewest, most = int(counts.min(initial=limits.MAX_LOCKSTEP_ITEMS)), int(counts.max(initial=0))
             self.take(int(counts.sum()))
             self._steps_left -= most + 1
             if self._steps_left < 0:

@@ -38,6 +38,7 @@ from pyiceberg.types import (
 )
 from pyiceberg.utils.decimal import decimal_required_bytes
 
+from dml import limits
 from dml.manifests.lockstep_decoder import Lanes, Pieces, Places, Read, RecordColumn, Step, UnsureError
 
 __all__ = ["ReadFrom", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
@@ -45,7 +46,6 @@ __all__ = ["ReadFrom", "Search", "UnsureError", "lockstep_lines", "scalar", "tog
 MANIFEST_PATH: Final = 500
 """The id of the path in a line of a manifest list."""
 
-MAX_ATTEMPTS: Final = 8
 
 START: Final = re.compile(rb"(?:[^/]*/){1,3}")
 MAX_START: Final = 24
@@ -54,17 +54,6 @@ MAX_START: Final = 24
 MIN_RECORD: Final = 16
 """No record takes fewer bytes: it has a path, and a byte at least for each of its fields."""
 
-MAX_LANES: Final = 300_000
-"""So many records are decoded together, and what looks like one: in what memory has room for."""
-
-MAX_BYTES: Final = 1 << 24
-"""Blocks are taken together up to so many bytes."""
-
-MAX_BLOCK_BYTES: Final = 1 << 26
-"""A longer block is left to be decoded record by record."""
-
-EXAMPLES: Final = 16
-"""Of so many blocks the first paths are looked at."""
 
 MAX_LENGTH_BYTES: Final = 3
 """The length of no path takes more."""
@@ -123,7 +112,9 @@ class Search:
         path = next((place for place, step in enumerate(steps) if step.field_id == path_id and step.required), None)
         if path is None or any(step.read is not Lanes.number for step in steps[:path]):
             raise UnsureError
-        if not blocks or not all(0 < count * MIN_RECORD <= len(block) <= MAX_BLOCK_BYTES for count, block in blocks):
+        if not blocks or not all(
+            0 < count * MIN_RECORD <= len(block) <= limits.MAX_LOCKSTEP_BLOCK_BYTES for count, block in blocks
+        ):
             raise UnsureError
         self.head, self.tail = steps[:path], steps[path:]
         self.data = b"".join(block for _, block in blocks)
@@ -145,7 +136,7 @@ class Search:
         """
         examples = self.first_paths()
         paths = self.like(examples)
-        for _ in range(MAX_ATTEMPTS):
+        for _ in range(limits.MAX_LOCKSTEP_ATTEMPTS):
             attempt = self.decoded(paths)
             if self.is_right(attempt):
                 starts = np.append(self.block_starts, attempt.ends)[self.before]
@@ -161,7 +152,7 @@ class Search:
 
     def first_paths(self) -> list[bytes]:
         """The paths of the first files of some blocks."""
-        _, places = self.lanes.fields(self.block_starts[:EXAMPLES], self.head)
+        _, places = self.lanes.fields(self.block_starts[: limits.LOCKSTEP_EXAMPLES], self.head)
         return [self.path_at(place) for place in places.tolist()]
 
     def path_at(self, place: int) -> bytes:
@@ -174,7 +165,9 @@ class Search:
         starts = {start_of(path) for path in examples}
         if b"" in starts:
             raise UnsureError
-        found = places_of(sorted(starts), self.data, min(4 * self.rows + EXAMPLES, MAX_LANES))
+        found = places_of(
+            sorted(starts), self.data, min(4 * self.rows + limits.LOCKSTEP_EXAMPLES, limits.MAX_LOCKSTEP_RECORDS)
+        )
         # Before the length stands a number, whose last byte says that it ends, or the end of another record, which is
         # a number or a null in all that is written without encryption.
         places = found - 1
@@ -244,7 +237,7 @@ def together(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
     group: list[tuple[int, bytes]] = []
     size = 0
     for count, block in blocks:
-        if group and size + len(block) > MAX_BYTES:
+        if group and size + len(block) > limits.LOCKSTEP_GROUP_BYTES:
             yield group
             group, size = [], 0
         group.append((count, block))

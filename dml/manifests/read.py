@@ -23,15 +23,16 @@ from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import StructType
 
+from dml import limits
 from dml.errors import CorruptFileError, DmlError, storage_failure
-from dml.manifests.avro_container import FREE_BLOCK_BYTES, MAX_RATIO, AvroContainer
+from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder, check_elements
 from dml.manifests.avro_schema import check_partition, record_type
-from dml.manifests.entry_fields import ENTRY_READ_SCHEMA, KEPT_SCHEMAS
+from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_search import lockstep_lines
 from dml.manifests.record_reader import NO_READERS, Bind, RecordReader
-from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
+from dml.manifests.weights import KeptLines, bytes_of_encoded
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,
@@ -62,19 +63,6 @@ __all__ = [
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
 """A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
 
-MANY_LINES: Final = 100
-"""From this many lines on, a manifest list is cut into lines first; decoding fewer takes less time."""
-
-MAX_SUMMARIES: Final = 1 << 12
-"""No partition spec has more fields, so no line has more summaries: each field is a folder in the paths of files, and a
-path of 4,096 bytes has room for a quarter of them."""
-
-MAX_KEPT_BYTES: Final = 1 << 16
-"""The type of a file whose schema is longer is not kept; no honest schema is."""
-
-MAX_THREADS: Final = 8
-MAX_GROUPS: Final = 256
-"""Threads take thousands of manifests in this many groups: to hand one over takes longer than to find it in memory."""
 
 TOTAL_DATA_FILES: Final = "total-data-files"
 SCHEMA_KEY: Final = "avro.schema"
@@ -132,7 +120,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
     with damage_named(location):
         file_type, found = blocks_of(io, location)
         blocks = [(count, block) for count, block in found if count or block]
-        if sum(count for count, _ in blocks) >= MANY_LINES:
+        if sum(count for count, _ in blocks) >= limits.MIN_LOCKSTEP_LINES:
             with suppress(UnsureError):
                 return line_reader(file_type).read(lockstep_lines(file_type, blocks))
         return tuple(map(manifest_file, records_of(file_type, decoders_of(blocks), LINE_TYPE)))
@@ -293,7 +281,7 @@ def records_of(
         decoder.finish()
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def reader_of(file_type: StructType, read_type: StructType, skipped: frozenset[int] = frozenset()) -> RecordReader:
     """Keep readers: making one takes longer than reading a small file with it."""
     return RecordReader(file_type, read_type, skipped)
@@ -311,7 +299,7 @@ def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def type_of_records(avro_schema: bytes) -> StructType:
     """Convert the schema of a metadata file.
 
@@ -342,7 +330,7 @@ class LineReader:
             for place, line in enumerate(lines):
                 if found[place] is None:
                     found[place] = manifest = next(decoded)
-                    if len(line) <= MAX_KEPT_LINE:
+                    if len(line) <= limits.MAX_CACHED_LINE_BYTES:
                         READ_LINES.keep((self, line), manifest)
         return tuple(manifest for manifest in found if manifest is not None)
 
@@ -359,12 +347,12 @@ class LineReader:
 
 
 READ_LINES: Final[KeptLines[tuple[LineReader, bytes], ManifestFile]] = KeptLines(
-    MAX_KEPT_LINES_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
+    limits.LINE_CACHE_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
 )
 """The lines of all readers share one bound."""
 
 
-@lru_cache(maxsize=KEPT_SCHEMAS)
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def line_reader(file_type: StructType) -> LineReader:
     return LineReader(file_type)
 
@@ -387,7 +375,7 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
         raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
     container = AvroContainer(BytesIO(content).read, len(content))
     avro_schema = container.metadata[SCHEMA_KEY]
-    find = type_of_records if len(avro_schema) <= MAX_KEPT_BYTES else type_of_records.__wrapped__
+    find = type_of_records if len(avro_schema) <= limits.MAX_CACHED_SCHEMA_BYTES else type_of_records.__wrapped__
     return find(avro_schema), limit_blocks(container.blocks(), len(content))
 
 
@@ -397,7 +385,7 @@ def limit_blocks(blocks: Iterable[tuple[int, bytes]], length: int) -> Iterator[t
     Raises:
         ValueError: They are larger.
     """
-    most, size = max(FREE_BLOCK_BYTES, MAX_RATIO * length), 0
+    most, size = max(limits.FREE_BLOCK_BYTES, limits.MAX_DECOMPRESSION_RATIO * length), 0
     for count, block in blocks:
         size += len(block)
         if size > most:
@@ -458,7 +446,7 @@ def metrics(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
 
 def manifest_file(record: list[Any]) -> ManifestFile:
     partitions = record[13]
-    if partitions is not None and len(partitions) > MAX_SUMMARIES:
+    if partitions is not None and len(partitions) > limits.MAX_PARTITION_SUMMARIES:
         raise ValueError(f"its line of '{record[0]}' has summaries of {len(partitions)} partition fields")
     return ManifestFile(
         manifest_path=record[0],
@@ -501,8 +489,8 @@ def read_each(
     if len(manifests) < 2:
         yield from ((manifest, read(manifest)) for manifest in manifests)
         return
-    size = -(-len(manifests) // MAX_GROUPS)
+    size = -(-len(manifests) // limits.MAX_THREAD_GROUPS)
     groups = [manifests[start : start + size] for start in range(0, len(manifests), size)]
-    with ThreadPoolExecutor(min(MAX_THREADS, len(groups)), thread_name_prefix="manifests") as pool:
+    with ThreadPoolExecutor(min(limits.READ_THREADS, len(groups)), thread_name_prefix="manifests") as pool:
         for group, found in zip(groups, pool.map(lambda group: list(map(read, group)), groups), strict=True):
             yield from zip(group, found, strict=True)

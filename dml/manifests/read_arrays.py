@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO
 from pyiceberg.types import NestedField, StructType
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.manifests.avro_decoder import CheckedDecoder
 from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps, metric_maps
@@ -55,9 +56,6 @@ from dml.model.manifest import EntryStatus, FileContent, ManifestContent, Manife
 
 __all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
 
-FEW: Final = 200
-"""Up to this many entries are decoded one by one, in 8 to 20 us each. Lockstep takes 2 to 8 us, and 2.5 ms at least."""
-
 NEEDED: Final = frozenset(
     {
         STATUS,
@@ -71,12 +69,6 @@ NEEDED: Final = frozenset(
     }
 )
 """The columns that inheritance and checks go by, where all entries are decoded together."""
-
-ROWS_TOGETHER: Final = 2_000
-"""Small manifests are decoded together until they have this many entries; the 1.7 ms of lockstep are then a quarter."""
-
-BYTES_TOGETHER: Final = 1 << 22
-"""The same for bytes, of tables with many columns."""
 
 DECODING: Final = threading.Lock()
 """One thread decodes while others wait for storage: two would wait for each other at Python's lock."""
@@ -129,7 +121,9 @@ def read_arrays(
         file_type, found = read_blocks(manifest, io_of(manifest.manifest_path))
         # Types are kept by their bytes in the files, so those that are equal are nearly always one object.
         fits = file_type is group_type and manifest.partition_spec_id == group[0].manifest.partition_spec_id
-        if group_type is not None and (not fits or rows >= ROWS_TOGETHER or size >= BYTES_TOGETHER):
+        if group_type is not None and (
+            not fits or rows >= limits.MANIFEST_GROUP_ENTRIES or size >= limits.LOCKSTEP_GROUP_BYTES
+        ):
             yield entry_arrays(group_type, group, wanted)
             group, rows, size = [], 0, 0
         group_type = file_type
@@ -147,7 +141,7 @@ def read_blocks(manifest: ManifestFile, io: FileIO) -> tuple[StructType, Manifes
 
 
 def entry_arrays(
-    file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN, *, few: int = FEW
+    file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN, *, lockstep: bool = False
 ) -> EntryArrays:
     """Decode the entries of committed manifests of one schema and one partition spec.
 
@@ -155,7 +149,7 @@ def entry_arrays(
         file_type: The type of the entries.
         group: The manifests, at least one.
         wanted: As for `read_arrays`.
-        few: Up to this many entries are decoded one by one.
+        lockstep: Try lockstep first, however few the entries are.
 
     Raises:
         CorruptFileError: A manifest is no manifest, or breaks the rules of sequence numbers.
@@ -163,7 +157,7 @@ def entry_arrays(
     # What is wrong with the schema is wrong with each of them; what is wrong with entries names the manifest itself.
     with damage_named(group[0].manifest.manifest_path):
         check_entry_type(file_type)
-        if sum(found.rows for found in group) <= few:
+        if not lockstep and sum(found.rows for found in group) < limits.MIN_LOCKSTEP_ENTRIES:
             return decode_one_by_one(file_type, group, wanted)
         with DECODING:
             try:

@@ -17,8 +17,6 @@ from dml.manifests.avro_decoder import CheckedDecoder
 from dml.model.manifest import ManifestEntry, ManifestFile
 
 __all__ = [
-    "MAX_KEPT_LINE",
-    "MAX_KEPT_LINES_BYTES",
     "NUMBER_BYTES",
     "KeptLines",
     "bytes_of_encoded",
@@ -50,11 +48,6 @@ NUMBER_BYTES: Final = 60
 BOUND_BYTES: Final = 100
 """So much takes a bound of a column beside what stands in it."""
 
-MAX_KEPT_LINES_BYTES: Final = 1 << 26
-"""So many bytes of lines are kept, and as many of encoded ones. With what it says one takes about a kilobyte."""
-
-MAX_KEPT_LINE: Final = 1 << 11
-"""A longer line is read, or encoded, anew each time: it would take the place of many."""
 
 Line = TypeVar("Line", bound=Hashable)
 Kept = TypeVar("Kept")

@@ -37,17 +37,17 @@ from pyiceberg.types import (
     StructType,
 )
 
+from dml import limits
 from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
 from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
 from dml.manifests.read import SCHEMA_KEY
-from dml.manifests.weights import MAX_KEPT_LINE, MAX_KEPT_LINES_BYTES, KeptLines, bytes_of_encoded
+from dml.manifests.weights import KeptLines, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
 
 CODEC: Final = {"avro.codec": "deflate"}
-BLOCK_ENTRIES: Final = 1000
 # The specification of version 1 wants this field, and its value is never read.
 V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
 
@@ -55,7 +55,7 @@ V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
 
 WRITTEN_LINES: Final[KeptLines[tuple[ManifestFile, int], bytes]] = KeptLines(
-    MAX_KEPT_LINES_BYTES, lambda key, line: bytes_of_encoded(key[0], line)
+    limits.LINE_CACHE_BYTES, lambda key, line: bytes_of_encoded(key[0], line)
 )
 """Lines of manifest lists as they were encoded, by what they say and the format version."""
 
@@ -280,7 +280,7 @@ def list_line(manifest: ManifestFile, version: int) -> bytes:
     line = WRITTEN_LINES.get(key)
     if line is None:
         line = encoded_line(manifest, version)
-        if len(line) <= MAX_KEPT_LINE:
+        if len(line) <= limits.MAX_CACHED_LINE_BYTES:
             WRITTEN_LINES.keep(key, line)
     return line
 
@@ -482,7 +482,7 @@ def avro_bytes(
         block: list[Any] = []
         for row in rows:
             block.append(row)
-            if len(block) == BLOCK_ENTRIES:
+            if len(block) == limits.MANIFEST_BLOCK_ENTRIES:
                 avro.write_block(block)
                 block = []
         if block:

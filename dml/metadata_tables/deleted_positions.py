@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
+from dml import limits
 from dml.deletes.position_delete_file import FILE_PATH_ID, POS_ID
 from dml.errors import CorruptFileError
 from dml.files.file_io import file_io
@@ -25,7 +26,6 @@ from dml.tasks.task_input import TaskInput
 
 __all__ = ["DeleteFile", "PositionScan", "PositionsTask"]
 
-BATCH_ROWS: Final = 1 << 15
 ROW_ID: Final = 2147483544
 """The field id of the deleted row that a position delete file may hold."""
 
@@ -107,8 +107,8 @@ class PositionReader:
             raise CorruptFileError(f"The deletion vector in '{ref.path}' is of no data file", file=ref.path)
         positions = self.deletes.positions_in(ref.referenced_data_file, (ref,)).to_numpy()
         path = pa.scalar(ref.referenced_data_file, pa.string())
-        for start in range(0, len(positions), BATCH_ROWS):
-            part = pa.array(positions[start : start + BATCH_ROWS], pa.int64())
+        for start in range(0, len(positions), limits.SPARK_BATCH_ROWS):
+            part = pa.array(positions[start : start + limits.SPARK_BATCH_ROWS], pa.int64())
             yield pa.repeat(path, len(part)), part, None
 
     def rows(self, ref: DeleteFileRef) -> Iterator[tuple[pa.Array, pa.Array, pa.Array | None]]:
@@ -120,7 +120,9 @@ class PositionReader:
             stored = [place for place, found in enumerate(file.fields) if row and found.field_id == ROW_ID]
             projection = projector(row, file.fields[stored[0]], spark=True) if row is not None and stored else None
             columns = [*places, *stored[:1]]
-            for batch in counted(file.batches(file.pieces, columns, BATCH_ROWS), ref.record_count, ref.path):
+            for batch in counted(
+                file.batches(file.pieces, columns, limits.SPARK_BATCH_ROWS), ref.record_count, ref.path
+            ):
                 deleted = batch.column(2) if stored else None
                 if deleted is not None and projection is not None:
                     deleted = projection(deleted)

@@ -19,6 +19,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
+from dml import limits
 from dml.catalog.credentials import storage_properties
 from dml.manifests.read import entries_of
 from dml.manifests.write import partition_type
@@ -42,8 +43,6 @@ __all__ = ["MetadataRead", "metadata_frame", "spark_schema"]
 
 File = TypeVar("File")
 
-DRIVER_BYTES = 1 << 20
-"""Manifests of so many bytes together are read on the driver: a Spark job takes as long as some thousand entries."""
 
 ROWS_ONLY = "__rows"
 """The column of a DataFrame of which only the number of rows matters."""
@@ -196,7 +195,7 @@ def entries_frame(
     tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
     read_ones = pruned(table, manifests, tests, live_only=live_only)
     target = spark_schema(chosen)
-    if sum(manifest.manifest_length for manifest in read_ones) <= DRIVER_BYTES:
+    if sum(manifest.manifest_length for manifest in read_ones) <= limits.MAX_DRIVER_MANIFEST_BYTES:
         reader = EntryReader(scan, lambda _: table.io)
         rows = list(reader.batches(read_ones))
         return frame_of_table(

@@ -30,7 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.model.variants import VariantType
+from dml.pyiceberg_patch import VariantType
 from dml.read.metadata_columns import partition_fields
 
 __all__ = ["READABLE_METRICS", "MetadataTable", "metric_fields", "table_schema", "unified_partition"]

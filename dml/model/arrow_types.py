@@ -36,7 +36,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.model.variants import VARIANT_ARROW, VariantType
+from dml.model.variants import VARIANT_ARROW
+from dml.pyiceberg_patch import VariantType
 
 __all__ = ["PARQUET_FIELD_ID", "arrow_type_of", "primitive_arrow_type"]
 

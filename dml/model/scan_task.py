@@ -7,6 +7,7 @@ but the `ScanContext` to read rows.
 from dataclasses import dataclass, field
 from typing import Any
 
+from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile
 from dml.rows.expressions import TRUE, Predicate
@@ -113,15 +114,17 @@ class ScanTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFilter:
-    """The keys that a join can match: rows with other keys, and rows with a NULL in a key column, may be dropped.
+    """The keys that a join can match: rows with other keys may be dropped.
 
     Attributes:
         column_ids: Field ids of the table's key columns (top-level, of primitive types).
         values: An Arrow IPC stream; its columns are the keys' columns, in the order of `column_ids`.
+        null_safe: The places of columns in which NULL equals NULL; in the others it equals nothing.
     """
 
     column_ids: tuple[int, ...]
     values: bytes = field(repr=False)
+    null_safe: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +160,7 @@ class ScanContext:
     key_filter: KeyFilter | None = None
     row_predicate: Predicate = TRUE
     decides_rows: bool = False
-    batch_rows: int = 65536
+    batch_rows: int = limits.SPARK_BATCH_ROWS
     case_sensitive: bool = False
 
 

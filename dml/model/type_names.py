@@ -25,7 +25,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.model.variants import VariantType
+from dml.pyiceberg_patch import VariantType
 
 __all__ = ["NAMES", "primitive_name"]
 

@@ -26,6 +26,7 @@ __all__ = [
     "SourceMatches",
     "SplicedDataFile",
     "TaskCommit",
+    "TaskFailure",
     "TaskMetrics",
     "TaskReport",
     "WriteContext",
@@ -265,7 +266,6 @@ class TaskCommit:
         held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
         held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
         metrics: Counts.
-        failure: Why the task gave up after cleaning its own files; then everything above is empty.
         attempt_number: How often the task was tried before: files of an attempt that was killed are not reported.
     """
 
@@ -280,19 +280,7 @@ class TaskCommit:
     held_rows: bytes = field(default=b"", repr=False)
     held_deletes: tuple[HeldDeletes, ...] = ()
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
-    failure: DmlError | None = None
     attempt_number: int = 0
-
-    def to_bytes(self) -> bytes:
-        """Pickled: it travels from our own worker to our own driver, inside one Spark job."""
-        return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
-
-    @staticmethod
-    def from_bytes(data: bytes) -> "TaskCommit":
-        """The inverse of `to_bytes`."""
-        message = pickle.loads(data)  # noqa: S301 - made by to_bytes in a task of the same statement
-        assert isinstance(message, TaskCommit)
-        return message
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +294,20 @@ class SourceMatches:
     rows: bytes = field(repr=False)
 
 
-TaskReport = TaskCommit | SourceMatches
+@dataclass(frozen=True, slots=True)
+class TaskFailure:
+    """The error of a task that has deleted its files. A retry would fail in the same way.
+
+    Attributes:
+        error: The error.
+        attempt_number: The number of earlier attempts.
+    """
+
+    error: DmlError
+    attempt_number: int = 0
+
+
+TaskReport = TaskCommit | SourceMatches | TaskFailure
 """What a task reports to the driver, one row each."""
 
 REPORT_SCHEMA: Final = pa.schema([pa.field("task_commit", pa.binary(), nullable=False)])
@@ -320,7 +321,7 @@ def report_batch(report: TaskReport) -> pa.RecordBatch:
 
 
 def report_from_bytes(data: bytes) -> TaskReport:
-    """Return the report of a row."""
+    """Decode the report in a row, which must come from a RowDelta task."""
     report = pickle.loads(data)  # noqa: S301 - made by report_batch in a task of the same statement
-    assert isinstance(report, (TaskCommit, SourceMatches))
+    assert isinstance(report, TaskReport)
     return report

@@ -7,21 +7,19 @@ part of its new value comes from: an expression of the statement, the column's d
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pyiceberg.schema import Schema
-from pyiceberg.types import ListType, MapType, NestedField, StructType
+from pyiceberg.types import NestedField
 
-from dml.errors import AnalysisError, ErrorKind
-from dml.sqlparse.statements import Assignment, Fragment, Span
-from dml.suggestions import did_you_mean
+from dml.errors import ErrorKind
+from dml.plan.names import TargetNames
+from dml.sqlparse.statements import Assignment, Fragment
 
 __all__ = [
     "AssignedDefault",
     "AssignedExpression",
     "AssignedStruct",
     "AssignedValue",
-    "TargetNames",
     "assigned_fragments",
     "bind_assignments",
 ]
@@ -51,96 +49,6 @@ class AssignedStruct:
 
 
 AssignedValue = AssignedExpression | AssignedDefault | AssignedStruct
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetNames:
-    """How a statement may name its target's columns.
-
-    Attributes:
-        sql: The whole statement, for errors.
-        schema: The table's schema.
-        qualifiers: The ways to qualify a column: `(("t",),)` for an alias, or the table's own name and its tails.
-        case_sensitive: `spark.sql.caseSensitive`.
-    """
-
-    sql: str
-    schema: Schema
-    qualifiers: tuple[tuple[str, ...], ...]
-    case_sensitive: bool = False
-    fields_by_name: Mapping[str, NestedField] = field(init=False)
-
-    def __post_init__(self) -> None:
-        names = {self.folded(column.name): column for column in self.schema.fields}
-        object.__setattr__(self, "fields_by_name", names)
-
-    def folded(self, name: str) -> str:
-        """A name as it is compared."""
-        return name if self.case_sensitive else name.lower()
-
-    def column(self, name: str) -> NestedField | None:
-        """The column of a name, if there is one."""
-        return self.fields_by_name.get(self.folded(name))
-
-    def unqualified(self, key: tuple[str, ...]) -> tuple[str, ...]:
-        """A key without the table's name or alias in front; a column wins over a qualifier of the same name."""
-        folded = tuple(self.folded(part) for part in key)
-        for qualifier in sorted(self.qualifiers, key=len, reverse=True):
-            head = tuple(self.folded(part) for part in qualifier)
-            if len(key) > len(head) and folded[: len(head)] == head:
-                rest = key[len(head) :]
-                if self.column(rest[0]) is not None or self.column(key[0]) is None:
-                    return rest
-        return key
-
-    def resolve(self, key: tuple[str, ...], span: Span) -> tuple[NestedField, ...]:
-        """The fields along a key, from the column down.
-
-        Raises:
-            AnalysisError: a name is not there, or the key goes into an array or a map.
-        """
-        parts = self.unqualified(key)
-        column = self.column(parts[0])
-        if column is None:
-            raise self.error(
-                f"There is no column '{'.'.join(key)}'",
-                span,
-                did_you_mean(parts[-1], (known.name for known in self.schema.fields)),
-            )
-        path = [column]
-        for part in parts[1:]:
-            path.append(self.child(path[-1], part, span))
-        return tuple(path)
-
-    def child(self, parent: NestedField, name: str, span: Span) -> NestedField:
-        """A field of a struct."""
-        kind = parent.field_type
-        if isinstance(kind, ListType | MapType):
-            what = "an array" if isinstance(kind, ListType) else "a map"
-            raise self.error(
-                f"'{parent.name}' is {what}: only fields of structs can be assigned one by one",
-                span,
-                "Assign the whole column",
-                ErrorKind.INVALID_ASSIGNMENT,
-            )
-        if isinstance(kind, StructType):
-            for nested in kind.fields:
-                if self.folded(nested.name) == self.folded(name):
-                    return nested
-            raise self.error(
-                f"The struct '{parent.name}' has no field '{name}'",
-                span,
-                did_you_mean(name, (nested.name for nested in kind.fields)),
-            )
-        raise self.error(f"'{parent.name}' is no struct and has no field '{name}'", span, "Assign the column")
-
-    def error(
-        self, message: str, span: Span, hint: str, kind: ErrorKind = ErrorKind.UNRESOLVED_COLUMN
-    ) -> AnalysisError:
-        """An error that points at a place of the statement."""
-        return AnalysisError(
-            message, sql=self.sql, position=span.start, length=span.end - span.start, kind=kind, hint=hint
-        )
 
 
 def bind_assignments(assignments: Sequence[Assignment], target: TargetNames) -> dict[int, AssignedValue]:

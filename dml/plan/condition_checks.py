@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.model.columns import METADATA_COLUMNS
-from dml.plan.assignments import TargetNames
+from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import PlanContext
 from dml.sqlparse import quoted
 from dml.sqlparse.statements import ColumnReference, Fragment, Span

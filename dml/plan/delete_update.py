@@ -91,7 +91,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
 
 def affected_rows(condition: Fragment, context: PlanContext) -> Condition:
     """Translate a WHERE condition. Only Spark can evaluate a subquery, so that neither form is exact with one."""
-    found = pushable(condition.ast, context)
+    found = pushable(condition.ast, context.names)
     return replace(found, pruning_is_exact=False, needs_spark="a subquery") if condition.has_subquery else found
 
 
@@ -167,9 +167,9 @@ def update_program(
         column = columns[field_id]
         if not isinstance(assigned, AssignedExpression):
             return ThroughSpark(reason=f"'{column.name}' is set to its default, or field by field")
-        value = row_value(assigned.fragment.ast, column, context)
+        value = row_value(assigned.fragment.ast, column, context.names)
         if value is None:
-            part = uncomputed_text(assigned.fragment, context)
+            part = uncomputed_text(assigned.fragment, context.names)
             return ThroughSpark(reason=f"tasks cannot compute {part} for '{column.name}' as Spark does")
         values.append(value)
     types = tuple(arrow_type(columns[field_id].field_type, spark=True) for field_id in bound)

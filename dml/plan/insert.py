@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyiceberg.types import NestedField
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.plan.assignments import TargetNames
+from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import DefaultValue, RawValue, ValueSource, raw_name
 from dml.sqlparse import defaults_in_values
 from dml.sqlparse.statements import InsertStatement, PartitionValue, Span

@@ -84,7 +84,9 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
     values = value_columns(clauses, raws, context, source)
     check = needs_cardinality_check(statement)
     by_source = bool(statement.not_matched_by_source)
-    pushed: BooleanExpression = ALWAYS if by_source else target_only_pushdown(statement.condition.ast, context, source)
+    pushed: BooleanExpression = (
+        ALWAYS if by_source else target_only_pushdown(statement.condition.ast, context.names, source)
+    )
     head = "" if statement.ctes is None else context.text(statement.ctes) + " "
     target, alias = quoted(context.target), quoted(source.alias)
     choice = clause_choice(clauses, raws, target, alias, check=check)

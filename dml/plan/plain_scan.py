@@ -1,13 +1,13 @@
-"""A query that selects values of the rows of one table, where tasks compute the values and the condition. Driver.
+"""Recognize queries of one table whose values and condition tasks can compute. Driver.
 
     SELECT id, amount * 2, 'new' FROM lake.db.orders WHERE id % 10 = 3
 
-Input: a query fragment and the one table that it names. Output: a `PlainScan`; None for every other query, and for one
-with an expression of which it is not certain what Spark would make of it: Spark runs these.
+Input: a query fragment and the one table that it names. Output: a `PlainScan`, or `ThroughSpark` for every other query
+and for an expression whose value in Spark is not certain.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -16,29 +16,29 @@ from pyiceberg.types import NestedField
 from sqlglot import exp
 
 from dml.plan.condition import EVERY_ROW, Condition
-from dml.plan.predicates import pushable
-from dml.plan.row_delta_plan import PlanContext
-from dml.plan.row_terms import selected_value
-from dml.plan.table_read import is_alone, read_context, table_node
+from dml.plan.names import SqlRules, TargetNames
+from dml.plan.predicates import Converter, pushable
+from dml.plan.row_delta_plan import ThroughSpark, only_spark
+from dml.plan.row_terms import selected_value, sql_text, uncomputed_part
+from dml.plan.table_read import is_alone, table_names, table_node
 from dml.read.projection import arrow_type
 from dml.rows.expressions import Column, Value
-from dml.sqlparse.constants import TimeZone
-from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["PlainScan", "plain_scan"]
+__all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]
 
 SELECT_PARTS: Final = frozenset({"expressions", "from_", "where"})
 TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when"})
 """What the tree of such a query has; the table's snapshot is known from its reference."""
+NOT_PLAIN: Final = ThroughSpark(reason="the query is not a simple SELECT from one table")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainScan:
-    """Values of the rows of a table.
+    """A projection and a filter of one table.
 
     Attributes:
-        values: The value of each column of the query, in the type that Spark gives it; NULL has the type null.
+        values: The value of each column of the query, in Spark's type for it; NULL has the type null.
         condition: Selects the rows. Its row form is exact.
     """
 
@@ -47,45 +47,38 @@ class PlainScan:
 
 
 def plain_scan(
-    fragment: Fragment,
-    reference: TableReference,
-    schema: Schema,
-    *,
-    case_sensitive: bool = False,
-    time_zone: str = "UTC",
-    trees: TreeReading = TreeReading.ALIKE,
-    catalogs: Collection[str] = (),
-) -> PlainScan | None:
-    """Return the values that a query selects, or None if only Spark can compute them.
+    fragment: Fragment, reference: TableReference, schema: Schema, rules: SqlRules
+) -> PlainScan | ThroughSpark:
+    """Return the values that a query selects, or the reason why Spark must compute them.
 
     Args:
         fragment: The query.
         reference: The table in it.
         schema: The schema under which the table is read.
-        case_sensitive: `spark.sql.caseSensitive`.
-        time_zone: `spark.sql.session.timeZone`.
-        trees: How far sqlglot's trees read the statement as Spark does.
-        catalogs: The names of our catalogs.
+        rules: Rules for the names and literals of the query.
     """
     tree = fragment.ast
     if not isinstance(tree, exp.Select) or not is_alone(fragment, reference) or reference.column_aliases:
-        return None
+        return NOT_PLAIN
     table = table_node(fragment, reference)
-    if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS or not trees.holds(tree):
-        return None
-    alias = reference.alias or reference.parts[-1]
-    context = read_context(
-        fragment, alias, schema, case_sensitive=case_sensitive, time_zone=time_zone, trees=trees, catalogs=catalogs
-    )
-    if len(context.names.fields_by_name) < len(schema.fields):
-        return None  # two columns of one name, as names are compared here: Spark says which, or that it cannot
+    if table is None or not parts(tree) <= SELECT_PARTS or not parts(table) <= TABLE_PARTS:
+        return NOT_PLAIN
+    if not rules.trees.holds(tree):
+        return ThroughSpark(reason="a setting or a function of the session changes how Spark reads the query")
+    names = table_names(reference, schema, rules)
+    if len(names.fields_by_name) < len(schema.fields):
+        return ThroughSpark(reason="column names differ only in case")  # Spark reports those that are ambiguous
     where = tree.args.get("where")
-    condition = EVERY_ROW if where is None else pushable(where.this, context)
-    if not condition.rows_are_exact:
-        return None
-    found = [value for item in tree.expressions for value in selected(item.unalias(), context)]
-    values = tuple(value for value in found if value is not None)
-    return PlainScan(values=values, condition=condition) if len(values) == len(found) else None
+    condition = EVERY_ROW if where is None else pushable(where.this, names)
+    if condition.needs_spark:
+        return only_spark(condition.needs_spark)
+    values: list[Value] = []
+    for item in tree.expressions:
+        found = selected(item.unalias(), names)
+        if isinstance(found, ThroughSpark):
+            return found
+        values.extend(found)
+    return PlainScan(values=tuple(values), condition=condition)
 
 
 def parts(node: exp.Expression) -> frozenset[str]:
@@ -93,36 +86,35 @@ def parts(node: exp.Expression) -> frozenset[str]:
     return frozenset(name for name, value in node.args.items() if value)
 
 
-def selected(item: exp.Expression, context: PlanContext) -> list[Value | None]:
-    """Return the values of an item of a SELECT list; None stands for one that only Spark can compute.
+def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
+    """Return the values of an item of a SELECT list, or the reason why Spark must compute them.
 
     Args:
         item: The item, without an alias.
-        context: The table and its name in the query.
+        names: The columns of the table.
     """
     star = item.this if isinstance(item, exp.Column) else item
     if isinstance(star, exp.Star):
-        is_whole = not parts(star) and (star is item or is_of_table(item, context))
-        fields = context.schema.fields if is_whole else ()
-        return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields] or [
-            None
-        ]
-    return [selected_value(item, partial(column_of, context), TimeZone.of(context.time_zone))]
+        if parts(star) or not (star is item or is_of_table(item, names)):
+            return only_spark(sql_text(item))
+        fields = names.schema.fields
+        return [Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True)) for field in fields]
+    scope = replace(Converter(names, None).scope, columns=partial(column_of, names))
+    value = selected_value(item, scope)
+    return only_spark(sql_text(uncomputed_part(item, scope))) if value is None else [value]
 
 
-def column_of(context: PlanContext, node: exp.Expression) -> NestedField | None:
-    """Return the column of the table that an expression is."""
+def column_of(names: TargetNames, node: exp.Expression) -> NestedField | None:
+    """Return the table column that an expression names."""
     is_name = isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier)
-    return context.names.column(node.name) if is_name and is_of_table(node, context) else None
+    return names.column(node.name) if is_name and is_of_table(node, names) else None
 
 
-def is_of_table(node: exp.Expression, context: PlanContext) -> bool:
-    """Return whether a name is a column of the table for certain, if it is one at all."""
+def is_of_table(node: exp.Expression, names: TargetNames) -> bool:
+    """Return whether a name can only mean a column of the table, if it is a column at all."""
     if not parts(node) <= {"this", "table"}:
         return False
     # A qualifier that is also the name of a column may mean a field of that column.
     qualifier = node.text("table")
-    names = context.names
-    return not qualifier or (
-        names.folded(qualifier) == names.folded(context.target) and names.column(qualifier) is None
-    )
+    aliases = {tuple(map(names.folded, alias)) for alias in names.qualifiers}
+    return not qualifier or ((names.folded(qualifier),) in aliases and names.column(qualifier) is None)

@@ -17,22 +17,22 @@ from pyiceberg.expressions import BooleanExpression, IsNull, Or, Reference
 from pyiceberg.types import BooleanType, NestedField, StringType, StructType
 from sqlglot import exp
 
+from dml import limits
 from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_in, is_null, starts_with
 from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
 from dml.plan.folding import fold
-from dml.plan.row_delta_plan import MergeSource, PlanContext
-from dml.plan.row_terms import compared_terms, member_term, sql_text, uncomputed_part, value_term
+from dml.plan.names import TargetNames
+from dml.plan.row_delta_plan import MergeSource
+from dml.plan.row_terms import Scope, compared_terms, member_term, sql_text, uncomputed_part, value_term
 from dml.plan.transforms import Transformed, compare_transformed, is_in_transformed, is_null_transformed
 from dml.pruning.bound_expressions import bound_to, optional_schema
 from dml.read.row_predicates import select_bound_rows
-from dml.rows.expressions import Value
-from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
+from dml.rows.expressions import Predicate, Value
+from dml.sqlparse.constants import Constant, Kind, constant
 from dml.sqlparse.statements import Fragment
 
 __all__ = [
     "FUNCTIONS",
-    "MAX_DEPTH",
-    "MAX_NODES",
     "Converter",
     "EquiKey",
     "equi_keys",
@@ -45,12 +45,6 @@ __all__ = [
 
 FUNCTIONS = "system"
 """The namespace of Iceberg's functions."""
-
-MAX_NODES = 20_000
-"""A greater condition is not pushed down: walking it is recursive, and pruning by it would be slow."""
-
-MAX_DEPTH = 200
-"""Expressions are walked recursively, here and in PyIceberg."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,52 +64,50 @@ class EquiKey:
     null_safe: bool
 
 
-def pushable(condition: exp.Expression | None, context: PlanContext) -> Condition:
-    """What Iceberg can decide of the WHERE condition of a DELETE or UPDATE.
+def pushable(condition: exp.Expression | None, names: TargetNames) -> Condition:
+    """Translate a condition on the rows of one table.
 
     Args:
         condition: The tree; None where there is none to trust.
-        context: The statement.
+        names: The columns of the table.
     """
-    return Converter(context, None).condition(condition)
+    return Converter(names, None).condition(condition)
 
 
-def row_value(value: exp.Expression | None, column: NestedField, context: PlanContext) -> Value | None:
+def row_value(value: exp.Expression | None, column: NestedField, names: TargetNames) -> Value | None:
     """How tasks compute the new value of a column from those of the old row; None where only Spark can.
 
     Args:
         value: The tree of what an UPDATE assigns; None where there is none to trust.
         column: The column.
-        context: The statement.
+        names: The columns of the table.
     """
-    if value is None or not context.trees.holds(value):
+    if value is None or not names.rules.trees.holds(value):
         return None
-    names = Converter(context, None)
-    return value_term(value, column, names.top_level, names.zone)
+    return value_term(value, column, Converter(names, None).scope)
 
 
-def uncomputed_text(fragment: Fragment, context: PlanContext) -> str:
+def uncomputed_text(fragment: Fragment, names: TargetNames) -> str:
     """Return the part, as SQL, that keeps tasks from computing an expression of a statement."""
-    if fragment.ast is None or not context.trees.holds(fragment.ast):
+    if fragment.ast is None or not names.rules.trees.holds(fragment.ast):
         return fragment.text
-    names = Converter(context, None)
-    return sql_text(uncomputed_part(fragment.ast, names.operand, names.zone))
+    return sql_text(uncomputed_part(fragment.ast, Converter(names, None).scope))
 
 
 def target_only_pushdown(
-    condition: exp.Expression | None, context: PlanContext, source: MergeSource
+    condition: exp.Expression | None, names: TargetNames, source: MergeSource
 ) -> BooleanExpression:
     """What the ON condition of a MERGE demands of a target row that matches any source row.
 
     Args:
         condition: The tree; None where there is none to trust.
-        context: The statement.
+        names: The columns of the target.
         source: The source, whose columns are unknown values here.
     """
-    return Converter(context, source).condition(condition).pruning
+    return Converter(names, source).condition(condition).pruning
 
 
-def equi_keys(condition: exp.Expression | None, context: PlanContext, source: MergeSource) -> tuple[EquiKey, ...]:
+def equi_keys(condition: exp.Expression | None, names: TargetNames, source: MergeSource) -> tuple[EquiKey, ...]:
     """The conjuncts of an ON condition that equate a column of the target with one of the source.
 
     A target row can match only if, for each of them, its value is among the source's; rows with NULL match only
@@ -123,12 +115,14 @@ def equi_keys(condition: exp.Expression | None, context: PlanContext, source: Me
 
     Args:
         condition: The tree; None where there is none to trust.
-        context: The statement.
+        names: The columns of the target.
         source: The source.
     """
-    converter = Converter(context, source)
+    converter = Converter(names, source)
     keys = []
-    for conjunct in split_conjuncts(condition if condition is not None and context.trees.holds(condition) else None):
+    for conjunct in split_conjuncts(
+        condition if condition is not None and names.rules.trees.holds(condition) else None
+    ):
         if isinstance(conjunct, (exp.EQ, exp.NullSafeEQ)):
             null_safe = isinstance(conjunct, exp.NullSafeEQ)
             for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
@@ -157,30 +151,47 @@ class Converter:
     """Turns conditions into Iceberg expressions.
 
     Args:
-        context: The statement.
+        names: The columns of the table.
         source: The other side of a join, if there is one.
     """
 
-    def __init__(self, context: PlanContext, source: MergeSource | None) -> None:
-        self.names = context.names
-        self.zone = TimeZone.of(context.time_zone)
-        self.trees = context.trees
-        self.optional = optional_schema(context.schema)
-        self.catalogs = frozenset(name.lower() for name in context.catalogs)
+    def __init__(self, names: TargetNames, source: MergeSource | None) -> None:
+        self.names = names
+        self.zone = names.rules.zone
+        self.trees = names.rules.trees
+        self.optional = optional_schema(names.schema)
+        self.catalogs = frozenset(name.lower() for name in names.rules.catalogs)
+        self.nesting = 0
         self.source_alias = None if source is None else self.names.folded(source.alias)
         self.source_columns = frozenset() if source is None else frozenset(map(self.names.folded, source.columns))
 
+    @property
+    def scope(self) -> Scope:
+        """The names that values can use."""
+        return Scope(columns=self.operand, condition=self.decided_by_rows, zone=self.zone)
+
+    def decided_by_rows(self, node: exp.Expression) -> Predicate | None:
+        """Translate a condition inside of a value; None if tasks cannot evaluate it."""
+        if self.nesting >= limits.MAX_CONDITION_NESTING:
+            return None
+        self.nesting += 1
+        found = self.condition(node)
+        self.nesting -= 1
+        return found.rows if found.rows_are_exact else None
+
     def condition(self, node: exp.Expression | None) -> Condition:
         """A whole condition."""
-        if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > MAX_NODES:
+        if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > limits.MAX_CONDITION_NODES:
             return UNKNOWN
         conjuncts = list(split_conjuncts(node))
-        parts = [self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[:MAX_DEPTH]]
-        return reduce(conjunction, parts if len(conjuncts) <= MAX_DEPTH else [*parts, UNKNOWN])
+        parts = [
+            self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[: limits.MAX_CONDITION_DEPTH]
+        ]
+        return reduce(conjunction, parts if len(conjuncts) <= limits.MAX_CONDITION_DEPTH else [*parts, UNKNOWN])
 
     def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
         """A condition, or its negation."""
-        if depth > MAX_DEPTH:
+        if depth > limits.MAX_CONDITION_DEPTH:
             return UNKNOWN
         below = depth + 1
         match node:
@@ -208,15 +219,16 @@ class Converter:
 
     def explained(self, found: Condition, node: exp.Expression) -> Condition:
         """Return a condition that names what of a predicate only Spark can evaluate."""
-        if found.rows_are_exact:
+        # Parts of a value are tried to find the one that only Spark can compute, so they need no explanation.
+        if found.rows_are_exact or self.nesting:
             return found
-        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.operand, self.zone)))
+        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)))
 
     def exact(self, expression: BooleanExpression | None) -> Condition:
         """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
         if expression is None:
             return UNKNOWN
-        bound = bound_to(self.optional, expression, case_sensitive=self.names.case_sensitive)
+        bound = bound_to(self.optional, expression, case_sensitive=self.names.rules.case_sensitive)
         selected = select_bound_rows(bound, self.optional)
         return Condition(
             pruning=expression,
@@ -233,14 +245,14 @@ class Converter:
                 operator = OPERATORS[type(node)]
                 return self.compared_terms(node.this, operator, node.expression, negated=negated)
             case exp.In() if node.expressions and not any(node.args.get(key) for key in ("query", "unnest", "field")):
-                condition = member_term(node.this, node.expressions, self.operand, negated=negated)
+                condition = member_term(node.this, node.expressions, self.scope, negated=negated)
         return computed(condition)
 
     def compared_terms(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
         """A comparison of values that tasks compute."""
-        return computed(compared_terms(left, operator.negated if negated else operator, right, self.operand))
+        return computed(compared_terms(left, operator.negated if negated else operator, right, self.scope))
 
     def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """A single predicate; None where it is not certain."""

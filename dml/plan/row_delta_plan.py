@@ -11,7 +11,7 @@ The real names are longer:
     outer   SELECT ..., named_struct('a', CAST(__r0 AS bigint), 'b', __old_3.b) AS v0, <2.5 checked to fit an int> AS v1
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,11 +21,11 @@ from pyiceberg.types import IcebergType, NestedField, StructType
 
 from dml.model.columns import BY_SOURCE, INTERNAL_PREFIX, RowOperation
 from dml.options import Command
-from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue, TargetNames
+from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedStruct, AssignedValue
 from dml.plan.condition import UNKNOWN, Condition
+from dml.plan.names import TargetNames
 from dml.rows.program import Changes
 from dml.sqlparse import quoted
-from dml.sqlparse.dialect import TreeReading
 from dml.sqlparse.statements import Fragment, Span
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "DefaultValue",
     "DeltaClause",
     "DeltaQuery",
+    "JoinKey",
     "MergeSource",
     "OldValue",
     "PlanContext",
@@ -216,36 +217,49 @@ ALWAYS: Final[BooleanExpression] = AlwaysTrue()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanContext:
-    """What planning a statement needs to know.
+    """The input for planning a row-level statement.
 
     Attributes:
-        sql: The whole statement, for errors.
-        schema: The table's current schema.
         target_view: Name of the temporary view of the target's scan.
         target: How the target is called in the statement: its alias, or its own name.
-        names: How the target's columns may be named.
+        names: The target's columns, as the statement names them.
         render: A fragment's text with its table references replaced by temporary views, and text put before pieces of
             it, by their places.
-        case_sensitive: `spark.sql.caseSensitive`.
-        time_zone: `spark.sql.session.timeZone`.
-        trees: How far sqlglot's trees read the statement as Spark does.
-        catalogs: The names of our catalogs, which may stand before `system.bucket`.
     """
 
-    sql: str
-    schema: Schema
     target_view: str
     target: str
     names: TargetNames
     render: Callable[[Fragment, Mapping[Span, str]], str]
-    case_sensitive: bool = False
-    time_zone: str = "UTC"
-    trees: TreeReading = TreeReading.ALIKE
-    catalogs: Collection[str] = ()
+
+    @property
+    def sql(self) -> str:
+        """The whole statement, for errors."""
+        return self.names.sql
+
+    @property
+    def schema(self) -> Schema:
+        """The table's current schema."""
+        return self.names.schema
 
     def text(self, fragment: Fragment) -> str:
         """A fragment's text with its table references replaced."""
         return self.render(fragment, {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinKey:
+    """An equality in ON whose source values tasks can look up, in the type of the target's column.
+
+    Attributes:
+        field_id: The target's column.
+        source_column: The name of the source's column, folded for comparison.
+        null_safe: Whether the operator is `<=>`.
+    """
+
+    field_id: int
+    source_column: str
+    null_safe: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +273,7 @@ class MergeSource:
         qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
         lacking: Columns in which structs lack fields of the target's, where the statement allows that.
         types: The types of those of its columns that tasks can compute with, by name as it is compared.
-        keys: What the ON condition equates value by value: field ids of target columns, and names of source columns.
+        keys: The keys of the join that tasks can look up.
     """
 
     view: str
@@ -268,7 +282,7 @@ class MergeSource:
     qualifiers: tuple[tuple[str, ...], ...] = ()
     lacking: frozenset[str] = frozenset()
     types: Mapping[str, IcebergType] = field(default_factory=dict)
-    keys: tuple[tuple[int, str], ...] = ()
+    keys: tuple[JoinKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

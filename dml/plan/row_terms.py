@@ -4,15 +4,17 @@ Input: sqlglot's tree of an expression (made only where it certainly reads as Sp
 `Predicate`; None for everything of which it is not certain that Arrow gives the same.
 
     k + 1, id % 100, amt * 1.5, -5            values
+    coalesce(k, 0), upper(s), year(day)       values (`dml.plan.row_functions`)
     id % 100 = 7, k + 1 > j, a < b            comparisons
 
 Numbers are int, bigint and double: `int` with `int` is int, with `bigint` bigint; a double makes the other side one,
 and so does `/`. Decimals have rules of their own, and floats change with `spark.sql.ansi.enabled`: Spark does these.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.types import (
@@ -31,16 +33,21 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
+from dml import limits
 from dml.plan.comparisons import ComparisonOperator
+from dml.plan.row_functions import DOUBLE, INT, LONG, CallParts, function_value, widened_literal
 from dml.read.projection import arrow_type
 from dml.rows.expressions import (
     Arithmetic,
-    Cast,
+    CaseWhen,
     Column,
     Comparison,
     Literal,
     Operator,
     Predicate,
+    RowCall,
+    RowFunction,
+    TypeCast,
     Value,
     all_of,
     any_of,
@@ -49,6 +56,7 @@ from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
 __all__ = [
     "Columns",
+    "Scope",
     "compared_terms",
     "member_term",
     "row_term",
@@ -62,15 +70,10 @@ __all__ = [
 Columns = Callable[[exp.Expression], NestedField | None]
 """The table's top-level column that an expression is, if it certainly is one."""
 
-MAX_DEPTH: Final = 20
-MAX_MEMBERS: Final = 100
 MAX_SHOWN: Final = 40
 """The limit for the parts of an expression that EXPLAIN shows as SQL."""
 
-INT: Final = pa.int32()
-LONG: Final = pa.int64()
 FLOAT: Final = pa.float32()
-DOUBLE: Final = pa.float64()
 INTEGER_DIGITS: Final = {INT: 10, LONG: 20}
 MAX_PRECISION: Final = 38
 
@@ -94,44 +97,105 @@ LITERALS: Final = {
 """The Arrow types of constants other than numbers."""
 
 
-def row_term(node: exp.Expression, columns: Columns, depth: int = 0) -> Value | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """The names that an expression can use, and the settings that it depends on.
+
+    Attributes:
+        columns: Finds the columns.
+        condition: Translates a condition inside of a value; returns None if tasks cannot evaluate it.
+        zone: The session's time zone.
+    """
+
+    columns: Columns
+    condition: Callable[[exp.Expression], Predicate | None]
+    zone: TimeZone
+
+
+def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
     """The term that an expression is.
 
     Args:
         node: The expression.
-        columns: Finds the columns.
-        depth: How many operators it is inside of.
+        scope: What it can name.
+        depth: The number of enclosing operators.
     """
-    if depth > MAX_DEPTH:
+    if depth > limits.MAX_TERM_DEPTH:
         return None
     match node:
         case exp.Paren():
-            return row_term(node.this, columns, depth + 1)
+            return row_term(node.this, scope, depth + 1)
         case exp.Add() | exp.Sub() | exp.Mul() | exp.Div() | exp.Mod():
-            return arithmetic(node, columns, depth)
+            return arithmetic(node, scope, depth)
         case exp.Literal() | exp.Neg() | exp.Cast():
-            return number(node)
-    column = columns(node)
-    if column is None or not isinstance(column.field_type, COMPARED):
+            found = number(node)
+            if found is not None or isinstance(node, exp.Literal):
+                return found
+    column = scope.columns(node)
+    if column is None:
+        return function_value(
+            node, CallParts(value=lambda part: argument(part, scope, depth + 1), condition=scope.condition)
+        )
+    if not isinstance(column.field_type, COMPARED):
         return None
     return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=False))
 
 
-def uncomputed_part(node: exp.Expression, columns: Columns, zone: TimeZone) -> exp.Expression:
+def argument(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
+    """Translate a function argument. Unlike an operand, it may have any type and may be a constant."""
+    node = unwrapped(node)
+    column = scope.columns(node)
+    if column is not None and not isinstance(column.field_type, STORED):
+        return None
+    found = selected_value(node, scope, depth)
+    has_unknown_type = found is not None and found.type == pa.null() and not isinstance(node, exp.Null)  # CAST(NULL ..)
+    return None if has_unknown_type else found
+
+
+def uncomputed_part(node: exp.Expression, scope: Scope) -> exp.Expression:
     """Return the innermost part that keeps tasks from computing an expression which they cannot compute.
 
     Args:
         node: The expression.
-        columns: Finds the columns.
-        zone: The session's time zone.
+        scope: What it can name.
     """
-    parts = () if isinstance(node, exp.Dot) else (node.this, node.args.get("expression"))
-    for part in parts:
-        if not isinstance(part, exp.Expression) or isinstance(part, exp.Column | exp.Identifier | exp.Literal):
+    for part, is_condition in parts_of(node):
+        if isinstance(part, exp.Column | exp.Identifier | exp.Literal):
             continue
-        if row_term(part, columns) is None and constant(part, zone) is None:
-            return uncomputed_part(part, columns, zone)
+        if is_condition:
+            if scope.condition(part) is None:
+                return uncomputed_part(part, scope)
+        elif row_term(part, scope) is None and constant(part, scope.zone) is None:
+            return uncomputed_part(part, scope)
     return node
+
+
+def parts_of(node: exp.Expression) -> Iterator[tuple[exp.Expression, bool]]:
+    """Return the operands of an expression, each with a flag for conditions."""
+    match node:
+        case exp.Dot():
+            return
+        case exp.If():
+            yield node.this, True
+            yield from ((part, False) for name in ("true", "false") if (part := node.args.get(name)))
+        case exp.Case(this=None):
+            for branch in node.args["ifs"]:
+                yield from parts_of(branch)
+            yield from ((part, False) for part in (node.args.get("default"),) if part)
+        case exp.Case():
+            for branch in node.args["ifs"]:
+                yield from ((part, False) for part in (branch.this, branch.args["true"]))
+            yield from ((part, False) for part in (node.this, node.args.get("default")) if part)
+        case _:
+            # sqlglot wraps the argument of `year` in a `to_date` that is not in the statement.
+            inner: Iterable[Any] = (
+                part.this if type(part) is exp.TsOrDsToDate else part for part in node.iter_expressions()
+            )
+            yield from ((part, False) for part in inner if is_operand(part))
+
+
+def is_operand(part: Any) -> bool:
+    return isinstance(part, exp.Condition) and not isinstance(part, exp.Query | exp.PropertyEQ | exp.Kwarg)
 
 
 def sql_text(node: exp.Expression) -> str:
@@ -141,10 +205,10 @@ def sql_text(node: exp.Expression) -> str:
     return node.sql(dialect="spark")
 
 
-def arithmetic(node: exp.Expression, columns: Columns, depth: int) -> Value | None:
+def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     """An operator between two numbers."""
     operator = OPERATORS[type(node)]
-    left, right = row_term(node.this, columns, depth + 1), row_term(node.expression, columns, depth + 1)
+    left, right = row_term(node.this, scope, depth + 1), row_term(node.expression, scope, depth + 1)
     if left is None or right is None:
         return None
     kinds = {left.type, right.type}
@@ -173,15 +237,12 @@ def fitted(term: Value, kind: pa.DataType) -> Value | None:
 def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     """A constant number of another type."""
     if isinstance(term.value, Decimal):  # only with a double: it is made one
-        # A decimal has no negative zero: adding zero removes that of the float.
-        return Literal(value=float(term.value) + 0.0, type=DOUBLE) if kind == DOUBLE else None
-    if term.type not in {INT, LONG, kind}:
-        return None
-    return Literal(value=float(term.value) if kind == DOUBLE else term.value, type=kind)
+        return widened_literal(term, kind) if kind == DOUBLE else None
+    return widened_literal(term, kind) if term.type in {INT, LONG, kind} else None
 
 
-DECIMAL: Final = pa.decimal128(38, 18)
-"""Stands for the type of a number with a point, until it is known what it is computed with."""
+DECIMAL: Final = pa.decimal256(76, 38)
+"""Stands for the type of a number with a point, until it is known what it is computed with. No column has it."""
 
 
 def number(node: exp.Expression) -> Literal | None:
@@ -207,7 +268,8 @@ def number(node: exp.Expression) -> Literal | None:
     match found.kind, kind:
         case Kind.INTEGER, None if found.value < (1 << 31) + negative:
             return Literal(value=sign * found.value, type=INT)
-        case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + negative:
+        # -(2^63) is a bigint, and the cast of 2^63 an overflow; its sign stands before that cast.
+        case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + (negative and kind is None):
             return Literal(value=sign * found.value, type=LONG)
         case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
             return Literal(value=sign * float(found.value), type=DOUBLE)
@@ -219,10 +281,13 @@ def number(node: exp.Expression) -> Literal | None:
 
 
 UTC: Final = TimeZone.of("UTC")
+COMPARED_VALUES: Final = frozenset(
+    {INT, LONG, DOUBLE, pa.string(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", tz="UTC")}
+)
 
 
 def compared_terms(
-    left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, columns: Columns
+    left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, scope: Scope
 ) -> Predicate | None:
     """A comparison of two terms.
 
@@ -230,10 +295,10 @@ def compared_terms(
         left: The left side.
         operator: The operator.
         right: The right side.
-        columns: Finds the columns.
+        scope: What they can name.
     """
-    terms = row_term(left, columns), row_term(right, columns)
-    sides = terms[0] or text(left, terms[1]), terms[1] or text(right, terms[0])
+    terms = row_term(left, scope), row_term(right, scope)
+    sides = terms[0] or constant_beside(left, terms[1], scope), terms[1] or constant_beside(right, terms[0], scope)
     if sides[0] is None or sides[1] is None:
         return None
     kind = compared_type(sides[0].type, sides[1].type)
@@ -245,18 +310,18 @@ def compared_terms(
     return Comparison(operator=str(operator), left=fit[0], right=fit[1], type=kind)
 
 
-def text(node: exp.Expression, other: Value | None) -> Literal | None:
-    """A string as it is written, beside a string: Spark compares their bytes, and so does Arrow."""
-    if other is None or other.type != pa.string():
+def constant_beside(node: exp.Expression, other: Value | None, scope: Scope) -> Literal | None:
+    """Return a constant of the other side's type, such as a string: Spark and Arrow both compare bytes."""
+    found = None if other is None else constant(node, scope.zone)
+    if found is None or other is None or LITERALS.get(found.kind) != other.type:
         return None
-    found = constant(node, UTC)
-    return None if found is None or found.kind is not Kind.STRING else Literal(value=found.value, type=other.type)
+    return Literal(value=found.value, type=other.type)
 
 
 def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """The type in which Spark compares values of two types, if it is one of these or both are the same."""
     if left == right:
-        return None if left == DECIMAL else left
+        return left if left in COMPARED_VALUES else None
     kinds = {left, right}
     if kinds == {INT, LONG}:
         return LONG
@@ -264,62 +329,61 @@ def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def member_term(
-    node: exp.Expression, members: list[exp.Expression], columns: Columns, *, negated: bool
+    node: exp.Expression, members: list[exp.Expression], scope: Scope, *, negated: bool
 ) -> Predicate | None:
-    """`term IN (numbers)`, or NOT IN.
+    """`term IN (constants)`, or NOT IN.
 
     Args:
         node: The term.
-        members: The numbers.
-        columns: Finds the columns.
+        members: The constants.
+        scope: What the term can name.
         negated: Whether it is NOT IN.
     """
-    if len(members) > MAX_MEMBERS:
+    if len(members) > limits.MAX_TERM_VALUES or any(constant(member, scope.zone) is None for member in members):
         return None
     numbers = (number(member) for member in members)
     if {LONG, DOUBLE} <= {found.type for found in numbers if found is not None}:
         return None  # Spark compares all members as doubles, which rounds large integers
     operator = ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL
-    found = [compared_terms(node, operator, member, columns) for member in members if number(member) is not None]
+    found = [compared_terms(node, operator, member, scope) for member in members]
     parts = tuple(part for part in found if part is not None)
     if not parts or len(parts) < len(members):
         return None
     return all_of(parts) if negated else any_of(parts)
 
 
-def value_term(node: exp.Expression, column: NestedField, columns: Columns, zone: TimeZone) -> Value | None:
+def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value | None:
     """The new value of a column, if it is certain what Spark would store.
 
     Args:
         node: The expression that is assigned.
         column: The column.
-        columns: Finds the columns that the expression names.
-        zone: The session's time zone.
+        scope: What the expression can name.
     """
     if not isinstance(column.field_type, STORED):
         return None
-    value = selected_value(node, columns, zone)
-    if value is None or (column.required and may_be_null(value, columns(unwrapped(node)))):
+    value = selected_value(node, scope)
+    if value is None or (column.required and may_be_null(value, scope.columns(unwrapped(node)))):
         return None
     return stored_value(value, arrow_type(column.field_type, spark=True), narrows=False)
 
 
-def selected_value(node: exp.Expression, columns: Columns, zone: TimeZone) -> Value | None:
-    """Return the value of an expression, in the type that Spark gives it; None if only Spark can compute it.
+def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
+    """Return the value of an expression, in Spark's type for it; None if only Spark can compute it.
 
     A NULL has the type null, whatever it is cast to.
 
     Args:
         node: The expression.
-        columns: Finds the columns that the expression names.
-        zone: The session's time zone.
+        scope: What it can name.
+        depth: The number of enclosing operators.
     """
     node = unwrapped(node)
-    column = columns(node)
+    column = scope.columns(node)
     if column is not None:
         return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
-    found = constant(node, zone)
-    return row_term(node, columns) if found is None else literal(found, number(node))
+    found = constant(node, scope.zone)
+    return row_term(node, scope, depth) if found is None else literal(found, number(node))
 
 
 def unwrapped(node: exp.Expression) -> exp.Expression:
@@ -334,15 +398,20 @@ def may_be_null(value: Value, column: NestedField | None) -> bool:
 
     Args:
         value: The value.
-        column: The column that it is; None for other values.
+        column: Its column if it is one; None for other values.
     """
-    if isinstance(value, Literal):
-        return value.value is None
+    match value:
+        case Literal():
+            return value.value is None
+        case RowCall(function=RowFunction.COALESCE, arguments=arguments):
+            return all(may_be_null(argument, None) for argument in arguments)
+        case CaseWhen(branches=branches, default=default):
+            return any(may_be_null(result, None) for result in (default, *(result for _, result in branches)))
     return column is None or not column.required
 
 
 def literal(found: Constant, written: Literal | None) -> Literal | None:
-    """Return a constant as Spark types it; None if that is not certain.
+    """Return a constant in Spark's type for it; None if the type is uncertain.
 
     Args:
         found: The constant.
@@ -377,13 +446,13 @@ def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | N
     if isinstance(value, Literal) and (pa.types.is_integer(source) or pa.types.is_decimal(source)):
         return stored_number(value, kind)
     if source not in {INT, LONG}:
-        return Cast(value=value, type=kind) if widens(source, kind) else None
+        return TypeCast(value=value, type=kind) if widens(source, kind) else None
     narrowed = narrows and kind == INT
-    return Cast(value=value, type=kind) if narrowed or widens(source, kind) else None
+    return TypeCast(value=value, type=kind) if narrowed or widens(source, kind) else None
 
 
 def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
-    """Return a constant number as a column's value; None if it does not fit, or would be rounded."""
+    """Convert a numeric constant to a column's type; None if it does not fit or would be rounded."""
     value = number.value
     if kind in {INT, LONG} and pa.types.is_integer(number.type):
         limit = 1 << (kind.bit_width - 1)
@@ -399,7 +468,7 @@ def stored_number(number: Literal, kind: pa.DataType) -> Literal | None:
 
 
 def widens(source: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether a type has every number of another; a large integer is rounded to a float, as in Spark."""
+    """Return whether a type can hold every number of another. Large integers are rounded to floats, as in Spark."""
     if source in {INT, LONG}:
         if pa.types.is_decimal(kind):
             return bool(kind.precision - kind.scale >= INTEGER_DIGITS[source])

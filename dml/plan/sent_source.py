@@ -39,13 +39,14 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
-from dml.model.columns import RowOperation
+from dml import limits
 from dml.plan.assignments import AssignedDefault, AssignedExpression, AssignedValue
 from dml.plan.condition import EVERY_ROW, conjunction
 from dml.plan.condition_checks import condition_sql, non_deterministic
-from dml.plan.merge_clauses import Bound
-from dml.plan.predicates import MAX_DEPTH, MAX_NODES, Converter, split_conjuncts
+from dml.plan.merge_clauses import Bound, described
+from dml.plan.predicates import Converter, split_conjuncts
 from dml.plan.row_delta_plan import (
+    JoinKey,
     MergeSource,
     PlanContext,
     SentSourcePlan,
@@ -66,6 +67,7 @@ from dml.sqlparse.statements import (
     UpdateAction,
     WhenMatched,
     WhenNotMatched,
+    WhenNotMatchedBySource,
 )
 
 __all__ = ["plan_sent_source"]
@@ -126,12 +128,12 @@ class JoinedRows(Converter):
 
     Args:
         context: The statement.
-        source: The source.
+        source: The source; None if only target rows are visible.
         columns: Collects the columns of the source.
     """
 
-    def __init__(self, context: PlanContext, source: MergeSource, columns: SourceColumns) -> None:
-        super().__init__(context, source)
+    def __init__(self, context: PlanContext, source: MergeSource | None, columns: SourceColumns) -> None:
+        super().__init__(context.names, source)
         self.context = context
         self.columns = columns
 
@@ -147,7 +149,10 @@ class JoinedRows(Converter):
         Raises:
             OnlySparkError: they cannot.
         """
-        if len(conjuncts) > MAX_DEPTH or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > MAX_NODES:
+        if (
+            len(conjuncts) > limits.MAX_CONDITION_DEPTH
+            or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > limits.MAX_CONDITION_NODES
+        ):
             raise OnlySparkError(only_spark("a condition of that length").reason)
         parts = (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)
@@ -176,8 +181,6 @@ def plan_sent_source(
         updated: Field ids of those that updated rows take from it.
         render: Gives the text of a fragment, as the clause that it stands in sees its columns.
     """
-    if statement.not_matched_by_source:
-        return ThroughSpark(reason="the statement has a clause WHEN NOT MATCHED BY SOURCE")
     if not source.keys:
         return ThroughSpark(reason="ON equates no column of the table with one of the source that tasks can look up")
     for column in columns:
@@ -185,17 +188,26 @@ def plan_sent_source(
             return ThroughSpark(reason=f"tasks cannot receive values of type {column.field_type} ('{column.name}')")
     found = SourceColumns(source=source, folded=context.names.folded)
     planner = Planner(
-        rows=JoinedRows(context, source, found), columns=columns, updated=frozenset(updated), render=render, found=found
+        rows=JoinedRows(context, source, found),
+        target_rows=JoinedRows(context, None, found),
+        columns=columns,
+        updated=frozenset(updated),
+        render=render,
+        found=found,
     )
     try:
         program = Changes(
             value_types=tuple(arrow_type(column.field_type, spark=True) for column in columns),
             join=Join(
-                key_ids=tuple(field_id for field_id, _ in source.keys),
+                key_ids=tuple(key.field_id for key in source.keys),
+                null_safe=tuple(place for place, key in enumerate(source.keys) if key.null_safe),
                 residual=planner.rows.decided(list(beside_keys(statement.condition, planner.rows, source))),
             ),
             matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenMatched)),
             not_matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatched)),
+            not_matched_by_source=tuple(
+                planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatchedBySource)
+            ),
         )
     except OnlySparkError as error:
         return ThroughSpark(reason=str(error))
@@ -224,18 +236,18 @@ def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> I
     """
     if condition.ast is None or not rows.trees.holds(condition.ast):
         raise OnlySparkError(only_spark("the ON condition").reason)
-    keys = {(field_id, rows.names.folded(name)) for field_id, name in source.keys}
     for conjunct in split_conjuncts(condition.ast):
-        if not (isinstance(conjunct, exp.EQ) and key_of(conjunct, rows) in keys):
+        if not (isinstance(conjunct, exp.EQ | exp.NullSafeEQ) and key_of(conjunct, rows) in source.keys):
             yield conjunct
 
 
-def key_of(conjunct: exp.EQ, rows: JoinedRows) -> tuple[int, str] | None:
-    """What an equation equates."""
+def key_of(conjunct: exp.EQ | exp.NullSafeEQ, rows: JoinedRows) -> JoinKey | None:
+    """Return the columns that an equality compares; None unless there is one of each side."""
     for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
         target, name = rows.top_level(side), rows.source_column(other)
         if target is not None and name is not None:
-            return target.field_id, rows.names.folded(name)
+            null_safe = isinstance(conjunct, exp.NullSafeEQ)
+            return JoinKey(field_id=target.field_id, source_column=rows.names.folded(name), null_safe=null_safe)
     return None
 
 
@@ -245,6 +257,7 @@ class Planner:
 
     Attributes:
         rows: Conditions on rows of both sides.
+        target_rows: Rows of the target alone, without the source's names.
         columns: The columns of the delta.
         updated: Those that updated rows take from it.
         render: Gives the text of a fragment.
@@ -252,6 +265,7 @@ class Planner:
     """
 
     rows: JoinedRows
+    target_rows: JoinedRows
     columns: Sequence[NestedField]
     updated: frozenset[int]
     render: Callable[[Fragment], str]
@@ -273,14 +287,12 @@ class Planner:
         values: tuple[Value | None, ...]
         match clause.when.action:
             case DeleteAction():
-                operation, values = RowOperation.DELETE, tuple(None for _ in self.columns)
+                values = tuple(None for _ in self.columns)
             case UpdateAction():
-                operation = RowOperation.UPDATE
                 values = tuple(self.updated_value(clause, column, guard) for column in self.columns)
             case InsertAction():
-                operation = RowOperation.INSERT
                 values = tuple(self.source_value(clause, column, guard) for column in self.columns)
-        return Clause(operation=operation, condition=condition, values=values)
+        return Clause(operation=described(clause).code, condition=condition, values=values)
 
     def condition(self, clause: Bound) -> tuple[Predicate, int | None]:
         """The condition of a clause; and the column of the source that it is, if it is one."""
@@ -288,13 +300,16 @@ class Planner:
         if fragment is None:
             return TRUE, None
         if not self.is_of_source(fragment, clause):
-            assert fragment.ast is not None
-            return self.rows.decided(list(split_conjuncts(fragment.ast))), None
+            return self.rows_of(clause).decided(list(split_conjuncts(fragment.ast))), None
         sql = f"({condition_sql(fragment, self.render(fragment))})"
         place = self.found.place(SourceColumn(sql=sql, is_condition=True))
         flag = Column(field_id=source_id(place), type=pa.bool_())
         true = Literal(value=True, type=pa.bool_())
         return Comparison(operator="=", left=flag, right=true, type=pa.bool_()), place
+
+    def rows_of(self, clause: Bound) -> JoinedRows:
+        """Return the rows to which a clause refers."""
+        return self.target_rows if isinstance(clause.when, WhenNotMatchedBySource) else self.rows
 
     def is_of_source(self, fragment: Fragment, clause: Bound) -> bool:
         """Whether an expression reads nothing but the source, and is the same whenever it is computed.
@@ -313,6 +328,8 @@ class Planner:
             raise OnlySparkError(f"a name in {fragment.text} may be a column or a function")
         if isinstance(clause.when, WhenNotMatched):  # it sees nothing else
             return True
+        if isinstance(clause.when, WhenNotMatchedBySource):  # no row of the source has the value
+            return False
         return all(self.rows.source_column(column) is not None for column in tree.find_all(exp.Column))
 
     def updated_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value | None:
@@ -326,11 +343,14 @@ class Planner:
             return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
             assert value.fragment.ast is not None
-            term = value_term(value.fragment.ast, column, self.rows.operand, self.rows.zone)
+            rows = self.rows_of(clause)
+            term = value_term(value.fragment.ast, column, rows.scope)
             if term is None:
-                part = uncomputed_part(value.fragment.ast, self.rows.operand, self.rows.zone)
+                part = uncomputed_part(value.fragment.ast, rows.scope)
                 raise OnlySparkError(only_spark(sql_text(part)).reason)
             return term
+        if isinstance(clause.when, WhenNotMatchedBySource):
+            raise OnlySparkError(f"'{column.name}' is set to its default, or field by field")
         return self.stored(column, value, guard)
 
     def source_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value:

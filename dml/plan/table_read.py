@@ -5,7 +5,7 @@ out only where no name in the query can mean them; rows only where a condition o
 join's ON drops them, whatever they are joined with.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -27,14 +27,13 @@ from pyiceberg.types import (
 )
 from sqlglot import exp
 
+from dml import limits
 from dml.model.columns import METADATA_COLUMNS
-from dml.plan.assignments import TargetNames
-from dml.plan.predicates import MAX_DEPTH, pushable, split_conjuncts
-from dml.plan.row_delta_plan import PlanContext
-from dml.sqlparse.dialect import TreeReading
+from dml.plan.names import SqlRules, TargetNames
+from dml.plan.predicates import pushable, split_conjuncts
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["COUNTED", "EXACT", "SUMMED", "TableRead", "is_alone", "read_context", "table_node", "table_read"]
+__all__ = ["COUNTED", "EXACT", "SUMMED", "TableRead", "is_alone", "table_names", "table_node", "table_read"]
 
 FILTERING_JOINS: Final = frozenset({"", "INNER", "CROSS"})
 
@@ -87,25 +86,19 @@ def table_read(
     fragment: Fragment,
     reference: TableReference,
     schema: Schema,
+    rules: SqlRules,
     *,
     row_lineage: bool = False,
-    case_sensitive: bool = False,
-    time_zone: str = "UTC",
-    trees: TreeReading = TreeReading.ALIKE,
-    catalogs: Collection[str] = (),
     every_column: bool = False,
 ) -> TableRead:
-    """What a fragment reads of a table that it names.
+    """Find the columns and rows that a fragment reads from a table.
 
     Args:
         fragment: The query, or an expression with subqueries.
         reference: The table in it.
         schema: The schema under which the table is read.
+        rules: Rules for the names and literals of the statement.
         row_lineage: Whether the table's rows have ids.
-        case_sensitive: `spark.sql.caseSensitive`.
-        time_zone: `spark.sql.session.timeZone`.
-        trees: How far sqlglot's trees read the statement as Spark does.
-        catalogs: The names of our catalogs.
         every_column: Whether names cannot be trusted to tell which columns are read.
     """
     everything = fragment.has_star or every_column
@@ -118,14 +111,10 @@ def table_read(
         for name in METADATA_COLUMNS
         if name in fragment.names and name not in own and (row_lineage or name not in METADATA_COLUMNS[4:])
     )
-    alias = reference.alias or reference.parts[-1]
-    context = read_context(
-        fragment, alias, schema, case_sensitive=case_sensitive, time_zone=time_zone, trees=trees, catalogs=catalogs
-    )
     return TableRead(
         field_ids=field_ids,
         metadata_columns=metadata,
-        row_filter=row_filter(fragment, reference, alias, context),
+        row_filter=row_filter(fragment, reference, table_names(reference, schema, rules)),
         is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
         is_grouped=is_alone(fragment, reference) and makes_groups(fragment, schema),
         is_filtered=fragment.ast is None or fragment.ast.args.get("where") is not None,
@@ -133,29 +122,14 @@ def table_read(
     )
 
 
-def read_context(
-    fragment: Fragment,
-    alias: str,
-    schema: Schema,
-    *,
-    case_sensitive: bool,
-    time_zone: str,
-    trees: TreeReading,
-    catalogs: Collection[str],
-) -> PlanContext:
-    """What conditions on a table that a fragment reads are read with; the rest as for `table_read`."""
-    return PlanContext(
-        sql=fragment.text,
-        schema=schema,
-        target_view="",
-        target=alias,
-        names=TargetNames(sql="", schema=schema, qualifiers=((alias,),), case_sensitive=case_sensitive),
-        render=lambda part, _: part.text,
-        case_sensitive=case_sensitive,
-        time_zone=time_zone,
-        trees=trees,
-        catalogs=catalogs,
-    )
+def table_names(reference: TableReference, schema: Schema, rules: SqlRules) -> TargetNames:
+    """Return the columns of a table, as the query around it names them."""
+    return TargetNames(schema=schema, qualifiers=((table_alias(reference),),), rules=rules)
+
+
+def table_alias(reference: TableReference) -> str:
+    """Return the name of a table inside a query: its alias, or the last part of its name."""
+    return reference.alias or reference.parts[-1]
 
 
 def is_alone(fragment: Fragment, reference: TableReference) -> bool:
@@ -247,7 +221,7 @@ def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def row_filter(fragment: Fragment, reference: TableReference, alias: str, context: PlanContext) -> BooleanExpression:
+def row_filter(fragment: Fragment, reference: TableReference, names: TargetNames) -> BooleanExpression:
     """The conditions of the SELECT around a table that its rows alone must meet."""
     found: BooleanExpression = AlwaysTrue()
     table = table_node(fragment, reference)
@@ -257,16 +231,16 @@ def row_filter(fragment: Fragment, reference: TableReference, alias: str, contex
     if select is None:
         return found
     structs = frozenset(
-        column.name.lower() for column in context.schema.fields if isinstance(column.field_type, StructType)
+        column.name.lower() for column in names.schema.fields if isinstance(column.field_type, StructType)
     )
     spoken = (
         conjunct
         for condition in conditions(select, table)
         for conjunct in split_conjuncts(condition)
-        if speaks_of(conjunct, alias, structs, single=single)
+        if speaks_of(conjunct, table_alias(reference), structs, single=single)
     )
-    for conjunct in islice(spoken, MAX_DEPTH):
-        found = And(found, pushable(conjunct, context).pruning)
+    for conjunct in islice(spoken, limits.MAX_CONDITION_DEPTH):
+        found = And(found, pushable(conjunct, names).pruning)
     return found
 
 

@@ -30,6 +30,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from dml import limits
 from dml.plan.comparisons import ComparisonOperator, TableColumn, compare, is_null, starts_with
 from dml.pruning.bucket_predicate import InBuckets
 from dml.sqlparse.constants import Constant, Kind, TimeZone
@@ -205,7 +206,7 @@ def is_in_transformed(
         if not has_buckets(call) or any(value.kind is not Kind.INTEGER for value in values):
             return None
         return in_buckets(call, frozenset(value.value for value in values), negated=negated)
-    if len(values) > MOST_LISTED:
+    if len(values) > limits.MAX_TRANSFORMED_VALUES:
         return None
     operator, joined = (ComparisonOperator.NOT_EQUAL, And) if negated else (ComparisonOperator.EQUAL, Or)
     tests = [compare_transformed(call, operator, value, zone) for value in values]
@@ -228,7 +229,7 @@ def compare_bucket(call: Transformed, operator: ComparisonOperator, constant: Co
     number, count = constant.value, call.width
     if operator in EQUALITIES:
         return in_buckets(call, frozenset({number}), negated=operator is ComparisonOperator.NOT_EQUAL)
-    if count is None or count > MOST_BUCKETS:
+    if count is None or count > limits.MAX_LISTED_BUCKETS:
         return None
     return in_buckets(call, frozenset(filter(RANGES[operator](number), range(count))), negated=False)
 
@@ -253,12 +254,6 @@ def in_buckets(call: Transformed, numbers: frozenset[int], *, negated: bool) -> 
         return NotNull(term=Reference(call.column.name)) if everything else AlwaysFalse()
     return InBuckets(Reference(call.column.name), count=count, buckets=buckets, negated=negated)
 
-
-MOST_BUCKETS = 10_000
-"""Of more buckets, those above or below one are not listed."""
-
-MOST_LISTED = 100
-"""A longer list of what is not buckets is left to Spark: expressions are walked recursively."""
 
 BUCKETED = (
     BinaryType,

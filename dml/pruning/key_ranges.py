@@ -49,19 +49,10 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-__all__ = ["MAX_LISTED", "KeyRanges", "range_between", "ranges_of"]
+from dml import limits
 
-MAX_LISTED: Final = 200
-"""Up to this many distinct keys are listed individually; more become ranges."""
+__all__ = ["KeyRanges", "range_between", "ranges_of"]
 
-MAX_RANGES: Final = 16
-"""Each range costs two comparisons for each file."""
-
-BUCKETS: Final = 1024
-"""One pass finds the minimum and maximum key in each of this many equal parts of the span."""
-
-LEAST_GAP: Final = 1 / 100
-"""As a fraction of the span. Narrower gaps do not justify a range: random keys have them everywhere."""
 
 GREATEST: Final[dict[type[IcebergType], float]] = {
     DoubleType: float(np.finfo(np.float64).max),
@@ -150,7 +141,9 @@ class KeyRanges:
         return literal(value) if kind is None else kind(value)
 
 
-def ranges_of(field_type: IcebergType, keys: pa.ChunkedArray, *, most_listed: int = MAX_LISTED) -> KeyRanges:
+def ranges_of(
+    field_type: IcebergType, keys: pa.ChunkedArray, *, most_listed: int = limits.MAX_LISTED_KEYS
+) -> KeyRanges:
     """Return ranges that contain some keys.
 
     Args:
@@ -239,7 +232,9 @@ def parts_of(numbers: npt.NDArray[np.float64] | None, count: int) -> npt.NDArray
     if numbers is None:
         return np.zeros(count, np.int32)
     least, greatest = float(numbers.min()), float(numbers.max())
-    width = greatest / BUCKETS - least / BUCKETS  # the difference of two doubles may be infinite
+    width = (
+        greatest / limits.KEY_RANGE_PARTS - least / limits.KEY_RANGE_PARTS
+    )  # the difference of two doubles may be infinite
     if width <= 0:
         return np.zeros(count, np.int32)
     return ((numbers / width) - (least / width)).astype(np.int32)
@@ -257,7 +252,7 @@ def merge_neighbours(least: pa.Array, greatest: pa.Array) -> list[tuple[Any, Any
     if lower is not None and upper is not None and len(lower) > 1:
         lower, upper = lower / 2, upper / 2  # the difference of two doubles may be infinite
         gaps = (lower[1:] - upper[:-1]) / (upper[-1] - lower[0])
-        widest = np.argsort(gaps)[::-1][: MAX_RANGES - 1]
-        cuts = sorted(int(place) + 1 for place in widest if gaps[place] > LEAST_GAP)
+        widest = np.argsort(gaps)[::-1][: limits.MAX_KEY_RANGES - 1]
+        cuts = sorted(int(place) + 1 for place in widest if gaps[place] > limits.MIN_KEY_GAP)
     edges = [0, *cuts, len(least)]
     return [(least[start].as_py(), greatest[end - 1].as_py()) for start, end in pairwise(edges) if start < end]

@@ -20,6 +20,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import NestedField, StructType
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.manifests.entries import Entries, EntryArrays, Flags
 from dml.manifests.entry_fields import RECORD_COUNT
@@ -33,9 +34,6 @@ from dml.pruning.partition_bounds import exact_type, rows_bounds
 from dml.pruning.row_tests import BoundsOf, ColumnBounds, RowTest, all_match, any_match
 
 __all__ = ["AnyFilter", "FileFilter", "PartitionSet", "Pruner"]
-
-MOST_PARTITIONS: Final = 500
-"""Testing each manifest against more partitions than this costs more than opening it."""
 
 
 class Pruner:
@@ -303,7 +301,7 @@ class PartitionSet:
             return True
         if not partitions:
             return False
-        if manifest.partitions is None or len(partitions) > MOST_PARTITIONS:
+        if manifest.partitions is None or len(partitions) > limits.MAX_PRUNING_PARTITIONS:
             return True
         fields = self._fields[manifest.partition_spec_id]
         summaries = summary_bounds(manifest.partitions, fields)

@@ -17,6 +17,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from dml import limits
 from dml.deletes.deletion_vector import decode
 from dml.deletes.equality import EqualityDeleteSet
 from dml.deletes.position_delete_file import FILE_PATH_ID, POS_ID, positions_by_file
@@ -29,10 +30,6 @@ from dml.read.open_data_file import open_data_file
 from dml.read.projection import arrow_type, projector
 
 __all__ = ["DeleteLoader", "EqualityDeletes"]
-
-BATCH_ROWS = 1 << 16
-CACHED_FILES = 8
-CACHED_ROWS = 1 << 21
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +125,7 @@ class DeleteLoader:
             self.shared.move_to_end(key)
             return self.shared[key]
         value = self.shared[key] = load()
-        while len(self.shared) > CACHED_FILES:
+        while len(self.shared) > limits.CACHED_DELETE_FILES:
             self.shared.popitem(last=False)
         return value
 
@@ -148,7 +145,7 @@ class DeleteLoader:
         return decode(blob, file=ref.path, cardinality=ref.record_count)
 
     def _add_positions(self, index: PositionDeleteIndex, ref: DeleteFileRef, data_file: str) -> None:
-        if ref.referenced_data_file is None and ref.record_count <= CACHED_ROWS:
+        if ref.referenced_data_file is None and ref.record_count <= limits.MAX_CACHED_DELETE_ROWS:
             found = self._shared(("positions", ref.key), lambda: self._all_positions(ref)).get(data_file)
             if found is not None:
                 index.update(found)
@@ -166,7 +163,9 @@ class DeleteLoader:
     def _position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
         with open_data_file(self._io(ref.path), ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
             places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
-            for batch in counted(file.batches(file.pieces, places, BATCH_ROWS), ref.record_count, ref.path):
+            for batch in counted(
+                file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS), ref.record_count, ref.path
+            ):
                 renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
                 yield from positions_by_file(renamed, file=ref.path)
 
@@ -186,7 +185,9 @@ class DeleteLoader:
             projections = [
                 projector(field, file.fields[place], spark=False) for field, place in zip(fields, places, strict=True)
             ]
-            for batch in counted(file.batches(file.pieces, places, BATCH_ROWS), ref.record_count, ref.path):
+            for batch in counted(
+                file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS), ref.record_count, ref.path
+            ):
                 yield [
                     column if projection is None else projection(column)
                     for column, projection in zip(batch.columns, projections, strict=True)

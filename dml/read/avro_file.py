@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import NestedField
 
+from dml import limits
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder
 from dml.pruning.row_tests import Bounds
@@ -25,8 +26,6 @@ __all__ = ["AvroField", "AvroFile", "Decode", "avro_fields"]
 
 Decode = Callable[[CheckedDecoder], Any]
 
-MAX_DEPTH = 64
-MAX_ITEMS_WITHOUT_BYTES = 2**16  # in each block of a list; a null, for example, takes none
 ELEMENT, KEY, VALUE = "element", "key", "value"
 
 
@@ -51,8 +50,8 @@ class Names:
         Raises:
             ValueError: too deep: the schema is hostile, or a type holds itself.
         """
-        if self.depth == MAX_DEPTH:
-            raise ValueError(f"its schema is nested more than {MAX_DEPTH} deep")
+        if self.depth == limits.MAX_AVRO_DEPTH:
+            raise ValueError(f"its schema is nested more than {limits.MAX_AVRO_DEPTH} deep")
         return replace(self, depth=self.depth + 1)
 
 
@@ -154,7 +153,7 @@ def blocks(decoder: CheckedDecoder, decode: Decode) -> list[Any]:
         if count < 0:
             decoder.read_int()
             count = -count
-        if count > max(decoder.remaining, MAX_ITEMS_WITHOUT_BYTES):
+        if count > max(decoder.remaining, limits.MAX_EMPTY_AVRO_ITEMS):
             raise ValueError(f"a list or map claims {count} items")
         items.extend(decode(decoder) for _ in range(count))
     return items
@@ -264,7 +263,6 @@ def scaled(unscaled: int, scale: int) -> Decimal:
 
 UNKNOWN = Bounds()
 SCHEMA_KEY = "avro.schema"
-BUFFER_BYTES = 1 << 20
 MAX_ROWS = 2**63 - 1
 
 
@@ -280,7 +278,7 @@ class AvroFile:
     rows = None
 
     def __init__(self, source: pa.NativeFile, name_mapping: NameMapping | None) -> None:
-        self.container = AvroContainer(pa.BufferedInputStream(source, BUFFER_BYTES).read, source.size())
+        self.container = AvroContainer(pa.BufferedInputStream(source, limits.AVRO_READ_BYTES).read, source.size())
         self.decoders = avro_fields(json.loads(self.container.metadata[SCHEMA_KEY]))
         self.fields = with_ids(self.decoders, name_mapping)
         # Rows are not counted in the file's header, so any position may be in it.

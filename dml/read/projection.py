@@ -32,7 +32,8 @@ from pyiceberg.types import (
 from dml.errors import CorruptFileError, ErrorKind, NotSupportedError
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.model.type_names import primitive_name
-from dml.model.variants import METADATA, VALUE, VARIANT_FOR_SPARK, VariantType
+from dml.model.variants import METADATA, VALUE, VARIANT_FOR_SPARK
+from dml.pyiceberg_patch import VariantType
 from dml.read.data_file import FileField
 from dml.read.variant_values import whole_variants
 

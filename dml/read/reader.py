@@ -25,7 +25,7 @@ from pyiceberg.types import NestedField
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
 from dml.files.file_io import file_errors, file_io
-from dml.model.scan_task import ScanContext, ScanTask
+from dml.model.scan_task import KeyFilter, ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
 from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_rows
@@ -164,23 +164,17 @@ class TaskReader:
         # A scan that does not decide rows leaves an overflow to Spark, which evaluates the condition again.
         self.row_test = None
         if predicate != TRUE:
-            self.row_test = CompiledPredicate(predicate, keeps_overflow=not context.decides_rows)
+            self.row_test = CompiledPredicate(predicate, keeps_uncomputable=not context.decides_rows)
         self.filter_ids = frozenset[int]() if self.row_test is None else self.row_test.column_ids
-        key_ids = () if context.key_filter is None else context.key_filter.column_ids
-        if self.keys is None and context.key_filter is not None and not any(map(self._is_floating, key_ids)):
-            lookup = self._key_lookup(key_ids, context.key_filter.values)
-            self.keys = KeyTest(column_ids=key_ids, contains=lookup.contains)
+        if self.keys is None and context.key_filter is not None:
+            self.keys = self._key_test(context.key_filter)
         self.key_ids = () if self.keys is None else self.keys.column_ids
 
-    def _is_floating(self, field_id: int) -> bool:
-        # Arrow distinguishes -0.0 from 0.0 and one NaN from another where Spark's joins do not.
-        return bool(pa.types.is_floating(arrow_field(self.columns[field_id], spark=False).type))
-
-    def _key_lookup(self, key_ids: Sequence[int], values: bytes) -> KeyLookup:
-        table = pa.ipc.open_stream(values).read_all()
-        types = [arrow_field(self.columns[field_id], spark=False).type for field_id in key_ids]
+    def _key_test(self, keys: KeyFilter) -> KeyTest:
+        table = pa.ipc.open_stream(keys.values).read_all()
+        types = [arrow_field(self.columns[field_id], spark=False).type for field_id in keys.column_ids]
         columns = [column.cast(target).combine_chunks() for column, target in zip(table.columns, types, strict=True)]
-        return KeyLookup(columns)
+        return KeyTest(column_ids=keys.column_ids, contains=KeyLookup(columns, keys.null_safe).contains)
 
     def read(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         """The live rows of a task that may match the filters.

@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 from pyiceberg.schema import Schema
 
+from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
 from dml.read.applied_deletes import DeleteLoader
@@ -22,16 +22,13 @@ from dml.rows.expressions import TRUE
 
 __all__ = ["TargetFiles"]
 
-BLOCK: Final = 64
-"""Tasks that are packed, and unpacked, together."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFiles:
     """The data files that a statement scanned, by ordinal.
 
     Attributes:
-        blocks: Packed scan tasks, `BLOCK` in each: a worker unpacks only those that it needs.
+        blocks: Packed scan tasks, `limits.SCAN_TASKS_PER_BLOCK` in each: a worker unpacks only those that it needs.
         context: The scan's context; columns and filters are replaced by what a writer asks for.
     """
 
@@ -43,8 +40,11 @@ class TargetFiles:
         """Pack the tasks of a scan; their ordinals are their places."""
         assert all(task.file_ordinal == place for place, task in enumerate(tasks)), "ordinals are places"
         blocks = tuple(
-            zlib.compress(pickle.dumps(tuple(tasks[start : start + BLOCK]), pickle.HIGHEST_PROTOCOL), 1)
-            for start in range(0, len(tasks), BLOCK)
+            zlib.compress(
+                pickle.dumps(tuple(tasks[start : start + limits.SCAN_TASKS_PER_BLOCK]), pickle.HIGHEST_PROTOCOL),
+                limits.MESSAGE_COMPRESSION_LEVEL,
+            )
+            for start in range(0, len(tasks), limits.SCAN_TASKS_PER_BLOCK)
         )
         return TargetFiles(
             blocks=blocks, context=replace(context, row_filter=None, key_filter=None, row_predicate=TRUE)
@@ -53,9 +53,9 @@ class TargetFiles:
     def task(self, ordinal: int) -> ScanTask:
         """The data file as a whole, with the delete files that apply to it."""
         block: tuple[ScanTask, ...] = pickle.loads(  # noqa: S301 - packed by `of` on the driver of the statement
-            zlib.decompress(self.blocks[ordinal // BLOCK])
+            zlib.decompress(self.blocks[ordinal // limits.SCAN_TASKS_PER_BLOCK])
         )
-        return block[ordinal % BLOCK]
+        return block[ordinal % limits.SCAN_TASKS_PER_BLOCK]
 
     def rows(
         self,

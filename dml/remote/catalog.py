@@ -195,7 +195,7 @@ class Tables:
 
     @property
     def _time_zone(self) -> str:
-        return StatementSettings.of(self.engine.spark).time_zone
+        return StatementSettings.of(self.engine).time_zone
 
     def _resolved(self, parts: Parts) -> ResolvedTable:
         found = self.engine.registry.resolve(parts)
@@ -263,7 +263,7 @@ class Namespaces:
 
     def _run(self, statement: ddl.DdlStatement) -> None:
         with running():
-            time_zone = StatementSettings.of(self.engine.spark).time_zone
+            time_zone = StatementSettings.of(self.engine).time_zone
             ddl.execute(statement, self.engine.registry, time_zone=time_zone)
 
 

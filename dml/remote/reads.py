@@ -15,9 +15,9 @@ from dml.connector.state import TableState, loaded_once
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import parsed
 from dml.engine.query import run_query, snapshot_to_read
-from dml.engine.scans import scan_table
 from dml.errors import AnalysisError, ErrorKind
 from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal
+from dml.scan.table_scan import TableScan
 from dml.spark.connect_plans import CurrentRows, following_frame
 from dml.spark.handlers import running
 from dml.sqlparse.quoting import quote_name, quote_string
@@ -74,7 +74,7 @@ class RemoteRead:
         Raises:
             AnalysisError: a version and a time.
         """
-        settings = StatementSettings.of(engine.spark)
+        settings = StatementSettings.of(engine)
         read = RemoteRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
         if TIME not in options:
             return read
@@ -121,14 +121,14 @@ class RemoteRead:
 
     def rows(self, state: TableState) -> DataFrame:
         """The rows of a state of the table."""
-        return scan_table(
-            self.engine.spark,
-            self.settings,
-            state.table,
-            state.schema,
-            state.snapshot_id,
-            [field.field_id for field in state.schema.fields],
-        ).frame
+        spark = self.engine.spark
+        scan = TableScan(
+            table=state.table,
+            snapshot_id=state.snapshot_id,
+            schema=state.schema,
+            columns=tuple(field.field_id for field in state.schema.fields),
+        ).planned(spark)
+        return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism))
 
     def metadata_rows(self) -> DataFrame:
         """The rows of a metadata table, of the version that is asked for."""

@@ -77,7 +77,7 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
             create(engine, call, given.get(PATH))
             resolved = engine.registry.resolve(call.table)
             assert resolved is not None
-        settings = StatementSettings.of(engine.spark)
+        settings = StatementSettings.of(engine)
         merges = bool(options.write.columns.in_session(settings).merges)
         reference = TableReference(parts=call.table, span=Span(0, 0))
         target = target_of(resolved, reference, quote_name(call.table), settings)
@@ -123,7 +123,7 @@ def create(engine: Engine, call: StreamCall, location: str | None) -> None:
         engine.registry.catalog(catalog_name),
         identifier,
         ddl.schema_from_json(call.rows.schema.json()),
-        time_zone=StatementSettings.of(engine.spark).time_zone,
+        time_zone=StatementSettings.of(engine).time_zone,
     )
 
 

@@ -139,7 +139,7 @@ def create(engine: Engine, call: WriteCall) -> None:
         or_replace=call.action in {WriteAction.REPLACE, WriteAction.CREATE_OR_REPLACE},
         replace_only=call.action is WriteAction.REPLACE,
     )
-    settings = StatementSettings.of(engine.spark)
+    settings = StatementSettings.of(engine)
     try:
         run_create(CreateAsSelect(engine, statement, text, call.rows, settings, time.perf_counter(), options))
     except AlreadyExistsError:

@@ -1,4 +1,4 @@
-"""Run the `Changes` program on Arrow arrays: join with the source, choose clauses, compute new values."""
+"""Run the `Changes` program on Arrow arrays: join with the source, select clauses, compute new values."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dml import limits
 from dml.rows.evaluate import Columns, CompiledPredicate, evaluate
 from dml.rows.expressions import TRUE, Column, Value
 from dml.rows.lookup import NOWHERE, KeyLookup, Mask, Places
 from dml.rows.program import Changes, Clause, source_id
 
-__all__ = ["ChangedRows", "ChangesRun", "NewRows"]
+__all__ = ["ChangedRows", "ChangesRun"]
 
 UNDECIDED: Final = -1
-
-INSERT_ROWS: Final = 1 << 17
-"""Maximum rows of a batch of new rows."""
 
 
 class TakenColumns(Mapping[int, pa.Array]):
@@ -51,30 +49,15 @@ class TakenColumns(Mapping[int, pa.Array]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedRows:
-    """The row delta of a batch that was read.
+    """A row delta: changes to a batch of the target, or inserts from the source.
 
     Attributes:
-        places: The places of these rows in their batch; None for all.
-        operations: The operation of each row, int32; 0 if no clause takes it.
+        places: Indices of these rows in the batch or in the source; None for all rows of the batch.
+        operations: The operation of each row, int32; 0 if no clause applies.
         values: The new values.
     """
 
-    places: pa.Array | None
-    operations: pa.Array
-    values: list[pa.Array]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewRows:
-    """Rows that clauses insert for rows of the source.
-
-    Attributes:
-        places: The places of these rows in the source.
-        operations: As in `ChangedRows`.
-        values: The new values.
-    """
-
-    places: Places
+    places: Places | None
     operations: pa.Array
     values: list[pa.Array]
 
@@ -97,8 +80,9 @@ class ChangesRun:
         self._keys: Sequence[pa.Array] = columns[:keys]
         self._source = {source_id(place): column for place, column in enumerate(columns[keys:])}
         self.matched: Mask = np.zeros(0 if source is None else source.num_rows, np.bool_)
-        self._matched = [(clause, CompiledPredicate(clause.condition)) for clause in program.matched]
-        self._not_matched = [(clause, CompiledPredicate(clause.condition)) for clause in program.not_matched]
+        self._matched = compiled(program.matched)
+        self._not_matched = compiled(program.not_matched)
+        self._not_matched_by_source = compiled(program.not_matched_by_source)
         self._residual = (
             None if self.join is None or self.join.residual == TRUE else CompiledPredicate(self.join.residual)
         )
@@ -106,17 +90,19 @@ class ChangesRun:
     @cached_property
     def lookup(self) -> KeyLookup:
         """The source's keys."""
-        return KeyLookup(self._keys)
+        return KeyLookup(self._keys, () if self.join is None else self.join.null_safe)
 
     def change(self, columns: Columns, rows: int) -> ChangedRows:
-        """Join rows, and apply the clauses of `matched` to those that match.
+        """Probe a batch, and apply the clauses of `matched` or `not_matched_by_source`.
+
+        Returns all matched rows, and the unmatched rows to which a clause applies.
 
         Args:
-            columns: The rows' columns.
+            columns: The columns of the batch.
             rows: Their length.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
         if self.join is None:
             operations, values = self._apply(self._matched, columns, rows)
@@ -130,37 +116,44 @@ class ChangesRun:
                 keep = keep[mask]
                 matching = self._joined(columns, found, keep)
         self.matched[found[keep]] = True
+        others = np.delete(np.arange(rows), keep) if self._not_matched_by_source else keep[:0]
         if not self.program.matched:
             keep, matching = keep[:0], {}
         operations, values = self._apply(self._matched, matching, len(keep))
-        return ChangedRows(places=pa.array(keep), operations=operations, values=values)
+        changed = ChangedRows(places=keep, operations=operations, values=values)
+        if not len(others):
+            return changed
+        unmatched = columns if len(others) == rows else TakenColumns((columns, pa.array(others)))
+        return in_order(changed, self._taken(self._not_matched_by_source, unmatched, others))
 
     def _joined(self, columns: Columns, found: Places, keep: Places) -> Columns:
         return TakenColumns((columns, pa.array(keep)), (self._source, pa.array(found[keep])))
 
-    def insert(self, places: Places) -> Iterator[NewRows]:
+    def insert(self, places: Places) -> Iterator[ChangedRows]:
         """Apply the clauses of `not_matched` to rows of the source, and return the rows that a clause takes.
 
         Args:
             places: The places of the source's rows, which match nothing.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
-        for first in range(0, len(places) if self.program.not_matched else 0, INSERT_ROWS):
-            part = places[first : first + INSERT_ROWS]
-            columns = TakenColumns((self._source, pa.array(part)))
-            operations, values = self._apply(self._not_matched, columns, len(part))
-            taken = np.asarray(operations) != 0
-            if not taken.all():
-                mask = pa.array(taken)
-                part, operations, values = (
-                    part[taken],
-                    operations.filter(mask),
-                    [value.filter(mask) for value in values],
-                )
-            if len(part):
-                yield NewRows(places=part, operations=operations, values=values)
+        for first in range(0, len(places) if self._not_matched else 0, limits.INSERT_BATCH_ROWS):
+            part = places[first : first + limits.INSERT_BATCH_ROWS]
+            found = self._taken(self._not_matched, TakenColumns((self._source, pa.array(part))), part)
+            if len(found.operations):
+                yield found
+
+    def _taken(
+        self, clauses: Sequence[tuple[Clause, CompiledPredicate]], columns: Columns, places: Places
+    ) -> ChangedRows:
+        """Return the rows at some places to which a clause applies."""
+        operations, values = self._apply(clauses, columns, len(places))
+        taken = np.asarray(operations) != 0
+        if not taken.all():
+            mask = pa.array(taken)
+            places, operations, values = places[taken], operations.filter(mask), [v.filter(mask) for v in values]
+        return ChangedRows(places=places, operations=operations, values=values)
 
     def _apply(
         self, clauses: Sequence[tuple[Clause, CompiledPredicate]], columns: Columns, rows: int
@@ -195,3 +188,28 @@ class ChangesRun:
             found = array if found is None else pc.if_else(pa.array(chosen >= number), array, found)
             last = value
         return pa.nulls(len(chosen), kind) if found is None else found
+
+
+def compiled(clauses: Sequence[Clause]) -> list[tuple[Clause, CompiledPredicate]]:
+    """Return clauses with conditions compiled for many batches."""
+    return [(clause, CompiledPredicate(clause.condition)) for clause in clauses]
+
+
+def in_order(matched: ChangedRows, unmatched: ChangedRows) -> ChangedRows:
+    """Merge two sets of changes to one batch in row order."""
+    assert matched.places is not None
+    assert unmatched.places is not None
+    places = np.concatenate([matched.places, unmatched.places])
+    order = np.argsort(places, kind="stable")
+
+    def merged(one: pa.Array, other: pa.Array) -> pa.Array:
+        # A NULL column may name nested fields differently than the source; all batches need the source's type.
+        assert other.type == one.type or other.null_count == len(other)
+        both = pa.concat_arrays([one, other if other.type == one.type else pa.nulls(len(other), one.type)])
+        return both.take(order) if len(one) else both
+
+    return ChangedRows(
+        places=places[order],
+        operations=merged(matched.operations, unmatched.operations),
+        values=list(map(merged, matched.values, unmatched.values)),
+    )

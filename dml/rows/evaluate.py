@@ -1,14 +1,19 @@
 """Evaluate expressions on Arrow arrays, with Spark's results.
 
-Sources: Spark's SQL reference, "ANSI compliance" for the types of arithmetic, "NaN semantics" for the order of doubles.
+Sources: Spark's SQL reference, "ANSI compliance" for the types of arithmetic, "NaN semantics" for the order of doubles;
+Spark's `UTF8String` for functions of strings.
 
-Integer arithmetic that overflows raises an error, whatever `spark.sql.ansi.enabled` is: the caller then leaves the
-statement to Spark, which knows whether that is an error or NULL.
+If the result depends on more than the value, evaluation raises `UncomputableValueError` and the statement falls back to
+Spark:
+
+- overflow: an error with `spark.sql.ansi.enabled`, otherwise the number wraps or becomes NULL;
+- upper and lower case outside of ASCII: Java, ICU and Arrow have different tables, and Java's depend on the locale;
+- bytes that are not UTF-8: Spark counts characters by lead bytes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +26,7 @@ from dml.rows.expressions import (
     TRUE,
     And,
     Arithmetic,
-    Cast,
+    CaseWhen,
     Column,
     Comparison,
     InSet,
@@ -31,12 +36,15 @@ from dml.rows.expressions import (
     Operator,
     Or,
     Predicate,
+    RowCall,
+    RowFunction,
     StartsWith,
+    TypeCast,
     Value,
     column_ids,
 )
 
-__all__ = ["Columns", "CompiledPredicate", "Mask", "NumberOverflowError", "evaluate"]
+__all__ = ["Columns", "CompiledPredicate", "Mask", "UncomputableValueError", "evaluate"]
 
 Columns = Mapping[int, pa.Array]
 """Columns of one length, by field id."""
@@ -45,8 +53,8 @@ Mask = npt.NDArray[np.bool_]
 Test = Callable[[Columns], pa.Array]
 
 
-class NumberOverflowError(DataError):
-    """An integer does not fit its type. The engine catches it and lets Spark run the statement."""
+class UncomputableValueError(DataError):
+    """Only Spark can compute a value. The engine catches this error and falls back to Spark."""
 
     default_kind = ErrorKind.OVERFLOW
 
@@ -56,16 +64,16 @@ class CompiledPredicate:
 
     Args:
         predicate: The predicate.
-        keeps_overflow: Whether a comparison whose arithmetic overflows counts as True for all rows of the batch, so
-            that the result selects at least the right rows. Otherwise it raises an error.
+        keeps_uncomputable: Whether a comparison of a value that only Spark can compute counts as True for all rows of
+            the batch, so that the result is a superset. Otherwise it raises `UncomputableValueError`.
 
     Attributes:
         column_ids: Field ids of the columns that it reads.
     """
 
-    def __init__(self, predicate: Predicate, *, keeps_overflow: bool = False) -> None:
+    def __init__(self, predicate: Predicate, *, keeps_uncomputable: bool = False) -> None:
         self.column_ids = column_ids(predicate)
-        self._keeps_overflow = keeps_overflow
+        self._keeps_uncomputable = keeps_uncomputable
         self._predicate = predicate
         self._test = None if predicate in (TRUE, FALSE) else self._compile(predicate)
 
@@ -77,7 +85,7 @@ class CompiledPredicate:
             rows: Their length.
 
         Raises:
-            NumberOverflowError: An integer does not fit its type.
+            UncomputableValueError: Only Spark can compute a value.
         """
         if self._test is None:
             return np.full(rows, self._predicate == TRUE, np.bool_)
@@ -108,11 +116,10 @@ class CompiledPredicate:
         def test(columns: Columns) -> pa.Array:
             try:
                 return compare(comparison, columns)
-            except NumberOverflowError:
-                if not self._keeps_overflow:
+            except UncomputableValueError:
+                if not self._keeps_uncomputable:
                     raise
-                # Any column has as many rows as the result; a comparison of literals alone cannot overflow.
-                return pa.repeat(pa.scalar(True), len(columns[next(iter(column_ids(comparison)))]))
+                return pa.repeat(pa.scalar(True), row_count(comparison, columns))
 
         return test
 
@@ -192,7 +199,7 @@ def evaluate(value: Value, columns: Columns, rows: int) -> pa.Array:
         rows: Their length.
 
     Raises:
-        NumberOverflowError: An integer does not fit its type.
+        UncomputableValueError: Only Spark can compute a value.
     """
     found = evaluate_any(value, columns)
     return pa.repeat(found, rows) if isinstance(found, pa.Scalar) else found
@@ -212,19 +219,168 @@ def evaluate_any(value: Value, columns: Columns) -> pa.Array | pa.Scalar:
             try:
                 return INTEGERS[operator](*sides)
             except pa.ArrowInvalid as error:
-                raise NumberOverflowError(f"A '{operator}' gives a number that does not fit {kind}") from error
-        case Cast(value=number, type=kind):
+                raise UncomputableValueError(f"A '{operator}' gives a number that does not fit {kind}") from error
+        case TypeCast(value=number, type=kind):
             try:
-                # A large integer is rounded to a float, as in Spark.
-                return evaluate_any(number, columns).cast(kind, safe=not pa.types.is_floating(kind))
+                return cast_to(evaluate_any(number, columns), kind)
             except pa.ArrowInvalid as error:
-                raise NumberOverflowError(f"A number does not fit {kind}") from error
+                raise UncomputableValueError(f"A number does not fit {kind}") from error
+        case RowCall(function=RowFunction.COALESCE):
+            return coalesce(value, columns)
+        case RowCall(function=function, arguments=arguments):
+            try:
+                return FUNCTIONS[function](*(evaluate_any(argument, columns) for argument in arguments))
+            except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+                raise UncomputableValueError(f"'{function}' cannot be computed: {error}") from error
+        case CaseWhen():
+            return case(value, columns)
 
 
 def evaluate_as(value: Value, kind: pa.DataType, columns: Columns) -> pa.Array | pa.Scalar:
     """Return values in a type that holds them. A large bigint is rounded to a double, as in Spark."""
     found = evaluate_any(value, columns)
     return found if found.type == kind else found.cast(kind, safe=False)
+
+
+def row_count(expression: Value | Predicate, columns: Columns) -> int:
+    """Return the number of rows in the columns that an expression reads. It must read at least one column."""
+    return len(columns[next(iter(column_ids(expression)))])
+
+
+def cast_to(values: Any, kind: pa.DataType) -> Any:
+    """Cast numbers as Spark does: the fraction of a double is truncated, and a large integer is rounded to a float."""
+    if pa.types.is_floating(values.type) and pa.types.is_integer(kind):
+        limit = float(1 << (kind.bit_width - 1))
+        whole = pc.trunc(values)
+        # NaN compares False. Spark accepts 2^63 as a bigint by rounding; that double is left to Spark as well.
+        fits = pc.and_(pc.greater_equal(whole, -limit), pc.less(whole, limit))
+        if pc.all(fits).as_py() is False:
+            raise UncomputableValueError(f"A number does not fit {kind}")
+        return whole.cast(kind)
+    return values.cast(kind, safe=not pa.types.is_floating(kind))
+
+
+def case(value: CaseWhen, columns: Columns) -> pa.Array:
+    """Compute each value only for the rows of its branch, as Spark does: other rows cannot overflow."""
+    rows = row_count(value, columns)
+    open_rows = np.arange(rows)  # rows that no branch has taken yet
+    found = pa.nulls(rows, value.type)
+    for condition, result in value.branches:
+        if not len(open_rows):
+            break
+        test = CompiledPredicate(condition)
+        taken = test.mask(taken_columns(columns, test.column_ids, open_rows, rows), len(open_rows))
+        found = placed(found, result, columns, open_rows[taken])
+        open_rows = open_rows[~taken]
+    return placed(found, value.default, columns, open_rows)
+
+
+def coalesce(call: RowCall, columns: Columns) -> pa.Array:
+    """Compute each argument only for the rows in which the arguments before it are NULL."""
+    rows = row_count(call, columns)
+    found = pa.nulls(rows, call.type)
+    for argument in call.arguments:
+        if not found.null_count:
+            break
+        found = placed(found, argument, columns, np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)))
+    return found
+
+
+def placed(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[np.int64]) -> pa.Array:
+    """Compute a value for the rows at `places`, and return the array with these results filled in."""
+    rows = len(found)
+    if not len(places) or value == Literal(value=None, type=found.type):
+        return found
+    values = evaluate(value, taken_columns(columns, column_ids(value), places, rows), len(places))
+    if len(places) == rows:
+        return values
+    mask = np.zeros(rows, np.bool_)
+    mask[places] = True
+    return pc.replace_with_mask(found, pa.array(mask), values)
+
+
+def taken_columns(columns: Columns, ids: Iterable[int], places: npt.NDArray[np.int64], rows: int) -> Columns:
+    """Return the rows of columns at some places. The places are in ascending order; `rows` is the columns' length."""
+    if len(places) == rows:
+        return columns
+    return {field_id: columns[field_id].take(pa.array(places)) for field_id in ids}
+
+
+def ascii_only(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap a function to raise `UncomputableValueError` for strings outside of ASCII."""
+
+    def compute(texts: Any) -> Any:
+        if not is_ascii(texts):
+            raise UncomputableValueError("The case of letters outside of ASCII")
+        return function(texts)
+
+    return compute
+
+
+def is_ascii(texts: Any) -> bool:
+    return pc.all(pc.string_is_ascii(texts)).as_py() is not False
+
+
+def check_utf8(texts: Any) -> None:
+    """Raise `ArrowInvalid` for bytes that are not UTF-8, whose characters only Spark counts."""
+    if not is_ascii(texts):
+        texts.validate(full=True)
+
+
+def length(texts: Any) -> Any:
+    check_utf8(texts)
+    return pc.utf8_length(texts)
+
+
+MAX_INT: Final = (1 << 31) - 1
+
+
+def substring(texts: Any, start: pa.Scalar, count: pa.Scalar | None = None) -> Any:
+    """Compute Spark's `substring`.
+
+    Positions start at 1, or count from the end if negative; 0 means 1. A count below 1 returns ''.
+    """
+    check_utf8(texts)
+    first = start.as_py()
+    first -= first > 0
+    size = MAX_INT if count is None else max(count.as_py(), 0)
+    end = first + size
+    return pc.utf8_slice_codeunits(texts, first, None if first < 0 <= end and size else end)
+
+
+def calendar(unit: str, within: str | None) -> Callable[[Any], Any]:
+    """Return a function that extracts a part of dates: the year, or a unit within a larger unit.
+
+    NumPy computes with 64-bit days: Arrow's functions are wrong for years beyond 16 bits, which Spark allows.
+    """
+
+    def compute(days: Any) -> Any:
+        if isinstance(days, pa.Scalar):
+            days = pa.array([days.as_py()], days.type)
+        numbers = days.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False)
+        dates = numbers.astype("datetime64[D]")
+        parts = dates.astype(f"datetime64[{unit}]")
+        if within is None:
+            found = parts.astype(np.int64) + 1970
+        else:
+            found = (parts - dates.astype(f"datetime64[{within}]").astype(f"datetime64[{unit}]")).astype(np.int64) + 1
+        return pa.array(found.astype(np.int32), mask=days.is_null().to_numpy(zero_copy_only=False))
+
+    return compute
+
+
+FUNCTIONS: dict[RowFunction, Callable[..., Any]] = {
+    RowFunction.ABS: pc.abs_checked,
+    RowFunction.CONCAT: lambda *texts: pc.binary_join_element_wise(*texts, "", null_handling="emit_null"),
+    RowFunction.DAY: calendar("D", "M"),
+    RowFunction.LENGTH: length,
+    RowFunction.LOWER: ascii_only(pc.ascii_lower),
+    RowFunction.MONTH: calendar("M", "Y"),
+    RowFunction.NEGATIVE: pc.negate_checked,
+    RowFunction.SUBSTRING: substring,
+    RowFunction.UPPER: ascii_only(pc.ascii_upper),
+    RowFunction.YEAR: calendar("Y", None),
+}
 
 
 def remainder(left: Any, right: Any) -> Any:

@@ -17,7 +17,7 @@ __all__ = [
     "TRUE",
     "And",
     "Arithmetic",
-    "Cast",
+    "CaseWhen",
     "Column",
     "Comparison",
     "InSet",
@@ -27,7 +27,10 @@ __all__ = [
     "Operator",
     "Or",
     "Predicate",
+    "RowCall",
+    "RowFunction",
     "StartsWith",
+    "TypeCast",
     "Value",
     "all_of",
     "any_of",
@@ -89,19 +92,66 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cast:
-    """A number in another type. A number that does not fit an integer or a decimal is an overflow.
+class TypeCast:
+    """A cast. A number that does not fit the type is an overflow.
 
     Attributes:
-        value: The number.
-        type: The Arrow type: any number for an integer, a wider one for others.
+        value: The value.
+        type: The Arrow type. Numbers are cast to integers or to types that are not narrower, integers also to strings.
     """
 
     value: "Value"
     type: pa.DataType
 
 
-Value = Column | Literal | Arithmetic | Cast
+class RowFunction(StrEnum):
+    """Functions whose results do not depend on the session, by Spark's names."""
+
+    ABS = "abs"
+    COALESCE = "coalesce"
+    CONCAT = "concat"
+    DAY = "day"
+    LENGTH = "length"
+    LOWER = "lower"
+    MONTH = "month"
+    NEGATIVE = "negative"
+    SUBSTRING = "substring"
+    UPPER = "upper"
+    YEAR = "year"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCall:
+    """A function call.
+
+    Attributes:
+        function: The function.
+        arguments: Arguments in the types that the function expects. Those of `COALESCE` have the type of the result;
+            those of `SUBSTRING` after the first are non-NULL int literals.
+        type: The Arrow type of the result.
+    """
+
+    function: RowFunction
+    arguments: tuple["Value", ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseWhen:
+    """The value of the first branch whose condition is True. A value is computed for the rows of its branch only.
+
+    Attributes:
+        branches: Conditions, each of which reads a column, with their values.
+        default: The value of rows in no branch.
+        type: The Arrow type of the result, and of each value.
+    """
+
+    branches: tuple[tuple["Predicate", "Value"], ...]
+    default: "Value"
+    type: pa.DataType
+
+
+Value = Column | Literal | Arithmetic | TypeCast | RowCall | CaseWhen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,8 +258,12 @@ def column_ids(expression: Value | Predicate) -> frozenset[int]:
             return frozenset({field_id})
         case Literal():
             return frozenset()
-        case Cast(value=value):
+        case TypeCast(value=value):
             return column_ids(value)
+        case RowCall(arguments=arguments):
+            return frozenset[int]().union(*map(column_ids, arguments))
+        case CaseWhen(branches=branches, default=default):
+            return column_ids(default).union(*(column_ids(part) for branch in branches for part in branch))
         case Arithmetic(left=left, right=right) | Comparison(left=left, right=right):
             return column_ids(left) | column_ids(right)
         case And(parts) | Or(parts):

@@ -10,18 +10,11 @@ from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
+from dml import limits
 from dml.rows.program import Aggregate, AggregateFunction, Groups
 
 __all__ = ["partial_groups"]
 
-ROWS_AT_ONCE: Final = 1 << 18
-"""Rows or groups per call of Arrow's `group_by`."""
-
-BYTES_AT_ONCE: Final = 64 << 20
-"""The same in bytes, for long rows."""
-
-MAX_GROUP_SHARE: Final = 0.5
-"""Maximum groups per row for which partial aggregation is worth its time; Spark aggregates anyway."""
 
 FUNCTIONS: Final = {
     AggregateFunction.COUNT_ROWS: "count_all",
@@ -54,7 +47,7 @@ def partial_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, groups:
     rest = iter(batches)
     for rows in in_large_tables(rest):
         found = groups_of_rows(rows, groups)
-        if groups.by and Parts(rows).is_full and found.num_rows > MAX_GROUP_SHARE * rows.num_rows:
+        if groups.by and Parts(rows).is_full and found.num_rows > limits.MAX_GROUP_SHARE * rows.num_rows:
             yield from (*kept.parts, found)
             yield from (rows_as_groups(batch, groups) for batch in rest)
             return
@@ -99,7 +92,7 @@ class Parts(Generic[Part]):
     @property
     def is_full(self) -> bool:
         """Whether the parts fill a call of `group_by`."""
-        return self._rows >= ROWS_AT_ONCE or self._nbytes >= BYTES_AT_ONCE
+        return self._rows >= limits.GROUP_BATCH_ROWS or self._nbytes >= limits.GROUP_BATCH_BYTES
 
 
 def groups_of_rows(rows: pa.Table, groups: Groups) -> pa.Table:

@@ -1,10 +1,10 @@
 """Look up rows by the values of their key columns, as the build side of a hash join does.
 
-Input: key columns without floats, whose -0.0 and NaN have several representations. Output: for other rows, whether
-their key may be among these, and where it is.
+Input: key columns of primitive types. Output: for other rows, whether their key may be among these, and its place.
+Equality is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dml import limits
 
 __all__ = ["NOWHERE", "KeyLookup", "Mask", "Places"]
 
@@ -22,23 +24,32 @@ Hashes = npt.NDArray[np.uint64]
 NOWHERE: Final = -1
 """The place of a key that is absent."""
 
-MAX_SPAN: Final = 1 << 24
-"""Maximum span of integers for a table with the place of each: 64 MiB."""
 
-MAX_MEMBER_SPAN: Final = 1 << 26
-"""Maximum span of integers for a table with one byte for each: 64 MiB."""
+MAX_INT64_DIGITS: Final = 18
+"""Maximum precision at which every decimal fits 64 bits."""
+
+INTEGERS: Final = (
+    (pa.types.is_boolean, pa.int8()),
+    (pa.types.is_date32, pa.int32()),
+    (pa.types.is_time64, pa.int64()),
+    (pa.types.is_timestamp, pa.int64()),
+)
+"""Types whose values Arrow stores as integers, or casts to them."""
 
 
 class KeyLookup:
     """Keys of one or more columns, and the row of each.
 
     Args:
-        columns: The key columns, of one length. A key with NULL equals nothing.
+        columns: The key columns, of one length.
+        null_safe: Indices of columns in which NULL equals NULL. In the others, NULL equals nothing.
     """
 
-    def __init__(self, columns: Sequence[pa.Array]) -> None:
-        single = len(columns) == 1 and is_integral(columns[0].type)
-        self._keys = IntegerKeys(columns[0]) if single else HashedKeys(columns)
+    def __init__(self, columns: Sequence[pa.Array], null_safe: Collection[int] = ()) -> None:
+        # If no key is NULL, NULL matches nothing in a null-safe column either.
+        self._null_safe = frozenset(place for place in null_safe if columns[place].null_count)
+        keys = self._comparable(columns)
+        self._keys = IntegerKeys(keys[0]) if len(keys) == 1 and pa.types.is_integer(keys[0].type) else HashedKeys(keys)
 
     @property
     def is_unique(self) -> bool:
@@ -51,26 +62,57 @@ class KeyLookup:
         Args:
             columns: The key columns, in the types of the lookup.
         """
-        return self._keys.places(columns)
+        return self._keys.places(self._comparable(columns))
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """Return the mask of rows whose key may be in the lookup. It is exact for one column of integers or dates.
+        """Return the mask of rows whose key may be in the lookup. It is exact for one column of at most 64 bits.
 
         Args:
             columns: As in `places`.
         """
-        return self._keys.contains(columns)
+        return self._keys.contains(self._comparable(columns))
+
+    def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        found = []
+        for place, column in enumerate(columns):
+            array = comparable(column)
+            if place in self._null_safe:
+                found += [array.is_null().cast(pa.int8()), array.fill_null(zero(array.type))]
+            else:
+                found.append(array)
+        return found
 
 
-def is_integral(kind: pa.DataType) -> bool:
-    """Return whether values of a type are integers, or dates, which are counted in days."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind))
+def comparable(column: pa.Array) -> pa.Array:
+    """Convert values to integers that are equal if and only if Spark's `=` is true; wider types are unchanged."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        numbers = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False) + 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return with_nulls_of(column, numbers.view(np.int32 if kind == pa.float32() else np.int64))
+    if pa.types.is_decimal128(kind) and kind.precision <= MAX_INT64_DIGITS:
+        return with_nulls_of(column, np.ascontiguousarray(wide_words(column)[:, 0]).view(np.int64))
+    for is_kind, integer in INTEGERS:
+        if is_kind(kind):
+            return column.cast(integer)
+    return column
+
+
+def with_nulls_of(column: pa.Array, values: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
+    """Return values as an array, with the NULLs of a column."""
+    return pa.array(values, mask=column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None)
+
+
+def zero(kind: pa.DataType) -> pa.Scalar:
+    """Return the zero value of a type that `comparable` returns."""
+    if has_length(kind):
+        return pa.scalar(b"").cast(kind)
+    return pa.scalar(bytes(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 0, kind)
 
 
 def as_int64(array: pa.Array) -> npt.NDArray[np.int64]:
-    """Return integers or dates without NULL as 64-bit integers."""
-    plain = array.cast(pa.int32()) if pa.types.is_date32(array.type) else array
-    return np.asarray(plain.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+    """Return integers without NULL as 64-bit integers."""
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
 
 class IntegerKeys:
@@ -98,7 +140,9 @@ class IntegerKeys:
 
     @cached_property
     def _places_table(self) -> npt.NDArray[np.int32] | None:
-        if self._span > min(MAX_SPAN, max(1 << 20, 8 * len(self._values))):
+        if self._span > min(
+            limits.MAX_PLACE_SPAN, max(limits.MIN_TABLE_SPAN, limits.PLACE_SPAN_PER_KEY * len(self._values))
+        ):
             return None
         table = np.full(self._span, NOWHERE, np.int32)
         table[self._values - self._least] = self._rows
@@ -106,7 +150,9 @@ class IntegerKeys:
 
     @cached_property
     def _member_table(self) -> Mask | None:
-        if self._span > min(MAX_MEMBER_SPAN, max(1 << 20, 256 * len(self._values))):
+        if self._span > min(
+            limits.MAX_MEMBER_SPAN, max(limits.MIN_TABLE_SPAN, limits.MEMBER_SPAN_PER_KEY * len(self._values))
+        ):
             return None
         table = np.zeros(self._span, np.bool_)
         table[self._values - self._least] = True
@@ -232,14 +278,16 @@ def longest(column: pa.Array) -> int:
 
 def words_of(column: pa.Array) -> list[Hashes]:
     """Return values of a fixed-width type as 64-bit words; NULL has an arbitrary value."""
-    kind = column.type
-    if pa.types.is_decimal128(kind) or (pa.types.is_fixed_size_binary(kind) and kind.byte_width == 16):  # a UUID
-        data = column.buffers()[1]
-        pairs = np.frombuffer(data, np.uint64, 2 * len(column), 16 * column.offset).reshape(-1, 2)
-        return [pairs[:, 0], pairs[:, 1]]
-    if not is_integral(kind):
-        column = column.cast(pa.int64())
+    if not pa.types.is_integer(column.type):
+        words = wide_words(column)
+        return [words[:, 0], words[:, 1]]
     return [as_int64(column.fill_null(0) if column.null_count else column).view(np.uint64)]
+
+
+def wide_words(column: pa.Array) -> Hashes:
+    """Return decimals or UUIDs as pairs of 64-bit words, the lower first; NULL has an arbitrary value."""
+    words = np.frombuffer(column.buffers()[1], np.uint64, 2 * len(column), 16 * column.offset)
+    return words.reshape(-1, 2)
 
 
 def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_], most: int) -> Hashes:

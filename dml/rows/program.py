@@ -48,7 +48,7 @@ class Clause:
     """What to do with the rows that satisfy a condition: a WHEN clause, or all of a DELETE or UPDATE.
 
     Attributes:
-        operation: The code of the operation (`dml.model.columns.RowOperation`).
+        operation: The code of the operation (`dml.model.columns.RowOperation`), with `BY_SOURCE` if it has that.
         condition: Selects rows among those that no earlier clause took.
         values: The new values, in the order of the delta's value columns; None for a column without one.
     """
@@ -64,10 +64,12 @@ class Join:
 
     Attributes:
         key_ids: Columns of the table that equal the first columns of the source, in that order.
+        null_safe: Indices of keys in which NULL equals NULL.
         residual: What else has to be True for two rows to match.
     """
 
     key_ids: tuple[int, ...]
+    null_safe: tuple[int, ...] = ()
     residual: Predicate = TRUE
 
 
@@ -79,12 +81,14 @@ class Changes:
         value_types: The Arrow types of the delta's value columns.
         matched: Clauses for the rows that are read; with a join, for those that match.
         not_matched: Clauses for rows of the source that match no row.
+        not_matched_by_source: Clauses for target rows without a match in the source.
         join: The join with the source; None without a source.
     """
 
     value_types: tuple[pa.DataType, ...]
     matched: tuple[Clause, ...]
     not_matched: tuple[Clause, ...] = ()
+    not_matched_by_source: tuple[Clause, ...] = ()
     join: Join | None = None
 
 

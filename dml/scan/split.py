@@ -7,14 +7,27 @@ Source: Iceberg documentation, "Read properties" (`read.split.*`); Java's `Table
 
 import heapq
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.model.scan_task import ScanTask
 from dml.options import DistributionMode
 
-__all__ = ["OPEN_FILE_COST", "TARGET_SIZE", "partition_groups", "split", "whole_file_groups"]
+__all__ = [
+    "OPEN_FILE_COST",
+    "TARGET_SIZE",
+    "ChangeDistribution",
+    "TaskGroups",
+    "partition_groups",
+    "split",
+    "whole_file_groups",
+]
+
+TaskGroups = tuple[tuple[ScanTask, ...], ...]
+"""The scan tasks of each Spark task."""
 
 TARGET_SIZE = 128 * 1024 * 1024
 """The default of `read.split.target-size`."""
@@ -25,12 +38,6 @@ OPEN_FILE_COST = 4 * 1024 * 1024
 LEAST_SIZE = 16 * 1024 * 1024
 """What weighs less is not read by two tasks, however many could run: Java's `MIN_SPLIT_SIZE`."""
 
-SMALL_SIZE = 8 * 1024 * 1024
-SMALL_FILES = 8
-"""So many bytes in so many files are not worth a second task, which starts a Python worker and writes its own files."""
-
-UNEVEN = 1.1
-"""How much heavier the heaviest group may be for the sake of keeping partitions together."""
 
 SPLITTABLE = frozenset({"parquet"})
 """Formats whose readers know the position of a part's first row without reading what is before."""
@@ -42,7 +49,7 @@ def split(
     parallelism: int = 1,
     *,
     open_file_cost: int = OPEN_FILE_COST,
-) -> tuple[tuple[ScanTask, ...], ...]:
+) -> TaskGroups:
     """Groups tasks for Spark.
 
     Args:
@@ -94,15 +101,31 @@ Units = Sequence[Sequence[ScanTask]]
 """Tasks that stay together."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeDistribution:
+    """How data files are assigned to the tasks of a DELETE, UPDATE or MERGE.
+
+    Attributes:
+        mode: `hash` and `range` keep partitions together, even in uneven groups; `none` ignores partitions; None
+            keeps them together only if the groups stay balanced.
+        advisory_size: Approximate maximum bytes of a partition that are kept together.
+    """
+
+    mode: DistributionMode | None = None
+    advisory_size: int = TARGET_SIZE
+
+
+ANY_DISTRIBUTION: Final = ChangeDistribution()
+
+
 def whole_file_groups(
     tasks: Sequence[ScanTask],
     target_size: int = TARGET_SIZE,
     parallelism: int = 1,
     *,
     open_file_cost: int = OPEN_FILE_COST,
-    distribution: DistributionMode | None = None,
-    advisory_size: int = TARGET_SIZE,
-) -> tuple[tuple[ScanTask, ...], ...]:
+    distribution: ChangeDistribution = ANY_DISTRIBUTION,
+) -> TaskGroups:
     """Groups whole files for the tasks that change their rows.
 
     Each task writes files of its own for every partition that it comes across, so the files of a partition are in one
@@ -113,9 +136,7 @@ def whole_file_groups(
         target_size: About the greatest bytes of a group; `read.split.target-size`.
         parallelism: How many tasks run at once.
         open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
-        distribution: What the table says: whether partitions stay together however uneven that makes the groups
-            (`hash`, `range`), or do not count (`none`); None decides by what it costs.
-        advisory_size: About so many bytes of a partition stay together at most.
+        distribution: The setting of the session or the table.
 
     Returns:
         The groups, heaviest first; in each, tasks in the order of the files.
@@ -124,17 +145,17 @@ def whole_file_groups(
         return ()
     size = sum(task.length for task in tasks)
     # Starting a task with a Python worker costs tens of milliseconds: no more of them than keep all cores busy.
-    useful = min(parallelism, max(-(-size // SMALL_SIZE), -(-len(tasks) // SMALL_FILES)))
+    useful = min(parallelism, max(-(-size // limits.MIN_TASK_BYTES), -(-len(tasks) // limits.MIN_TASK_FILES)))
     count = min(len(tasks), max(-(-size // target_size), useful, 1))
     files: Units = [[task] for task in tasks]
     apart = packed(files, count, open_file_cost)
-    if count == 1 or distribution is DistributionMode.NONE:
+    if count == 1 or distribution.mode is DistributionMode.NONE:
         return apart
-    if distribution is not None:
-        return packed(whole_partitions(tasks, advisory_size), count, open_file_cost)
+    if distribution.mode is not None:
+        return packed(whole_partitions(tasks, distribution.advisory_size), count, open_file_cost)
     together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
     heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
-    return together if heaviest <= least * UNEVEN else apart
+    return together if heaviest <= least * limits.MAX_TASK_IMBALANCE else apart
 
 
 def partition_groups(
@@ -144,7 +165,7 @@ def partition_groups(
     parallelism: int = 1,
     *,
     open_file_cost: int = OPEN_FILE_COST,
-) -> tuple[tuple[ScanTask, ...], ...]:
+) -> TaskGroups:
     """Groups whole files for tasks of which each writes all rows of its partitions.
 
     Args:
@@ -161,7 +182,7 @@ def partition_groups(
     for task in tasks:
         partitions.setdefault(partition(task), []).append(task)
     total = sum(task.length for task in tasks)
-    useful = min(parallelism, -(-total // SMALL_SIZE))
+    useful = min(parallelism, -(-total // limits.MIN_TASK_BYTES))
     count = min(len(partitions), max(useful, -(-total // target_size), 1))
     order = {key: number for number, key in enumerate(partitions)}
     groups = packed(list(partitions.values()), count, open_file_cost)
@@ -176,7 +197,7 @@ def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int)
         partitions.setdefault(partition_key(task.spec_id, task.partition), []).append(task)
     units: list[list[ScanTask]] = []
     for files in partitions.values():
-        fits = sum(weight(task, open_file_cost) for task in files) <= share * UNEVEN
+        fits = sum(weight(task, open_file_cost) for task in files) <= share * limits.MAX_TASK_IMBALANCE
         units.extend([files] if fits else ([task] for task in files))
     return units
 
@@ -195,7 +216,7 @@ def whole_partitions(tasks: Sequence[ScanTask], size: int) -> Units:
     return units
 
 
-def packed(units: Units, groups: int, open_file_cost: int) -> tuple[tuple[ScanTask, ...], ...]:
+def packed(units: Units, groups: int, open_file_cost: int) -> TaskGroups:
     """Tasks in groups: the heaviest unit goes first, each to the group that is lightest so far."""
     weighed = sorted(
         ((sum(weight(part, open_file_cost) for part in unit), unit) for unit in units),

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.spark.column_text import checked_type, literal_text, string_text
 from dml.spark.column_tree import (
     DATAFRAME_HINT,
@@ -36,10 +37,8 @@ from dml.spark.column_tree import (
     unknown,
 )
 
-__all__ = ["DEEPEST", "CatalystReader", "literal_constant", "sequence"]
+__all__ = ["CatalystReader", "literal_constant", "sequence"]
 
-DEEPEST: Final = 100
-"""Levels of a tree; far less than Python's stack, which must not run out in the middle of a call to the JVM."""
 
 # Expressions that nothing but their operands distinguishes from others of their kind.
 PLAIN: Final = {
@@ -96,7 +95,7 @@ class CatalystReader:
 
     def read(self, node: Any) -> Node:
         """The tree of an expression."""
-        if self.depth >= DEEPEST:
+        if self.depth >= limits.MAX_COLUMN_DEPTH:
             raise too_deep()
         self.depth += 1
         tree = self.read_level(node)

@@ -13,7 +13,8 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
-from dml.spark.catalyst_columns import DEEPEST, CatalystReader, literal_constant, sequence
+from dml import limits
+from dml.spark.catalyst_columns import CatalystReader, literal_constant, sequence
 from dml.spark.column_text import checked_type, tree_sql
 from dml.spark.column_tree import (
     DATAFRAME_HINT,
@@ -110,7 +111,7 @@ class ClassicReader:
 
     def read(self, node: Any) -> Node:
         """The tree of a `ColumnNode`."""
-        if self.depth >= DEEPEST:
+        if self.depth >= limits.MAX_COLUMN_DEPTH:
             raise too_deep()
         self.depth += 1
         tree = self.read_level(node)

@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dml import errors
+from dml import errors, limits
 from dml.errors import (
     AlreadyExistsError,
     AnalysisError,
@@ -452,9 +452,6 @@ STATES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
 # A JVM that ends (killed for its memory, most often) leaves the Python process with a connection to nobody, and every
 # call then fails with an error of the network that says nothing of it.
 
-PATIENCE_SECONDS: Final = 0.2
-"""Its connections are closed before it is gone."""
-
 
 def ended_with(error: BaseException, spark: SparkSession) -> bool:
     """Whether an error came of Spark's end; False where another process started Spark, as on Connect.
@@ -470,7 +467,7 @@ def ended_with(error: BaseException, spark: SparkSession) -> bool:
     if process is None:
         return False
     try:
-        process.wait(PATIENCE_SECONDS)
+        process.wait(limits.JVM_END_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return True

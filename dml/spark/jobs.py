@@ -22,6 +22,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.errors import NotSupportedError
 
 __all__ = [
@@ -40,16 +41,6 @@ LOG = logging.getLogger(__name__)
 
 QUERY_ID: Final = "sql.streaming.queryId"
 INTERRUPT_ON_CANCEL: Final = "spark.job.interruptOnCancel"
-
-END_SECONDS: Final = 60.0
-"""Nobody waits longer for the tasks of a failed job; Spark kills a worker two seconds after its task was stopped."""
-
-HEARD_SECONDS: Final = 0.5
-"""Spark's status knows of a job somewhat later than the job begins."""
-
-POLL_SECONDS: Final = 0.05
-CONNECT_SECONDS: Final = 2.0
-"""A client of Spark Connect cannot see tasks: it gives their workers this long to notice that nobody reads them."""
 
 
 CANCELLED: Final = re.compile(r"\bJob \d+ cancelled\b|SPARK_JOB_CANCELLED|OPERATION_CANCELED")
@@ -78,7 +69,7 @@ def ended_on_failure(spark: SparkSession) -> Iterator[None]:
 
     On classic Spark that is known: a task is asked to stop without interrupting its thread, which therefore waits for
     its Python worker, and ends when the worker has finished or Spark has killed it. On Spark Connect, where the server
-    interrupts, workers get `CONNECT_SECONDS`.
+    interrupts, workers get `limits.CONNECT_END_SECONDS`.
 
     Args:
         spark: The session.
@@ -105,18 +96,20 @@ def new_tag() -> str:
 def await_tasks(context: SparkContext | None, tag: str) -> None:
     """Wait until the tasks of the jobs with a tag have ended; in vain where they do not, or Spark cannot be asked."""
     if context is None:
-        time.sleep(CONNECT_SECONDS)
+        time.sleep(limits.CONNECT_END_SECONDS)
         return
     started = time.monotonic()
     with suppress(Py4JNetworkError, OSError):  # the JVM has ended, and its workers with it
-        while time.monotonic() < started + END_SECONDS:
+        while time.monotonic() < started + limits.TASK_END_SECONDS:
             # Python's status tracker does not know tags.
             jobs = list(cast("Any", context)._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
-            is_reported = bool(jobs) or time.monotonic() > started + HEARD_SECONDS
+            is_reported = bool(jobs) or time.monotonic() > started + limits.JOB_REPORT_SECONDS
             if is_reported and not any(is_active(context, job) for job in jobs):
                 return
-            time.sleep(POLL_SECONDS)
-        LOG.warning("Tasks of a failed statement still run after %d s: what they write is not deleted", END_SECONDS)
+            time.sleep(limits.JOB_POLL_SECONDS)
+        LOG.warning(
+            "Tasks of a failed statement still run after %d s: what they write is not deleted", limits.TASK_END_SECONDS
+        )
 
 
 def is_active(context: SparkContext, job: int) -> bool:

@@ -24,6 +24,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession, udf
 from pyspark.sql.types import StructType
 
+from dml import limits
 from dml.spark.bare_names import with_note
 from dml.spark.handlers import is_classic
 
@@ -68,7 +69,6 @@ class CallbackError(Py4JJavaError):  # type: ignore[misc]
 
 # Python exceptions that callbacks raised, by the identity of the Java exception that stands for them; the oldest go.
 CARRIED: Final[OrderedDict[int, BaseException]] = OrderedDict()
-CARRIED_LIMIT: Final = 64
 
 
 # Classes that PySpark asks the JVM for by name with every expression and function. For a name without a package the JVM
@@ -126,7 +126,7 @@ class Callers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._callers: list[CallingThread] = []
-        self._limit = MOST_CALLERS
+        self._limit = limits.MIN_CALLERS_TO_CLOSE
 
     def add_current(self) -> None:
         """Add the caller of the callback that runs in this thread, if a thread of the JVM's own is it."""
@@ -148,7 +148,7 @@ class Callers:
         ended: list[CallingThread] = []
         for caller in self._callers:
             (alive if caller.thread.isAlive() else ended).append(caller)
-        self._callers, self._limit = alive, max(MOST_CALLERS, 2 * len(alive))
+        self._callers, self._limit = alive, max(limits.MIN_CALLERS_TO_CLOSE, 2 * len(alive))
         connections, lock = field_of(server, "connections"), field_of(server, "lock")
         for caller in ended:
             lock.lock()
@@ -157,7 +157,6 @@ class Callers:
             caller.connection.shutdown()
 
 
-MOST_CALLERS: Final = 16
 CALLERS: Final = Callers()
 
 
@@ -452,7 +451,7 @@ def carried(error: Exception, stand_in: JavaObject | None = None) -> CallbackErr
     if stand_in is None:
         stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
     CARRIED[identity(stand_in)] = error
-    while len(CARRIED) > CARRIED_LIMIT:
+    while len(CARRIED) > limits.CARRIED_EXCEPTIONS:
         CARRIED.popitem(last=False)
     return CallbackError("", kept(stand_in))
 

@@ -18,6 +18,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.errors import SetupError
 from dml.spark.extension import extend, is_remote
 from dml.spark.master import is_local
@@ -32,7 +33,6 @@ JAVA_HINT: Final = (
 )
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 GIB: Final = 1024**3
-JAVA_TIMEOUT_SECONDS: Final = 30
 
 WORKER_SETTINGS: Final = {
     "spark.python.worker.reuse": "true",
@@ -146,19 +146,20 @@ def usable_cores() -> int:
 
 def usable_memory() -> int:
     """Bytes of memory that this process may use: the machine's, or less in a container."""
-    limits = [4 * GIB]
+    sizes = [4 * GIB]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+        sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         if Path(path).is_file():
             text = Path(path).read_text(encoding="ascii").strip()
-            limits.extend([int(text)] if text.isdecimal() else [])
-    return min(limits)
+            sizes.extend([int(text)] if text.isdecimal() else [])
+    return min(sizes)
 
 
 def driver_memory(total: int) -> int:
-    """Megabytes for the JVM: two fifths of the memory, the rest is for the Python workers and the system's cache."""
-    return max(1024, min(16 * 1024, total * 2 // 5 // 1024**2))
+    """Return the JVM's share of a machine's memory, in mebibytes."""
+    share = total * limits.JVM_MEMORY_PERCENT // 100 // 1024**2
+    return max(limits.MIN_JVM_MIB, min(limits.MAX_JVM_MIB, share))
 
 
 def check_python(version: tuple[int, ...]) -> None:
@@ -214,7 +215,7 @@ def java_version(program: str) -> int | None:
     """
     try:
         outcome = subprocess.run(  # noqa: S603  the user's own Java
-            [program, "-version"], capture_output=True, text=True, check=False, timeout=JAVA_TIMEOUT_SECONDS
+            [program, "-version"], capture_output=True, text=True, check=False, timeout=limits.JAVA_VERSION_SECONDS
         )
     except OSError:
         return None

@@ -10,6 +10,7 @@ from typing import Final
 from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame
 
+from dml import limits
 from dml.spark.handlers import is_classic
 from dml.spark.internals import FAILURES
 from dml.spark.jvm import analyzed_plan, jvm_view, optimized_plan
@@ -19,7 +20,6 @@ __all__ = ["estimated_bytes", "local_rows"]
 MADE_OF_NOTHING: Final = frozenset(
     ["Project", "Filter", "Range", "LocalRelation", "OneRowRelation", "Union", "GlobalLimit", "LocalLimit"]
 )
-MOST_NODES: Final = 8
 
 SPECIAL: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """Texts that Spark takes for the time when they become a date or timestamp."""
@@ -39,7 +39,7 @@ def local_rows(frame: DataFrame) -> int | None:
     try:
         plan = optimized_plan(frame)
         known = plan.maxRows()
-        if not known.isDefined() or not is_made_of_nothing(plan, MOST_NODES):
+        if not known.isDefined() or not is_made_of_nothing(plan, limits.MAX_LITERAL_PLAN_NODES):
             return None
         # The optimizer has computed some of it already, so it is no witness of what comes out another time.
         analyzed = analyzed_plan(frame)

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import StringType
 
+from dml import limits
 from dml.errors import SetupError
 from dml.files.schemes import local_path
 from dml.files.shared_folder import Sighting, look_for
@@ -42,9 +43,6 @@ HINT: Final = (
     "Keep the tables of a cluster in object storage or HDFS (s3://, gs://, abfss://, hdfs://), or mount one shared "
     "file system at this path on the driver and on every worker"
 )
-TASKS_PER_HOST: Final = 2
-"""Spark assigns the tasks of a job to executors in turn: with a few extra tasks, each host gets one."""
-LEAST_TASKS: Final = 2
 WAREHOUSE: Final = "warehouse"
 
 COVERED: Final[dict[tuple[str, str, bool], frozenset[str]]] = {}
@@ -110,7 +108,7 @@ def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, 
     with LOCK:
         if not is_covered(key, hosts):
             check_workers(spark)
-            check(max(LEAST_TASKS, TASKS_PER_HOST * len(hosts)))
+            check(max(limits.MIN_FILE_CHECKS, limits.FILE_CHECKS_PER_HOST * len(hosts)))
             COVERED[key] = hosts | COVERED.get(key, frozenset())
 
 

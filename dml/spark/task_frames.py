@@ -20,6 +20,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
+from dml import limits
 from dml.spark.handlers import is_classic
 from dml.spark.internals import FAILURES, warn_degraded
 from dml.spark.jvm import classic_session, jvm_view
@@ -33,16 +34,11 @@ NUMBER_SIZE: Final = 8
 NUMBER_ROW_SIZE: Final = NUMBER_SIZE + 8
 """Bytes that Spark takes a row for which has a number alone."""
 
-FEW_NUMBERS: Final = 1024 * 1024
-MOST_NUMBERS: Final = 16 * 1024 * 1024
-"""So many numbers a foreign server counts for a scan at most: a few milliseconds, and some hundredths of a second."""
 
 WIDE: Final = "CAST(NULL AS STRUCT<" + ", ".join(f"b{number}: BINARY" for number in range(100)) + ">) AS wide"
 WIDE_SIZE: Final = 100 * 100
 """Bytes that Spark takes such a column for, whatever is in it."""
 
-MOST_LEAVES: Final = 64
-"""So many numbers of tasks are known at the same time."""
 
 LOGICAL_RDD: Final = "org.apache.spark.sql.execution.LogicalRDD"
 RANGE: Final = "org.apache.spark.sql.catalyst.plans.logical.Range"
@@ -108,10 +104,10 @@ def filtered_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
         size: For how many bytes Spark shall take them, or about that; for some 80 GB at most.
     """
     few = -(-size // NUMBER_SIZE)
-    wide = few > max(FEW_NUMBERS, tasks)
+    wide = few > max(limits.MAX_NARROW_TASK_NUMBERS, tasks)
     if wide:
         few = -(-size * NUMBER_ROW_SIZE // ((NUMBER_ROW_SIZE + WIDE_SIZE) * NUMBER_SIZE))
-    each = max(1, -(-min(few, MOST_NUMBERS) // tasks))
+    each = max(1, -(-min(few, limits.MAX_TASK_NUMBERS) // tasks))
     numbers = spark.range(0, tasks * each, 1, tasks)
     if each == 1 and not wide:
         return numbers
@@ -128,7 +124,7 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
     try:
         leaf = known.get(tasks)
         if leaf is None:
-            if len(known) >= MOST_LEAVES:
+            if len(known) >= limits.CACHED_TASK_NUMBERS:
                 known.clear()
             leaf = known[tasks] = TaskNumbers.of(spark, tasks)
         return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))

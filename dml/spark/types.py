@@ -31,7 +31,7 @@ from pyspark.sql import types as spark
 
 from dml.errors import NotSupportedError
 from dml.model.type_names import primitive_name
-from dml.model.variants import VariantType
+from dml.pyiceberg_patch import VariantType
 from dml.sqlparse.quoting import quote_identifier, quoted
 
 __all__ = ["shown_type", "spark_field", "spark_type", "type_text"]

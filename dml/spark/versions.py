@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, cast
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyspark
@@ -28,6 +29,7 @@ from dml.hints import page
 __all__ = [
     "CLASSIC_PACKAGE",
     "MINIMUM_JAVA",
+    "VERSION",
     "Feature",
     "SqlFailure",
     "arrow_table",
@@ -40,6 +42,7 @@ __all__ = [
     "repartition_by_id",
     "repartition_by_key",
     "require",
+    "server_has",
     "sql_failure",
 ]
 
@@ -57,6 +60,7 @@ class Feature(Enum):
     CONNECT = ((4, 0), "Spark Connect")
     DATA_SOURCE_V2 = ((4, 0), "RowDelta's catalog inside Spark")
     DOUBLED_QUOTES = ((4, 1), "A doubled quote in a string")
+    FUNCTION_PATH = ((4, 3), "A path on which functions are looked up")
     JAVA_17 = ((4, 0), "Java 17 as the least")
     JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
     METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
@@ -79,6 +83,18 @@ class Feature(Enum):
 def has(feature: Feature) -> bool:
     """Whether the PySpark that runs has a feature."""
     return feature.since <= VERSION
+
+
+SERVERS: Final[WeakKeyDictionary[SparkSession, tuple[int, ...]]] = WeakKeyDictionary()
+
+
+def server_has(spark: SparkSession, feature: Feature) -> bool:
+    """Return whether a session's Spark has a feature: a Connect server may be older than its client."""
+    version = SERVERS.get(spark)
+    if version is None:
+        parts = str(spark.version).split(".")[:2]
+        version = SERVERS[spark] = tuple(int(part) for part in parts if part.isdigit())
+    return feature.since <= version
 
 
 def require(feature: Feature) -> None:

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from dml import limits
 from dml.splice.thrift_compact import BINARY, I32, I64, STRUCT, Fields, decode_struct, list_of, value_of
 
-__all__ = ["MAGIC", "MAX_FOOTER_BYTES", "TRAILER_BYTES", "Chunk", "FileColumn", "Footer", "RowGroup", "footer_length"]
+__all__ = ["MAGIC", "TRAILER_BYTES", "Chunk", "FileColumn", "Footer", "RowGroup", "footer_length"]
 
 MAGIC: Final = b"PAR1"
 TRAILER_BYTES: Final = 8
 """At the end of a file: the length of the footer, and the magic."""
 
-MAX_FOOTER_BYTES: Final = 4 * 2**20
-"""Larger footers are not worth being read field by field; an empty struct of one byte takes 70 in memory."""
 
 # FileMetaData
 SCHEMA: Final = 2
@@ -71,14 +70,10 @@ NULL_COUNT: Final = 3
 BLOOM_FILTER: Final = (14, 15)
 KNOWN_OF_META_DATA: Final = frozenset(range(1, 18)) - {10}
 
-MAX_INDEX_BYTES: Final = 128 * 2**20
-MAX_ROWS: Final = 2**24
-"""Of a row group."""
 
 INT96: Final = 3
 REPEATED: Final = 2
 CODECS: Final = range(8)
-MAX_LEVELS: Final = 200
 
 Range = tuple[int, int]
 """Where something starts, and how many bytes it takes."""
@@ -274,7 +269,7 @@ def is_old_writer(created_by: str) -> bool:
 
 
 def obstacle_of(group: RowGroup) -> str | None:
-    if not 0 < group.rows <= MAX_ROWS:
+    if not 0 < group.rows <= limits.MAX_ROW_GROUP_ROWS:
         return f"it has a row group of {group.rows} rows"
     if not group.fields.keys() <= KNOWN_OF_GROUP:
         return "its row groups have fields that are not known"
@@ -289,7 +284,7 @@ def obstacle_of(group: RowGroup) -> str | None:
             return "its columns have fields that are not known"
         if value_of(chunk.meta_data, CHUNK_TYPE, I32) == INT96:
             return "it has timestamps of 96 bits"
-        if any(length > MAX_INDEX_BYTES for _, length in list(chunk.ranges())[1:]):
+        if any(length > limits.MAX_PAGE_INDEX_BYTES for _, length in list(chunk.ranges())[1:]):
             return "its indexes are too large"
     return None
 
@@ -350,8 +345,8 @@ def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, 
             raise ValueError("its schema has a field without values")
         if len(above) + children > len(elements) - place:
             raise ValueError("its schema breaks off")
-        if len(path) > MAX_LEVELS:
-            raise ValueError(f"its schema is nested more than {MAX_LEVELS} levels deep")
+        if len(path) > limits.MAX_PARQUET_DEPTH:
+            raise ValueError(f"its schema is nested more than {limits.MAX_PARQUET_DEPTH} levels deep")
         if variant_id is None and VARIANT in (value_of(element, LOGICAL_TYPE, STRUCT) or ()):
             variant_id = field_id_of(element)
         above.extend([(path, many, variant_id)] * children)

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from dml import limits
 from dml.splice.footer import CHUNK_TYPE, NUM_VALUES, UNCOMPRESSED_SIZE, Chunk, Range
 from dml.splice.thrift_compact import I32, I64, STRUCT, Fields, decode_struct, list_of, value_of
 
@@ -35,9 +36,6 @@ UNENCODED_BYTES: Final = 1
 LONG_TYPES: Final = (6, 7)
 """Of any length, and of one fixed length."""
 FLAT_BYTES: Final = 8
-MAX_HEADER_BYTES: Final = 2**20
-NEAR_BYTES: Final = 64 * 2**10
-MAX_READ_BYTES: Final = 8 * 2**20
 
 
 class NearbyReads:
@@ -73,7 +71,10 @@ def runs(ranges: Iterable[Range]) -> list[Range]:
     for start, length in sorted(ranges):
         if joined:
             first, held = joined[-1]
-            if start - (first + held) <= NEAR_BYTES and start + length - first <= MAX_READ_BYTES:
+            if (
+                start - (first + held) <= limits.MAX_READ_GAP_BYTES
+                and start + length - first <= limits.MAX_JOINED_READ_BYTES
+            ):
                 joined[-1] = first, max(held, start + length - first)
                 continue
         joined.append((start, length))
@@ -145,7 +146,7 @@ class PageHeaders:
             try:
                 header, after = decode_struct(data, place)
             except ValueError:
-                if len(data) - place >= MAX_HEADER_BYTES:
+                if len(data) - place >= limits.MAX_PAGE_HEADER_BYTES:
                     raise
                 self._held = data[place:]  # it goes on in the next bytes
                 return

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dml import limits
 from dml.splice.footer import (
     BLOOM_FILTER,
     CHUNKS,
@@ -26,7 +27,6 @@ from dml.splice.footer import (
     KEY,
     KEY_VALUES,
     MAGIC,
-    MAX_INDEX_BYTES,
     META_DATA,
     NUM_CHILDREN,
     NUM_ROWS,
@@ -59,10 +59,8 @@ from dml.splice.thrift_compact import (
     value_of,
 )
 
-__all__ = ["BLOCK_BYTES", "ColumnFile", "SplicedColumn", "SplicedFile"]
+__all__ = ["ColumnFile", "SplicedColumn", "SplicedFile"]
 
-BLOCK_BYTES: Final = 8 * 2**20
-"""What is copied at once."""
 
 BLOOM_HEADER_BYTES: Final = 64
 MAX_PLACE: Final = 2**15 - 1
@@ -226,8 +224,8 @@ class SplicedFile:
     def _flush(self) -> None:
         start, length = self._run
         followed, self._followed, self._run = self._followed, [], (0, 0)
-        for offset in range(0, length, BLOCK_BYTES):
-            data = self._read(start + offset, min(BLOCK_BYTES, length - offset))
+        for offset in range(0, length, limits.COPY_BYTES):
+            data = self._read(start + offset, min(limits.COPY_BYTES, length - offset))
             for headers in followed:
                 headers.feed(start + offset, data)
             self._write(data)
@@ -401,7 +399,7 @@ def bloom_filter(placed: Placed) -> bytes:
     if length is None:
         header, taken = decode_struct(placed.read(start, BLOOM_HEADER_BYTES))
         bits = value_of(header, BLOOM_BYTES, I32)
-        if bits is None or not 0 <= bits <= MAX_INDEX_BYTES:
+        if bits is None or not 0 <= bits <= limits.MAX_PAGE_INDEX_BYTES:
             raise ValueError(f"it has a bloom filter of {bits} bytes")
         length = taken + bits
     return placed.read(start, length)

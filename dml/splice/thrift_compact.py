@@ -10,6 +10,8 @@ What breaks the protocol is a `ValueError`, which whoever knows the file's name 
 from collections.abc import Callable
 from typing import Any, Final
 
+from dml import limits
+
 __all__ = [
     "BINARY",
     "BOOL",
@@ -40,7 +42,6 @@ MAP: Final = 11
 STRUCT: Final = 12
 UUID: Final = 13
 
-MAX_DEPTH: Final = 24
 MAX_VARINT_BITS: Final = 64
 LONG_LIST: Final = 15
 UUID_BYTES: Final = 16
@@ -121,8 +122,8 @@ class ThriftReader:
 
     def struct(self, depth: int) -> Fields:
         """All fields up to the stop."""
-        if depth > MAX_DEPTH:
-            raise ValueError(f"its metadata is nested more than {MAX_DEPTH} levels deep")
+        if depth > limits.MAX_THRIFT_DEPTH:
+            raise ValueError(f"its metadata is nested more than {limits.MAX_THRIFT_DEPTH} levels deep")
         fields: Fields = {}
         field_id = 0
         while True:
@@ -179,7 +180,7 @@ class ThriftReader:
 
     def _check_count(self, count: int, depth: int) -> None:
         """An element takes at least a byte."""
-        if count > len(self._data) - self.place or depth > MAX_DEPTH:
+        if count > len(self._data) - self.place or depth > limits.MAX_THRIFT_DEPTH:
             raise ValueError(f"its metadata has a list of {count} elements, which are not there")
 
     def _byte(self) -> int:

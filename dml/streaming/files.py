@@ -21,6 +21,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
+from dml import limits
 from dml.deletes.delete_file_index import DeleteFileIndex
 from dml.manifests.entries import PlannedFile
 from dml.manifests.read import entries_of, manifests_of, read_all
@@ -29,9 +30,6 @@ from dml.scan.planner import delete_index
 
 __all__ = ["SnapshotFileCache", "SnapshotPart", "deletes_of"]
 
-KEPT_FILES: Final = 20_000
-"""About so many files of manifests are remembered: a snapshot that is read in many batches is listed once."""
-KEPT_SNAPSHOTS: Final = 1_000
 ADDED_DATA_FILES: Final = "added-data-files"
 
 
@@ -156,7 +154,7 @@ class SnapshotFileCache:
                     and (scan_all_files or manifest.added_snapshot_id == snapshot.snapshot_id)
                 ]
             self._lines[key] = tuple(lines_of(table.io, manifests, scan_all_files=scan_all_files))
-            while len(self._lines) > KEPT_SNAPSHOTS:
+            while len(self._lines) > limits.STREAM_CACHE_SNAPSHOTS:
                 self._lines.popitem(last=False)
         return self._lines[key]
 
@@ -172,7 +170,7 @@ class SnapshotFileCache:
         for found in manifests:
             self._files.move_to_end((found.manifest_path, scan_all_files))
         kept = sum(map(len, self._files.values())) if missing else 0
-        while len(self._files) > len(manifests) and kept > KEPT_FILES:
+        while len(self._files) > len(manifests) and kept > limits.STREAM_CACHE_FILES:
             kept -= len(self._files.popitem(last=False)[1])
         return wanted
 

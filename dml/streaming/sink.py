@@ -79,7 +79,7 @@ def plan_epoch(
         DmlError: the rows do not fit the table, or it cannot be written.
     """
     started = time.perf_counter()
-    settings = StatementSettings.of(engine.spark)
+    settings = StatementSettings.of(engine)
     suffix = () if started_on.branch is None else (f"branch_{started_on.branch}",)
     parts = (started_on.catalog_name, *started_on.identifier, *suffix)
     resolved = engine.registry.resolve(parts)

@@ -19,10 +19,10 @@ from pyroaring import BitMap
 from dml.errors import DmlError, ExecutionError
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.scan_task import ScanContext
-from dml.model.write_task import SourceMatches, TaskCommit, report_batch
+from dml.model.write_task import SourceMatches, TaskFailure, report_batch
 from dml.read.data_file import coalesced
 from dml.read.reader import KeyTest, TaskReader
-from dml.rows.changes import ChangesRun, NewRows
+from dml.rows.changes import ChangedRows, ChangesRun
 from dml.rows.evaluate import Columns, evaluate
 from dml.rows.expressions import Value
 from dml.rows.groups import partial_groups
@@ -112,13 +112,15 @@ class RowTask:
             yield from coalesced((found for task in tasks for found in reader.read(task)), context.batch_rows)
 
     def _delta(self, run: ChangesRun, batches: list[pa.RecordBatch], context: ScanContext) -> Iterator[pa.RecordBatch]:
-        keys = None if run.join is None else KeyTest(column_ids=run.join.key_ids, contains=run.lookup.contains)
+        keys = None
+        if run.join is not None and not run.program.not_matched_by_source:  # which change rows with other keys
+            keys = KeyTest(column_ids=run.join.key_ids, contains=run.lookup.contains)
         for batch in self._rows(batches, TaskReader(context, keys=keys)):
             changed = run.change(columns_of(batch, context), batch.num_rows)
             if len(changed.operations):
                 places = [batch.column(FILE_ORDINAL), batch.column(POS)]
                 if changed.places is not None:
-                    places = [column.take(changed.places) for column in places]
+                    places = [column.take(pa.array(changed.places)) for column in places]
                 yield delta_batch(changed.operations, places, changed.values)
         if self.inserts_unmatched:
             yield from map(inserted_batch, run.insert(np.flatnonzero(~run.matched)))
@@ -146,9 +148,9 @@ def delta_batch(operations: pa.Array, places: list[pa.Array], values: list[pa.Ar
     return pa.RecordBatch.from_arrays([operations, *places, *values], names=names)
 
 
-def inserted_batch(new: NewRows) -> pa.RecordBatch:
+def inserted_batch(new: ChangedRows) -> pa.RecordBatch:
     """Return new rows as a batch of a row delta."""
-    rows = len(new.places)
+    rows = len(new.operations)
     return delta_batch(new.operations, [pa.nulls(rows, pa.int32()), pa.nulls(rows, pa.int64())], new.values)
 
 
@@ -171,4 +173,4 @@ def discard(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     except DmlError as error:
         if isinstance(error, ExecutionError):
             raise
-        yield report_batch(TaskCommit(failure=error))
+        yield report_batch(TaskFailure(error))

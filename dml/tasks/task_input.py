@@ -10,14 +10,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["TaskInput", "freeze_imports", "pack", "unpack"]
+from dml import limits
 
-LEVEL: Final = 1
-"""zlib's fastest level: groups repeat paths and shrink to a tenth; higher levels gain little."""
+__all__ = ["TaskInput", "freeze_imports", "pack", "unpack"]
 
 
 @cache
@@ -29,7 +28,7 @@ def freeze_imports() -> None:
 
 def pack(value: object) -> bytes:
     """Pickle and compress a value."""
-    return zlib.compress(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL), LEVEL)
+    return zlib.compress(pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL), limits.MESSAGE_COMPRESSION_LEVEL)
 
 
 def unpack(data: bytes) -> Any:

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping, parse_mapping_from_json
 from pyiceberg.table.snapshots import Snapshot
 
+from dml import limits
 from dml.catalog.credentials import storage_properties
 from dml.deletes.position_delete_file import positions_by_file
 from dml.deletes.position_index import PositionDeleteIndex
@@ -31,15 +32,13 @@ from dml.read.applied_deletes import DELETE_COLUMNS, DeleteLoader, place_of
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import TaskReader
 from dml.scan.planner import delete_index, scan_task
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 
 __all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]
 
 FileKey = tuple[str, int | None, int | None]
 """Path, content offset and content size: many deletion vectors share one Puffin file."""
 
-THREADS = 8
-BATCH_ROWS = 1 << 16
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
@@ -120,7 +119,7 @@ def files_of(table: Table, snapshot: Snapshot | None) -> SnapshotFiles:
 
 def in_threads(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:
     """What becomes of each item, in their order."""
-    with ThreadPoolExecutor(THREADS, thread_name_prefix="verify") as pool:
+    with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="verify") as pool:
         return list(pool.map(work, items))
 
 
@@ -188,7 +187,9 @@ class Recounter:
         return index
 
     def _read_live_rows(self, task: ScanTask) -> int | None:
-        reader = TaskReader(scan_context(self._table, [task], ()), spark_types=False)
+        table = self._table
+        scan = TableScan(table=table, snapshot_id=None, schema=table.schema(), columns=())
+        reader = TaskReader(scan.context([task]), spark_types=False)
         try:
             return sum(
                 found.batch.num_rows if found.live is None else int(found.live.sum())
@@ -204,7 +205,7 @@ class Recounter:
             with open_data_file(self._table.io, path, file_format, self._name_mapping, size=size) as file:
                 if file.columnar:
                     return OpenedFile(rows=sum(piece.rows for piece in file.pieces), size=size)
-                batches = file.batches(file.pieces, (), BATCH_ROWS)
+                batches = file.batches(file.pieces, (), limits.NARROW_BATCH_ROWS)
                 return OpenedFile(rows=sum(batch.num_rows for batch in batches), size=size)
         except DmlError as error:
             return unreadable(error, size)
@@ -232,7 +233,7 @@ class Recounter:
     def _position_rows(self, ref: DeleteFileRef, size: int) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
         with open_data_file(self._table.io, ref.path, ref.file_format, None, size=size) as file:
             places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
-            for batch in file.batches(file.pieces, places, BATCH_ROWS):
+            for batch in file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS):
                 renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
                 yield from positions_by_file(renamed, file=ref.path)
 

@@ -36,6 +36,7 @@ __all__ = ["AvroFileWriter", "check_avro_codec"]
 
 CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "uncompressed": "null"}
 BLOCK_BYTES: Final = 64_000
+"""The default of Avro's Java library."""
 COUNTED: Final = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType, TimeType)
 """Types whose values Avro has as long numbers."""
 

@@ -10,7 +10,8 @@ two thresholds, which say when new columns next to copied ones are cheaper than 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+
+from dml import limits
 
 __all__ = [
     "Choice",
@@ -22,12 +23,6 @@ __all__ = [
     "may_be_spliced",
     "rows_to_mark",
 ]
-
-MIN_UPDATED_RATIO: Final = 0.01
-"""Below this share of updated rows marking is cheaper than splicing, which encodes all rows of the changed columns."""
-
-MAX_NEW_BYTES_RATIO: Final = 0.5
-"""Above this share of new bytes splicing saves too little."""
 
 
 class Choice(StrEnum):
@@ -97,7 +92,7 @@ def may_be_spliced(counts: FileCounts) -> bool:
     It is only if every row keeps its position: none is deleted, before or now.
     """
     unmoved = counts.is_all and counts.is_dead_exact and not counts.dead and not counts.deleted
-    return unmoved and counts.updated > 0 and counts.updated >= MIN_UPDATED_RATIO * counts.rows
+    return unmoved and counts.updated > 0 and counts.updated >= limits.MIN_SPLICED_ROW_RATIO * counts.rows
 
 
 def choose_by_counts(counts: FileCounts, max_deleted_ratio: float) -> Choice:
@@ -113,7 +108,7 @@ def choose_by_counts(counts: FileCounts, max_deleted_ratio: float) -> Choice:
     changed = counts.deleted + counts.updated
     if counts.is_all and counts.is_dead_exact and counts.deleted and counts.deleted == counts.rows - counts.dead:
         return Choice.REMOVE
-    cheap = counts.new_bytes_ratio is not None and counts.new_bytes_ratio <= MAX_NEW_BYTES_RATIO
+    cheap = counts.new_bytes_ratio is not None and counts.new_bytes_ratio <= limits.MAX_SPLICED_BYTES_RATIO
     if cheap and may_be_spliced(counts):
         return Choice.REWRITE
     if counts.is_all and changed <= rows_to_mark(counts.rows, counts.dead, max_deleted_ratio):

@@ -35,8 +35,9 @@ from pyiceberg.types import (
 from pyiceberg.utils.decimal import decimal_to_unscaled
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.model.variants import METADATA, VARIANT_ARROW, VariantType
+from dml.model.variants import METADATA, VARIANT_ARROW
 from dml.options import DEFAULT_METRICS_MODE, METRICS_MAX_INFERRED_COLUMNS, METRICS_MODE_COLUMN_PREFIX, integer
+from dml.pyiceberg_patch import VariantType
 from dml.write.bounds import lower_bound, upper_bound
 
 __all__ = [

@@ -7,6 +7,8 @@ The file and its delta are read in parallel, one batch at a time; batches withou
 whose rows are only matched is not read, and a file that loses every row has no successor. If the file allows it, row
 groups without changes, and unassigned columns of row groups in which rows are only updated, are copied undecoded
 (`dml.write.splicing`).
+
+New rows share the files of rewritten rows, or become the last row group of a spliced file of their partition.
 """
 
 from dataclasses import replace
@@ -14,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dml import limits
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
@@ -25,7 +28,7 @@ from dml.write.output_files import OutputFileFactory
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import open_data_writer
 from dml.write.row_builder import RowBuilder
-from dml.write.row_log import MAX_ENCODED_BYTES, OriginLog
+from dml.write.row_log import OriginLog
 from dml.write.splicing import Splicer
 from dml.write.writer_spec import WriterSpec, current_spec
 
@@ -53,12 +56,15 @@ class FileRewriter:
         self._spec_id = spec.context.default_spec_id
         self._origins = None
         if spec.tracks_origins:
-            self._origins = OriginLog(max_encoded_bytes=min(MAX_ENCODED_BYTES, spec.max_report_bytes))
+            self._origins = OriginLog(max_encoded_bytes=min(limits.MAX_TASK_ORIGIN_BYTES, spec.max_report_bytes))
         self.splicer = Splicer(spec, layout, output, self._origins) if spec.splices else None
         self._writer = open_data_writer(spec, layout, output, self._origins)
+        self._router = PartitionRouter(current_spec(spec.context), layout.columns)
         # Updates that assign no source of a partition value leave every row in its partition.
-        source_ids = PartitionRouter(current_spec(spec.context), layout.columns).source_ids
-        self._keeps_partition = source_ids.isdisjoint(spec.layout.assigned_ids)
+        self._keeps_partition = self._router.source_ids.isdisjoint(spec.layout.assigned_ids)
+        self._new: list[pa.RecordBatch] = []
+        self._new_bytes = 0
+        self._holds_new = self.splicer is not None and self.splicer.gains_rows
         metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else ()
         self._metadata_columns = metadata
         self._columns = tuple(column.field_id for column in layout.columns[: len(layout.columns) - len(metadata)])
@@ -81,11 +87,20 @@ class FileRewriter:
 
     def close(self) -> tuple[ContentFile, ...]:
         """Complete all files."""
-        return (*self._writer.close(), *(() if self.splicer is None else self.splicer.data_files))
+        if self.splicer is None:
+            return tuple(self._writer.close())
+        for batch in self._new:
+            for partition, rows in self._router.split(batch):
+                if not self.splicer.append(self._spec_id, partition, rows):
+                    self._write_new(rows)
+        self.splicer.close()
+        return (*self._writer.close(), *self.splicer.data_files)
 
     def abort(self) -> None:
         """Close the open files, which the caller deletes."""
         self._writer.abort()
+        if self.splicer is not None:
+            self.splicer.abort()
 
     def rewrite(self, delta: FileDelta) -> None:
         """Rewrite one data file; a file without changes stays.
@@ -132,6 +147,17 @@ class FileRewriter:
             DataError: a value breaks a rule.
         """
         batch = self._rows.inserted(values)
+        if not self._holds_new:
+            self._write_new(batch)
+            return
+        self._new.append(batch)
+        self._new_bytes += batch.nbytes
+        if self._new_bytes > limits.MAX_APPENDED_BYTES:
+            for held in self._new:
+                self._write_new(held)
+            self._new, self._holds_new = [], False
+
+    def _write_new(self, batch: pa.RecordBatch) -> None:
         self._writer.write(batch if self._origins is None else self._origins.inserted(batch))
 
     def _write(

@@ -9,10 +9,10 @@ copy-on-write and merge-on-read are constant choices, and only the adaptive mode
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Final
 
 import pyarrow as pa
 
+from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import TaskCommit
@@ -36,9 +36,6 @@ from dml.write.row_log import within_limit
 from dml.write.writer_spec import DELETE_FILE_VERSION, WriteJob, WriterSpec
 
 __all__ = ["DeltaWriter"]
-
-MAX_COUNTED_BYTES: Final = 64 * 2**20
-"""Changes of one file held in memory to count them; a file with more is rewritten."""
 
 
 class DeltaWriter:
@@ -139,7 +136,7 @@ class DeltaWriter:
             return FileCounts(rows=task.record_count)
         dead = self._dead_rows(task)
         room = rows_to_mark(task.record_count, dead, self._max_deleted_ratio)
-        found = hold_changes(chain((first,), delta.changes), held, room, MAX_COUNTED_BYTES)
+        found = hold_changes(chain((first,), delta.changes), held, room, limits.MAX_HELD_CHANGE_BYTES)
         counts = FileCounts(
             rows=task.record_count,
             dead=dead,

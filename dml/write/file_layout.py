@@ -19,9 +19,9 @@ from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model import columns
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.model.type_names import primitive_name
-from dml.model.variants import VariantType
 from dml.model.write_task import WriteContext
 from dml.options import BLOOM_FILTER_ENABLED_PREFIX, BLOOM_FILTER_FPP_PREFIX
+from dml.pyiceberg_patch import VariantType
 from dml.write.column_metrics import Leaf, MetricsMode, leaves, metrics_modes
 from dml.write.conversion import NullCheck, converted, null_check
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
+from dml import limits
 from dml.deletes.deletion_vector import decode
 from dml.errors import DmlError, ExecutionError
 from dml.model.manifest import ContentFile, is_unpartitioned
@@ -31,7 +32,6 @@ from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriterSpec, current_s
 
 __all__ = ["HoldingDataWriter", "stream_of", "threads_for", "write_joined_files"]
 
-THREADS: Final = 16
 LOCAL: Final = frozenset({"", "file"})
 
 Files = tuple[ContentFile, ...]
@@ -127,7 +127,7 @@ def write_joined_files(spec: WriterSpec, commits: Sequence[TaskCommit]) -> TaskC
         if len(parts) == 1:
             found = [write_part(parts[0], outputs[0], attempts)]
         else:
-            with ThreadPoolExecutor(min(THREADS, len(parts)), "rowdelta-write") as threads:
+            with ThreadPoolExecutor(min(limits.UPLOAD_THREADS, len(parts)), "rowdelta-write") as threads:
                 found = list(threads.map(write_part, parts, outputs, [attempts] * len(parts)))
     except BaseException:
         for output in outputs:
@@ -173,7 +173,7 @@ def data_parts(spec: WriterSpec, streams: Sequence[bytes]) -> list[Part]:
 
 def threads_for(location: str) -> int:
     """Return how many files to write in parallel: local disks gain nothing from more than one."""
-    return 1 if urlsplit(location).scheme in LOCAL else THREADS
+    return 1 if urlsplit(location).scheme in LOCAL else limits.UPLOAD_THREADS
 
 
 def partitions_of(spec: WriterSpec, layout: FileLayout, streams: Sequence[bytes]) -> Iterator[Rows]:

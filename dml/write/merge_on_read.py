@@ -10,10 +10,10 @@ file that hold updated rows.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 
+from dml import limits
 from dml.errors import ExecutionError
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID
 from dml.model.manifest import ContentFile
@@ -35,9 +35,6 @@ from dml.write.row_builder import RowBuilder
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriterSpec
 
 __all__ = ["NewRowsWriter", "RowMarker", "no_new_rows"]
-
-READ_ROWS: Final = 262_144
-"""Updated rows of a file that are gathered before the file is read for them: each reading has a fixed cost."""
 
 
 class NewRowsWriter:
@@ -136,7 +133,7 @@ class RowMarker:
             DataError: a new value breaks a rule, or two delta rows are for one row.
             ExecutionError: the delta does not fit the file.
         """
-        for updates in gathered(updates_of(delta.changes), READ_ROWS):
+        for updates in gathered(updates_of(delta.changes), limits.UPDATE_BATCH_ROWS):
             if self._new_rows is None:
                 raise no_new_rows()
             self._new_rows.update(delta.ordinal, updates)

@@ -17,6 +17,7 @@ from pyiceberg.partitioning import PartitionKey, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
 
+from dml import limits
 from dml.errors import storage_failure
 from dml.files.deletion import delete_files
 from dml.files.file_io import file_io
@@ -123,7 +124,9 @@ class OutputFileFactory:
         self._locations = load_location_provider(context.table_location, properties)
         self._schema = Schema.model_validate_json(context.schema_json)
         self._specs = {spec_id: PartitionSpec.model_validate_json(text) for spec_id, text in context.specs_json}
-        self.partition_path: Callable[[int, tuple[Any, ...]], str] = lru_cache(maxsize=4096)(self._partition_path)
+        self.partition_path: Callable[[int, tuple[Any, ...]], str] = lru_cache(maxsize=limits.CACHED_PARTITION_PATHS)(
+            self._partition_path
+        )
 
     @property
     def created(self) -> tuple[str, ...]:

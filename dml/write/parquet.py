@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedField
 
+from dml import limits
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.splice.variant_groups import with_annotated_footer
@@ -37,11 +38,6 @@ __all__ = [
     "write_parquet",
 ]
 
-SAMPLES = 8
-SAMPLE_ROWS = 2048
-DISTINCT_SHARE = 0.4
-"""A column gets a dictionary if at most this share of its sampled values is distinct."""
-
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """Return the dotted names of the physical columns with few distinct values.
@@ -57,10 +53,12 @@ def dictionary_columns(table: pa.Table) -> list[str]:
 
 
 def sample_of(table: pa.Table) -> pa.Table:
-    if table.num_rows <= SAMPLES * SAMPLE_ROWS:
+    if table.num_rows <= limits.DICTIONARY_SAMPLES * limits.DICTIONARY_SAMPLE_ROWS:
         return table
-    step = table.num_rows // SAMPLES
-    return pa.concat_tables([table.slice(start * step, SAMPLE_ROWS) for start in range(SAMPLES)])
+    step = table.num_rows // limits.DICTIONARY_SAMPLES
+    return pa.concat_tables(
+        [table.slice(start * step, limits.DICTIONARY_SAMPLE_ROWS) for start in range(limits.DICTIONARY_SAMPLES)]
+    )
 
 
 def repeating_names(field: pa.Field, name: str, values: pa.Array) -> list[str]:
@@ -86,7 +84,7 @@ def repeats(values: pa.Array) -> bool:
         return False
     storage = values.storage if isinstance(values, pa.ExtensionArray) else values
     filled = len(storage) - storage.null_count
-    return bool(filled == 0 or pc.count_distinct(storage).as_py() <= max(1, filled * DISTINCT_SHARE))
+    return bool(filled == 0 or pc.count_distinct(storage).as_py() <= max(1, filled * limits.MAX_DICTIONARY_SHARE))
 
 
 CODECS = {

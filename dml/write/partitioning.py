@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyiceberg.table.sorting import SortOrder
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.model.manifest import ContentFile, is_unpartitioned
 from dml.write.file_layout import FileLayout
@@ -45,29 +46,6 @@ class PartitionWriter(DataWriter, Protocol):
 
 OpenPartition = Callable[[tuple[Any, ...]], PartitionWriter]
 
-MAX_OPEN_FILES = 256
-MAX_BUFFERED_BYTES = 512 * 2**20
-
-KEPT_SHARE = 0.75
-"""Share of `MAX_BUFFERED_BYTES` that stays buffered when memory is freed.
-
-Freeing sorts all partitions by size. With less slack, thousands of partitions would be sorted for every few batches.
-"""
-
-SPLIT_ROWS = 131_072
-SPLIT_BYTES = 16 * 2**20
-"""Maximum rows, and their bytes, that are split by partition at once.
-
-Spark sends batches of 10,000 rows. Split over a hundred partitions, these are pieces of a hundred rows, and a piece has
-a higher cost than its rows.
-"""
-
-MAX_HELD_BYTES = 16 * 2**20
-"""Bytes of rows of a partition that are buffered before its file is opened.
-
-Of thousands of small partitions, none has a file open before the task ends.
-"""
-
 
 class LatePartitionWriter:
     """Buffers the rows of one partition, and opens its file when there are enough or when no more rows come.
@@ -96,7 +74,7 @@ class LatePartitionWriter:
         """Buffer rows, or write them if a file is open."""
         self._held.append(batch)
         self._held_bytes += batch.nbytes
-        if self.is_open or self._held_bytes > MAX_HELD_BYTES:
+        if self.is_open or self._held_bytes > limits.MAX_UNOPENED_FILE_BYTES:
             self._release()
 
     def flush(self) -> None:
@@ -138,7 +116,7 @@ class FanoutDataWriter:
         open_partition: Opens the writer of one partition.
         max_open_files: Maximum number of open files.
         max_buffered_bytes: Maximum bytes of buffered rows, without those that wait to be split.
-        split_rows: Maximum rows that wait to be split; at most `SPLIT_BYTES`.
+        split_rows: Maximum rows that are buffered for splitting; at most `limits.SPLIT_BATCH_BYTES`.
     """
 
     def __init__(
@@ -146,9 +124,9 @@ class FanoutDataWriter:
         router: PartitionRouter,
         open_partition: OpenPartition,
         *,
-        max_open_files: int = MAX_OPEN_FILES,
-        max_buffered_bytes: int = MAX_BUFFERED_BYTES,
-        split_rows: int = SPLIT_ROWS,
+        max_open_files: int = limits.MAX_OPEN_FILES,
+        max_buffered_bytes: int = limits.MAX_PARTITION_BUFFER_BYTES,
+        split_rows: int = limits.SPLIT_BATCH_ROWS,
     ) -> None:
         self._router = router
         self._open_partition = open_partition
@@ -174,7 +152,7 @@ class FanoutDataWriter:
             self._write(partition, batch)
             return
         rows, size = self._waiting_rows + batch.num_rows, self._waiting_bytes + batch.nbytes
-        if rows > self._split_rows or size > SPLIT_BYTES:
+        if rows > self._split_rows or size > limits.SPLIT_BATCH_BYTES:
             self._split()
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
@@ -211,9 +189,9 @@ class FanoutDataWriter:
             oldest.finish_file()
 
     def _free(self) -> None:
-        """Write the rows of the largest partitions until `KEPT_SHARE` of the limit is left."""
+        """Write the rows of the largest partitions until `limits.KEPT_BUFFER_SHARE` of the limit is left."""
         for key, writer in sorted(self._writers.items(), key=lambda item: item[1].buffered_bytes, reverse=True):
-            if self._buffered <= self._max_buffered_bytes * KEPT_SHARE:
+            if self._buffered <= self._max_buffered_bytes * limits.KEPT_BUFFER_SHARE:
                 break
             self._buffered -= writer.buffered_bytes
             writer.flush()
@@ -291,7 +269,11 @@ def open_data_writer(
 
     def open_partition(partition: tuple[Any, ...]) -> PartitionWriter:
         writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition, origins)
-        return writer if order is None else SortingDataWriter(order, writer)
+        return (
+            writer
+            if order is None
+            else SortingDataWriter(order, writer, max_buffered_bytes=limits.MAX_SORT_BUFFER_BYTES)
+        )
 
     partition_spec = current_spec(context)
     if is_unpartitioned(partition_spec):

@@ -47,7 +47,7 @@ WRITERS: Final[Mapping[str, Callable[[pa.NativeFile, FileLayout, WriteOptions], 
 """By the format of new files."""
 
 CHECK_ROWS = 1000
-"""A file's size is looked at no more often than after so many rows."""
+"""Rows between two checks of a file's size, as in Iceberg's `RollingFileWriter`."""
 
 
 class RollingDataWriter:

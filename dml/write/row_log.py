@@ -13,15 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dml import limits
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.columns import RowOperation
 from dml.model.write_task import NEW_ROWS, ChangedFile, Numbers, RowOrigins, origins
 
-__all__ = ["MAX_ENCODED_BYTES", "MAX_POSITION_BYTES", "MAX_RUNS", "OriginLog", "RowLog", "within_limit"]
+__all__ = ["OriginLog", "RowLog", "within_limit"]
 
-MAX_POSITION_BYTES: Final = 8 * 2**20
-"""What the positions of one task may take on their way to the driver."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -57,19 +56,13 @@ class RowLog:
         )
 
 
-def within_limit(files: Sequence[ChangedFile], max_bytes: int = MAX_POSITION_BYTES) -> tuple[ChangedFile, ...]:
+def within_limit(files: Sequence[ChangedFile], max_bytes: int) -> tuple[ChangedFile, ...]:
     """The files with their positions; without, where these are too many to be sent."""
     size = sum(len(part or b"") for file in files for part in (file.deleted, file.updated, file.observed))
-    if size <= min(max_bytes, MAX_POSITION_BYTES):
+    if size <= min(max_bytes, limits.MAX_TASK_POSITION_BYTES):
         return tuple(files)
     return tuple(replace(file, deleted=None, updated=None, observed=None) for file in files)
 
-
-MAX_RUNS: Final = 2**21
-"""Runs that a task remembers; rows that sorting has torn apart are not worth more."""
-
-MAX_ENCODED_BYTES: Final = 2 * 2**20
-"""What the origins of one task may take on their way to the driver."""
 
 COLUMN: Final = pa.field("_origin", pa.int64(), nullable=False)
 
@@ -82,7 +75,9 @@ class OriginLog:
         max_encoded_bytes: Beyond so many bytes it is not reported.
     """
 
-    def __init__(self, *, max_runs: int = MAX_RUNS, max_encoded_bytes: int = MAX_ENCODED_BYTES) -> None:
+    def __init__(
+        self, *, max_runs: int = limits.MAX_TASK_ORIGIN_RUNS, max_encoded_bytes: int = limits.MAX_TASK_ORIGIN_BYTES
+    ) -> None:
         self._max_runs = max_runs
         self._max_encoded_bytes = max_encoded_bytes
         self._runs: dict[str, list[tuple[Numbers, Numbers]]] = {}

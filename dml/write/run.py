@@ -1,10 +1,10 @@
-"""Runs a write job in a task: rows in, one `TaskCommit` out, no files left behind on failure. Worker.
+"""Run a write job in a task: rows in, one report out, no files left behind on failure. Worker.
 
-Input: record batches of one Spark partition and a `WriterSpec`. Output: `TaskCommit`. Source: Iceberg's `SparkWrite`
-and `SparkPositionDeltaWrite` for what an abort does.
+Input: record batches of one Spark partition and a `WriterSpec`. Output: a `TaskCommit` or a `TaskFailure`. Source:
+Iceberg's `SparkWrite` and `SparkPositionDeltaWrite` for what an abort does.
 
-A failure that another attempt would only repeat is returned, not raised: Spark would run the task again, and in the end
-report it as text inside a `SparkException`.
+A failure that a retry would repeat is returned, not raised: Spark would retry the task and finally report the error as
+text inside a `SparkException`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dml.errors import DmlError, ExecutionError
-from dml.model.write_task import TaskCommit, report_batch
+from dml.model.write_task import TaskCommit, TaskFailure, report_batch
 from dml.tasks.task_input import freeze_imports
 from dml.write.delta_writer import DeltaWriter
 from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
@@ -22,7 +22,7 @@ from dml.write.writer_spec import WriterSpec
 __all__ = ["WriteTask", "write_task"]
 
 
-def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskIdentity) -> TaskCommit:
+def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskIdentity) -> TaskCommit | TaskFailure:
     """Write the rows of one task.
 
     Args:
@@ -44,7 +44,7 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
         failure = final_failure(error, spec, task)
         if failure is None:
             raise
-        return TaskCommit(failure=failure, attempt_number=task.attempt_number)
+        return TaskFailure(failure, attempt_number=task.attempt_number)
     return replace(commit, attempt_number=task.attempt_number)
 
 
@@ -74,7 +74,6 @@ class WriteTask:
         self.spec = spec
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield one row with one binary column: the task's `TaskCommit`."""
+        """Yield one row with one binary column: the task's report."""
         freeze_imports()
-        commit = write_task(batches, self.spec, current_task())
-        yield report_batch(commit)
+        yield report_batch(write_task(batches, self.spec, current_task()))

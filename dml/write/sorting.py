@@ -9,7 +9,7 @@ of all runs are in memory: each piece of the result is a few neighbouring rows o
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField
 
+from dml import limits
 from dml.files.scratch import scratch_folder
 from dml.model.manifest import ContentFile
 from dml.model.transforms import array_transform
@@ -26,8 +27,6 @@ from dml.write.rolling import RollingDataWriter
 
 __all__ = ["RowOrder", "SortingDataWriter", "row_order"]
 
-MAX_BUFFERED_BYTES: Final = 256 * 2**20
-PIECE_ROWS: Final = 65_536
 
 SortKeys = list[tuple[str, str]]
 
@@ -90,9 +89,7 @@ class SortingDataWriter:
         max_buffered_bytes: How many bytes of rows may be kept in memory.
     """
 
-    def __init__(
-        self, order: RowOrder, writer: RollingDataWriter, *, max_buffered_bytes: int = MAX_BUFFERED_BYTES
-    ) -> None:
+    def __init__(self, order: RowOrder, writer: RollingDataWriter, *, max_buffered_bytes: int) -> None:
         self._order = order
         self._writer = writer
         self._max_buffered_bytes = max_buffered_bytes
@@ -121,7 +118,7 @@ class SortingDataWriter:
         folder = self._files.enter_context(scratch_folder())
         path = f"{folder}/run.arrow"
         with pa.ipc.new_file(path, run.schema) as sink:
-            sink.write_table(run, max_chunksize=PIECE_ROWS)
+            sink.write_table(run, max_chunksize=limits.SORTED_BATCH_ROWS)
         source = self._files.enter_context(pa.memory_map(path))
         self._runs.append(pa.ipc.open_file(source).read_all())
 
@@ -157,7 +154,7 @@ class SortingDataWriter:
 
     def _memory_pieces(self) -> Iterator[pa.RecordBatch]:
         if self._rows:
-            yield from self._sorted_rows().to_batches(max_chunksize=PIECE_ROWS)
+            yield from self._sorted_rows().to_batches(max_chunksize=limits.SORTED_BATCH_ROWS)
 
 
 def merged(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
@@ -167,8 +164,8 @@ def merged(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch
     places = pc.sort_indices(keys, sort_keys=directions).to_numpy()  # stable: rows of a run stay in its order
     starts = np.cumsum([0, *(run.num_rows for run in runs)])
     cursors = [0] * len(runs)
-    for begin in range(0, len(places), PIECE_ROWS):
-        piece = places[begin : begin + PIECE_ROWS]
+    for begin in range(0, len(places), limits.SORTED_BATCH_ROWS):
+        piece = places[begin : begin + limits.SORTED_BATCH_ROWS]
         of_run = np.searchsorted(starts, piece, side="right") - 1
         parts, taken, offset = [], np.empty(len(piece), dtype=np.int64), 0
         for number in np.unique(of_run).tolist():

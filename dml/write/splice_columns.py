@@ -21,17 +21,18 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, DoubleType, FloatType, NestedField, StructType
 
+from dml import limits
 from dml.files.file_io import check_size, file_errors, file_io, open_file
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
-from dml.model.variants import METADATA, VariantType
+from dml.model.variants import METADATA
+from dml.pyiceberg_patch import VariantType
 from dml.splice.footer import (
     CHUNK_TYPE,
     COLUMN_ORDERS,
     ELEMENT_NAME,
     ELEMENT_TYPE,
     LOGICAL_TYPE,
-    MAX_FOOTER_BYTES,
     NULL_COUNT,
     NUM_CHILDREN,
     STATISTICS,
@@ -62,8 +63,6 @@ __all__ = [
     "splice_columns",
 ]
 
-FOOTER_GUESS_BYTES: Final = 64 * 2**10
-"""Read from a file's end at once: most footers fit, and each request to an object store has a latency."""
 
 ICEBERG_SCHEMA: Final = "iceberg.schema"
 
@@ -109,7 +108,14 @@ class SpliceColumns:
 
 
 def splice_columns(
-    footer: Footer, layout: FileLayout, delta: DeltaLayout, written: Footer, *, lineage: int, loses_rows: bool
+    footer: Footer,
+    layout: FileLayout,
+    delta: DeltaLayout,
+    written: Footer,
+    *,
+    lineage: int,
+    loses_rows: bool,
+    gains_rows: bool,
 ) -> SpliceColumns:
     """Decide which columns of a file are copied. A column that is neither in the file nor assigned is left out.
 
@@ -120,6 +126,7 @@ def splice_columns(
         written: The footer that new files get.
         lineage: The number of row lineage columns, which are the last ones of the layout.
         loses_rows: Whether rows may leave the file.
+        gains_rows: Whether new rows, with all columns, may be appended.
     """
     held = {column.field_id: column for column in footer.columns}
     ours = {column.field_id: column for column in written.columns}
@@ -129,11 +136,11 @@ def splice_columns(
     for column in layout.columns:
         field_id = column.field_id
         assigned = field_id in delta.assigned_ids
-        if field_id not in held and not assigned and field_id not in last:
+        if field_id not in held and not assigned and field_id not in last and not gains_rows:
             continue
         found, own = held.get(field_id), ours[field_id]
         copied = None if field_id in last else found
-        if copied is not None and (assigned or loses_rows):
+        if copied is not None and (assigned or loses_rows or gains_rows):
             same_orders = [orders[leaf] for leaf in copied.leaves] == [own_orders[leaf] for leaf in own.leaves]
             if not (same_orders and same_type(copied, own) and has_metrics(copied, footer)):
                 copied = None
@@ -377,10 +384,10 @@ def read_footer(stream: Any, task: ScanTask) -> Footer | None:
     A broken footer gives None as well: the file is then rewritten, and the reader reports the damage.
     """
     size = task.file_size_in_bytes
-    tail = read_exactly(stream, max(0, size - FOOTER_GUESS_BYTES), min(size, FOOTER_GUESS_BYTES))
+    tail = read_exactly(stream, max(0, size - limits.FOOTER_READ_BYTES), min(size, limits.FOOTER_READ_BYTES))
     try:
         length = footer_length(tail[-TRAILER_BYTES:], size)
-        if length > MAX_FOOTER_BYTES:
+        if length > limits.MAX_FOOTER_BYTES:
             return None
         start = size - TRAILER_BYTES - length
         missing = length + TRAILER_BYTES - len(tail)

@@ -8,14 +8,17 @@ whether that copies anything; all other files are rewritten. `FileSplice` then g
 - no row leaves: its chunks are copied, except for the columns that are assigned, or that row lineage renews;
 - rows leave: the rows that stay are encoded again, together with those of neighbouring row groups;
 - no row stays: nothing is read.
+
+New rows of a MERGE become the last row group of a spliced file of their partition, to avoid another small file.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import chain
-from typing import Final
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +26,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
+from dml import limits
+from dml.deletes.delete_file_index import partition_key
 from dml.files.file_io import file_errors
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout
 from dml.model.manifest import ContentFile, FileContent
@@ -54,15 +59,9 @@ from dml.write.splice_columns import (
     read_offset_indexes,
     splice_columns,
 )
-from dml.write.writer_spec import WriterSpec, current_spec
+from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
 __all__ = ["Splicer", "may_splice", "may_splice_statement"]
-
-MAX_NEW_BYTES: Final = 256 * 2**20
-"""Limit for the new columns of a row group: they are in memory at once."""
-
-MAX_AHEAD_BYTES: Final = 64 * 2**20
-"""Limit for changes that are held to decide about a row group before they are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,14 +96,10 @@ class Spliced:
     Attributes:
         rows_before: Rows of it that were live.
         rows_carried: Rows copied unchanged.
-        data_file: The new file, with the metrics that its footer has; None if no row is left.
-        copied: Its copied columns.
     """
 
     rows_before: int
     rows_carried: int
-    data_file: ContentFile | None = None
-    copied: SplicedDataFile | None = None
 
 
 class GroupFate(Enum):
@@ -175,7 +170,7 @@ class FileSplice:
         self._pending = PendingRows(job.context.options)
         self._output: OutputFile | None = None
         self._spliced: SplicedFile | None = None
-        self._rows_before = self._rows_carried = self._rows_written = 0
+        self._rows_before = self._rows_carried = self._rows_written = self._rows_added = 0
         self._fates: set[GroupFate] = set()
         self._renewed: set[str] = set()
         self._copied: set[str] = set()
@@ -202,7 +197,7 @@ class FileSplice:
     def _fate(self, place: int, start: int) -> GroupFate | None:
         """Return the fate of a row group; None if it has too many changes to decide before they are taken."""
         group = self._old.footer.row_groups[place]
-        ahead = self._changes.ahead(start, start + group.rows, MAX_AHEAD_BYTES)
+        ahead = self._changes.ahead(start, start + group.rows, limits.MAX_HELD_CHANGE_BYTES)
         if not self._columns.loses_rows:
             return GroupFate.UNTOUCHED if ahead is not None and not len(ahead.positions) else GroupFate.UPDATED
         if ahead is None:
@@ -217,8 +212,13 @@ class FileSplice:
         goes = not ahead.updates and len(places) == live and (dead is None or not dead[places].any())
         return GroupFate.GONE if goes else GroupFate.REWRITTEN
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the new file exists and accepts new rows."""
+        return self._output is not None
+
     def run(self, indexes: Mapping[Range, Fields]) -> Spliced:
-        """Write the new file.
+        """Write the surviving rows of the old file.
 
         Args:
             indexes: The offset indexes of chunks that may be copied.
@@ -242,10 +242,31 @@ class FileSplice:
                     case GroupFate.UNTOUCHED | GroupFate.UPDATED:
                         self._copy(place, start, fate)
             self._write_pending()
-            return self._close()
         except BaseException:
-            self._new.abort()
+            self.abort()
             raise
+        if not self._changes.exhausted():
+            self.abort()
+            raise misplaced(self._old.task, self._changes.next_position)
+        return Spliced(rows_before=self._rows_before, rows_carried=self._rows_carried)
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        """Add new rows to the open file.
+
+        Args:
+            rows: The rows, with all columns of new files.
+        """
+        file, _ = self._opened()
+        if self._job.origins is not None:
+            rows = self._job.origins.take(self._job.origins.inserted(rows), file.location)
+        self._rows_added += rows.num_rows
+        self._rows_written += rows.num_rows
+        for full in self._pending.add(rows):
+            self._write(self._parts[GroupFate.REWRITTEN], full, None)
+
+    def abort(self) -> None:
+        """Drop the new columns; the caller deletes the file."""
+        self._new.abort()
 
     def _rewrite(self, place: int) -> None:
         """Encode the rows that stay in a row group."""
@@ -327,13 +348,16 @@ class FileSplice:
         self._renewed.update(pages)
         self._copied.update(column.name for column in self._columns.columns if column.name not in pages)
 
-    def _close(self) -> Spliced:
-        """Complete the new file."""
-        if not self._changes.exhausted():
-            raise misplaced(self._old.task, self._changes.next_position)
+    def close(self) -> tuple[ContentFile, SplicedDataFile] | None:
+        """Complete the new file. Return it with the metrics from its footer, and its copied columns.
+
+        Returns:
+            None if no rows are left, and so no file was written.
+        """
+        self._write_pending()
         spliced, file = self._spliced, self._output
         if spliced is None or file is None:
-            return Spliced(rows_before=self._rows_before, rows_carried=0)
+            return None
         columns, layout, task = self._columns.columns, self._job.layout, self._old.task
         with file_errors(task.path):
             said = key_values(self._old.footer, columns, layout, self._job.schema)
@@ -365,34 +389,30 @@ class FileSplice:
             for field_id in column.copied.leaf_ids
             if field_id is not None
         )
-        return Spliced(
-            rows_before=self._rows_before,
-            rows_carried=self._rows_carried,
-            data_file=ContentFile(
-                content=FileContent.DATA,
-                path=file.location,
-                file_format="parquet",
-                spec_id=self._job.context.default_spec_id,
-                partition=task.partition,
-                record_count=self._rows_written,
-                file_size_in_bytes=spliced.size,
-                split_offsets=split_offsets(metadata),
-                **{name: getattr(metrics, name) for name in metrics.__slots__},
-            ),
-            copied=SplicedDataFile(
-                path=file.location,
-                replaces=task.path,
-                copied_ids=ids,
-                new_nans={field_id: number for field_id, number in new_nans.items() if field_id not in exact | ids},
-                old_nans=None
-                if GroupFate.GONE in self._fates
-                else added(part.old_nans for part in self._parts.values()),
-            ),
+        data_file = ContentFile(
+            content=FileContent.DATA,
+            path=file.location,
+            file_format="parquet",
+            spec_id=self._job.context.default_spec_id,
+            partition=task.partition,
+            record_count=self._rows_written,
+            file_size_in_bytes=spliced.size,
+            split_offsets=split_offsets(metadata),
+            **{name: getattr(metrics, name) for name in metrics.__slots__},
         )
+        copied = SplicedDataFile(
+            path=file.location,
+            replaces=task.path,
+            copied_ids=ids,
+            new_nans={field_id: number for field_id, number in new_nans.items() if field_id not in exact | ids},
+            old_nans=None if GroupFate.GONE in self._fates else added(part.old_nans for part in self._parts.values()),
+        )
+        return data_file, copied
 
     def _whole_columns(self) -> set[str]:
         """Return the columns whose content is that of the old file."""
-        return set() if self._fates & {GroupFate.GONE, GroupFate.REWRITTEN} else self._copied - self._renewed
+        changes_rows = self._rows_added or self._fates & {GroupFate.GONE, GroupFate.REWRITTEN}
+        return set() if changes_rows else self._copied - self._renewed
 
     def _modes(
         self, metadata: pq.FileMetaData, physical: list[tuple[Leaf, ...]], whole: set[str]
@@ -478,14 +498,14 @@ def may_splice_statement(
         table: The table.
         mode: The mode of the statement.
         options: The table's properties.
-        inserts: Whether the statement may insert rows.
+        inserts: Whether the statement may insert rows, which are appended to files and would break a sort order.
         assigned_ids: The columns that it assigns.
     """
     return (
         mode is not RowLevelOperationMode.MERGE_ON_READ
         and options.splice_enabled
         and options.file_format == "parquet"
-        and not inserts
+        and not (inserts and any(order.fields for order in table.sort_orders().values()))
         and placing_columns(table).isdisjoint(assigned_ids)
     )
 
@@ -548,6 +568,9 @@ class Splicer:
         )
         self._deletes = spec.deletes
         self._written = written_footer(job.layout, job.context.options)
+        # In other modes, new rows go to files of their own.
+        self.gains_rows = bool(spec.layout.insert_ids) and spec.job is WriteJob.COPY_ON_WRITE
+        self._open: OrderedDict[Hashable, tuple[FileSplice, ExitStack]] = OrderedDict()
         self.data_files: list[ContentFile] = []
         self.spliced_files: list[SplicedDataFile] = []
 
@@ -579,17 +602,72 @@ class Splicer:
                 return None
             choices = [self._choice(part) for part in (columns.untouched, columns.updated, columns.rewritten)]
             readers = stack.enter_context(self._files.pieces(task.file_ordinal, choices))
-            splice = FileSplice(job, old, columns, readers, changes, max_new_bytes=MAX_NEW_BYTES)
+            splice = FileSplice(job, old, columns, readers, changes, max_new_bytes=limits.MAX_SPLICED_BYTES)
             if not splice.is_worth_it():
                 return None
             indexes = read_offset_indexes(old, columns.columns)
             if indexes is None:
                 return None
             done = splice.run(indexes)
-        if done.data_file is not None and done.copied is not None:
-            self.data_files.append(done.data_file)
-            self.spliced_files.append(done.copied)
+            self._hold(task, splice, stack.pop_all())
         return done
+
+    def append(self, spec_id: int, partition: tuple[Any, ...], rows: pa.RecordBatch) -> bool:
+        """Add new rows to the last spliced file of their partition.
+
+        Args:
+            spec_id: The spec of new files.
+            partition: The partition.
+            rows: The rows, with all columns of new files.
+
+        Returns:
+            False if there is no such file.
+        """
+        found = self._open.get(partition_key(spec_id, partition))
+        if found is not None:
+            found[0].append(rows)
+        return found is not None
+
+    def close(self) -> None:
+        """Complete the files that are still open."""
+        while self._open:
+            self._finish(*self._open.popitem(last=False)[1])
+
+    def abort(self) -> None:
+        """Drop the open files, which the caller deletes."""
+        with ExitStack() as every:  # one that fails keeps no other open
+            for splice, stack in self._open.values():
+                every.push(stack)
+                every.callback(splice.abort)
+            self._open.clear()
+
+    def _hold(self, task: ScanTask, splice: FileSplice, stack: ExitStack) -> None:
+        """Keep a file open for new rows, and complete the previous one of its partition; or complete it now.
+
+        New rows do not go to a file of the target size: small MERGEs would add row groups to it without end.
+        """
+        is_full = task.file_size_in_bytes >= self._job.context.options.target_file_size
+        if is_full or not (self.gains_rows and splice.is_open):
+            self._finish(splice, stack)
+            return
+        key = partition_key(task.spec_id, task.partition)
+        previous = self._open.pop(key, None)
+        self._open[key] = (splice, stack)  # first, so that `abort` finds it if the previous one cannot be completed
+        if previous is not None:
+            self._finish(*previous)
+        if len(self._open) > limits.MAX_OPEN_SPLICED_FILES:
+            self._finish(*self._open.popitem(last=False)[1])
+
+    def _finish(self, splice: FileSplice, stack: ExitStack) -> None:
+        with stack:
+            try:
+                found = splice.close()
+            except BaseException:
+                splice.abort()
+                raise
+        if found is not None:
+            self.data_files.append(found[0])
+            self.spliced_files.append(found[1])
 
     def new_bytes_ratio(self, task: ScanTask) -> float | None:
         """Return the share of a data file's bytes that would be new if some of its rows were updated.
@@ -624,6 +702,7 @@ class Splicer:
             self._written,
             lineage=len(self._job.lineage),
             loses_rows=self._deletes or task.has_deletes,
+            gains_rows=self.gains_rows,
         )
 
     def _choice(self, layout: FileLayout) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -635,5 +714,5 @@ class Splicer:
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:
     """Return whether a row group's new columns exceed the memory limit and its rows must stay together."""
     return not columns.loses_rows and any(
-        new_bytes(footer, group, columns.updated) > MAX_NEW_BYTES for group in footer.row_groups
+        new_bytes(footer, group, columns.updated) > limits.MAX_SPLICED_BYTES for group in footer.row_groups
     )

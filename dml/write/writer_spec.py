@@ -10,6 +10,7 @@ from typing import Final
 
 from pyiceberg.partitioning import PartitionSpec
 
+from dml import limits
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout
 from dml.model.write_task import WriteContext
@@ -25,16 +26,6 @@ __all__ = ["DELETE_FILE_VERSION", "DELETION_VECTOR_VERSION", "WriteJob", "Writer
 
 DELETION_VECTOR_VERSION: Final = 3
 DELETE_FILE_VERSION: Final = 2
-
-MAX_REPORT_BYTES = 256 * 2**20
-"""What all tasks together may report of single rows; Spark gives up a job whose results are larger than 1 GB."""
-
-
-MAX_HELD_BYTES = 2**20
-"""What a task may leave to the driver, which writes it in some tens of milliseconds."""
-
-MAX_ALL_HELD_BYTES = 16 * 2**20
-"""About what all tasks together may."""
 
 
 class WriteJob(StrEnum):
@@ -79,7 +70,7 @@ class WriterSpec:
     @property
     def max_report_bytes(self) -> int:
         """What a task may report of single rows."""
-        return MAX_REPORT_BYTES // max(1, self.tasks)
+        return limits.MAX_ALL_REPORT_BYTES // max(1, self.tasks)
 
     def max_held_bytes(self, partition_id: int) -> int:
         """What a task may leave to the driver.
@@ -92,7 +83,7 @@ class WriterSpec:
         """
         if not self.joins_tasks:
             return 0
-        return min(MAX_HELD_BYTES, MAX_ALL_HELD_BYTES // max(1, self.tasks, partition_id + 1))
+        return min(limits.MAX_TASK_HELD_BYTES, limits.MAX_ALL_HELD_BYTES // max(1, self.tasks, partition_id + 1))
 
     @property
     def row_lineage(self) -> bool:

@@ -73,5 +73,6 @@ def test_a_server_runs_its_clients_statements_on_the_cluster(
     url = said(log, r"\"(sc://[^\"]+)\"")
     variables = [f"{key}={value}" for key, value in environment().items()]
     with serving(["env", "-i", *variables, *command], url, log, seconds=START_SECONDS):
-        served = Served(url=url(), jdbc_url="", log=log, python=client_environment(tmp_path / "client"))
+        python = client_environment(tmp_path / "client")
+        served = Served(url=url(), jdbc_url="", log=log, lake=tmp_path, python=python)  # the catalog is a server
         assert served.run("statements").endswith("done")

@@ -178,7 +178,7 @@ def of_lockstep(data: bytes) -> Callable[[], object]:
 
     def read() -> object:
         file_type, found = read_blocks(line, io)
-        return entry_arrays(file_type, [found], few=0)
+        return entry_arrays(file_type, [found], lockstep=True)
 
     return read
 

@@ -19,8 +19,7 @@ from dml.manifests.read import manifests_of
 from dml.model.manifest import ContentFile, ManifestContent
 from dml.options import Command
 from dml.read.reader import TaskReader
-from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 from tests.dml.commit.builders import data_file, deletes, new_table
 
 __all__ = ["Outcome", "Sample", "make_sample"]
@@ -56,9 +55,12 @@ class Sample:
     def read(self) -> Rows:
         """All rows, by everything that a statement reads."""
         table = self.table
-        plan = plan_scan(table, None)
-        ids = [column.field_id for column in table.schema().fields]
-        reader = TaskReader(scan_context(table, plan.tasks, ids))
+        ids = tuple(column.field_id for column in table.schema().fields)
+        scan = TableScan(
+            table=table, snapshot_id=table.metadata.current_snapshot_id, schema=table.schema(), columns=ids
+        )
+        plan = scan.plan()
+        reader = TaskReader(scan.context(plan.tasks))
         found = [tuple(row.values()) for task in plan.tasks for batch in reader.read(task) for row in batch.to_pylist()]
         return sorted(found, key=repr)
 

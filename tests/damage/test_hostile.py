@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.table import Table
 
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
@@ -23,7 +24,7 @@ from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.read.applied_deletes import DeleteLoader
 from dml.read.reader import TaskReader
 from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context
+from dml.scan.table_scan import TableScan
 from tests.damage import hostile
 from tests.damage.conftest import Program
 from tests.damage.samples import Outcome, Sample, make_sample
@@ -51,6 +52,11 @@ def test_what_they_were_made_from_is_read() -> None:
         columns = hostile.of_columns(manifest, wanted)()
         assert isinstance(columns, EntryArrays)
         assert columns.size == 1
+
+
+def first_column(table: Table) -> TableScan:
+    """A scan of the first column of a table."""
+    return TableScan(table=table, snapshot_id=table.metadata.current_snapshot_id, schema=table.schema(), columns=(1,))
 
 
 def tasks_of(sample: Sample) -> tuple[ScanTask, ...]:
@@ -209,10 +215,10 @@ def planned(sample: Sample, change: Callable[[ManifestFile], ManifestFile], monk
     real = sys.modules["dml.manifests.cache"].manifests_of
     monkeypatch.setattr("dml.manifests.cache.manifests_of", lambda io, snapshot: tuple(map(change, real(io, snapshot))))
     table = sample.table
-    plan = plan_scan(table, None)
-    return sum(
-        batch.num_rows for task in plan.tasks for batch in TaskReader(scan_context(table, plan.tasks, [1])).read(task)
-    )
+    scan = first_column(table)
+    plan = scan.plan()
+    reader = TaskReader(scan.context(plan.tasks))
+    return sum(batch.num_rows for task in plan.tasks for batch in reader.read(task))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +260,7 @@ def test_a_data_file_that_is_not_the_one_of_its_manifest_entry_is_refused(
     table = samples[2].table
     task = replace(tasks_of(samples[2])[0], **{field: value}, position_deletes=())
     with pytest.raises(CorruptFileError) as raised:
-        list(TaskReader(scan_context(table, [task], [1])).read(task))
+        list(TaskReader(first_column(table).context([task])).read(task))
     assert task.path in str(raised.value)
     assert str(value) in str(raised.value)
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.deletes import equality
+from dml import limits
 from dml.deletes.equality import EqualityDeleteSet
 from dml.errors import DataError, NotSupportedError
 
@@ -124,7 +124,7 @@ def test_rows_of_several_columns_are_compared_whole(first, second, rows):
 
 @pytest.mark.parametrize("limit", [0, 20_000])
 def test_many_deleted_strings_are_found_either_way(limit, monkeypatch):
-    monkeypatch.setattr(equality, "MAX_HASHED_ANEW", limit)
+    monkeypatch.setattr(limits, "MAX_ARROW_SET_VALUES", limit)
     schema = pa.schema([("c", pa.string())])
     deletes = EqualityDeleteSet([batch_of(c=pa.array([str(n) for n in range(0, 500, 5)]))], schema)
     rows = [*map(str, range(500)), None]

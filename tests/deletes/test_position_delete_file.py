@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dml.deletes import position_delete_file
+from dml import limits
 from dml.deletes.position_delete_file import SCHEMA, bounds, positions_by_file, table_of
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
@@ -120,7 +120,7 @@ def test_table_holds_each_row_once_in_the_order_of_the_specification(rows):
 
 
 def test_long_tables_are_cut_into_batches_that_hold_their_text(monkeypatch):
-    monkeypatch.setattr(position_delete_file, "MAX_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(limits, "MAX_CHUNK_BYTES", 1000)
     indexes = {path * 100: PositionDeleteIndex.from_positions(np.arange(57)) for path in ("a", "b")}
     table = table_of(indexes)
     assert {len(chunk) for chunk in table["pos"].chunks} == {10, 4}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dml import progress
+from dml import limits, progress
 from dml.progress import JOB_GROUP, progress_bar, task_counts
 
 pytestmark = pytest.mark.spark
@@ -50,7 +50,7 @@ def test_a_short_statement_shows_nothing(spark, terminal):
 
 
 def test_nothing_is_shown_where_it_is_not_wanted(spark, terminal, monkeypatch):
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(limits, "PROGRESS_DELAY_SECONDS", 0.0)
     with progress_bar(spark, "DELETE lake.db.t", enabled=False, stream=terminal):
         time.sleep(0.3)
     no_terminal = io.StringIO()
@@ -82,7 +82,7 @@ def test_a_tracker_that_fails_stops_the_bar_and_nothing_else(spark, terminal, mo
     def broken(tracker, group):
         raise RuntimeError("no tracker")
 
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "PROGRESS_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(progress, "task_counts", broken)
     with progress_bar(spark, "DELETE lake.db.t", stream=terminal):
         time.sleep(0.8)

@@ -1,17 +1,23 @@
 """The named measurements: tables of growing size, and a picture of each on the page that shows them."""
 
 import re
+import sys
+from argparse import Namespace
+from contextlib import nullcontext
 from dataclasses import replace
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
+from unittest.mock import MagicMock
 from xml.etree import ElementTree
 
+import pyarrow as pa
 import pytest
 
 from benchmarks import pages
+from benchmarks.__main__ import main
 from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.pictures import labelled, nice, picture, short
-from benchmarks.runs import RESULTS, Run, describe_command
+from benchmarks.runs import RESULTS, Bench, Run, describe_command
 from benchmarks.walks import WALKS, Point, measures
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -24,7 +30,6 @@ def test_every_case_can_be_run_and_is_shown(name: str) -> None:
     readme = (DOCS.parent / "benchmarks" / "README.md").read_text()
     assert f"`{name}`" in readme
     if isinstance(case, ModuleCase):
-        assert find_spec(f"benchmarks.{case.module}") is not None
         return
     sizes = case.sizes(1_000_000)
     assert [size.at for size in sizes] == sorted({size.at for size in sizes})
@@ -53,6 +58,70 @@ def test_round_numbers(value: float, round_number: float) -> None:
 
 def test_short_numbers() -> None:
     assert [short(number) for number in (6, 300, 2_000, 1_500_000)] == ["6", "300", "2 k", "1.5 M"]
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if isinstance(case, ModuleCase)])
+def test_a_module_takes_the_options_on_the_command_line_and_keeps_its_own_defaults(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = CASES[name]
+    assert isinstance(case, ModuleCase)
+    parsed: list[Namespace] = []
+
+    def run_benchmark(options: Namespace, *_: object) -> None:
+        parsed.append(options)
+        raise InterruptedError
+
+    module = import_module(f"benchmarks.{case.module}")
+    monkeypatch.setattr(module, "run_benchmark", run_benchmark)
+    with pytest.raises(InterruptedError):
+        module.main(case.arguments)
+    for words in ([], ["--cores", "5", "--rows", "77", "--rounds", "7", "--results", "folder", "--java", "program"]):
+        monkeypatch.setattr("sys.argv", ["benchmarks", "--case", name, *words])
+        with pytest.raises(InterruptedError):
+            main()
+    alone, defaults, options = map(vars, parsed)
+    assert defaults == alone
+    assert options.items() >= {"cores": 5, "results": Path("folder")}.items()
+    changed = {f"--{option}" for option in ("rows", "rounds", "java") if defaults.get(option) != options.get(option)}
+    assert changed == set(case.options)
+
+
+PROGRAM = """
+import json, sys
+print(json.dumps({"hello": {"version": "1.0"}}), flush=True)
+for line in sys.stdin:
+    sql = json.loads(line)["sql"]
+    refused = {"error": "Refused", "message": sql} if sql.startswith("INSERT") else {}
+    print(json.dumps(refused), flush=True)
+"""
+
+
+def test_a_case_measures_every_engine_and_its_results_make_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the lake is a mock, so that only the engines' own code runs; `test_benchmarks` runs the cases with Spark."""
+    lake = MagicMock()
+    lake.spark.sql.return_value.toArrow.return_value = pa.table({"id": [1, 2], "k": [3, 4]})
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setattr("benchmarks.named.run_benchmark", lambda *_: nullcontext(Bench(lake, tmp_path, tmp_path)))
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--case", "insert-computed", "--rows", "8", "--rounds", "1"])
+    monkeypatch.setenv("ROWDELTA_BENCHMARK_SAIL", f"{sys.executable} {tmp_path / 'program.py'}")
+    main()
+    run = Run.read(tmp_path / "insert-computed.json")
+    assert run.versions["Sail"] == "version 1.0"
+    found = {(line["engine"], line["size"]): line.keys() & {"seconds", "ratio", "error"} for line in run.lines}
+    kinds = {"RowDelta": {"seconds"}, "RowDelta, copied": {"seconds", "ratio"}, "delta-rs": {"seconds", "ratio"}}
+    assert found == {
+        (engine, size): kind for engine, kind in {**kinds, "Sail": {"error"}}.items() for size in (1, 2, 4, 8)
+    }
+    statements = [call.args[0] for call in lake.sql.call_args_list]
+    computed = "INSERT INTO bench.t SELECT id + 0, k, grp, amt, note, ts FROM bench.t"
+    assert statements.count(computed) == statements.count("INSERT INTO bench.t SELECT * FROM bench.t") == 5
+    assert statements.count("DROP TABLE bench.t PURGE") == 10
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    labels = {label.text for label in ElementTree.fromstring(pages.pictures()["insert-computed"]).iter(f"{SVG}text")}
+    assert labels >= kinds.keys()
 
 
 def test_both_kinds_of_cases_are_there() -> None:
@@ -127,6 +196,8 @@ def test_a_table_has_a_row_and_a_column_for_each_value() -> None:
         r"| a\*b, 2,000,000 rows | 0.5 s | 1.23 s (2.47) |",
         "| c, 3 rows |  | 12 s |",
     ]
+    with pytest.raises(ValueError, match=r"several measurements for row 'a\\\*b', column seconds"):
+        pages.table(lines, {"rows": "{case}", "fields": "seconds"})
     assert pages.table(lines[2:3], {"rows": "{case}", "fields": "seconds, ratio"}).splitlines() == [
         "| case | seconds | ratio |",
         "| --- | --- | --- |",

@@ -19,10 +19,10 @@ from pyiceberg.table import StaticTable
 from pyspark.sql import SparkSession
 
 import dml
+from dml import limits
 from dml.errors import CommitStateUnknownError, DmlError
 from dml.result import Result
 from dml.session import Session
-from dml.write.writer_spec import MAX_HELD_BYTES
 from tests.faults.injection import FOLDER, Action, Call, Fault, Faults, FaultyCatalog, FaultyFileIO
 from tests.interop.readers import read_duckdb, read_pyiceberg
 
@@ -43,7 +43,7 @@ CTAS: Final = "create as select"
 LARGE_INSERT: Final = "large insert"
 """An INSERT whose task writes its file. The driver writes the file of a small one (decision 024)."""
 
-LARGE: Final = 2 * MAX_HELD_BYTES
+LARGE: Final = 2 * limits.MAX_TASK_HELD_BYTES
 STATEMENTS: Final = {
     "delete": "DELETE FROM db.t WHERE id = 2",
     "update": "UPDATE db.t SET s = 'u' WHERE id = 2",

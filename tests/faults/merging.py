@@ -12,7 +12,8 @@ from typing import Any
 from unittest import mock
 
 import dml
-from dml.engine import row_level, sent_source
+from dml import limits
+from dml.engine import row_level
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.spark.launch import spark_session
 from tests.class_archive import JVM_OPTIONS
@@ -73,7 +74,7 @@ def merged(lake: Any, folder: Path, mode: str, rows: int, limit: str | None) -> 
         "sent": sent,
         "changed": [result.rows_updated, result.rows_inserted],
         "rows": [list(row) for row in counts],
-        "left": [path.name for path in temporary.glob("*") if path.stat().st_size > sent_source.SENT_BYTES],
+        "left": [path.name for path in temporary.glob("*") if path.stat().st_size > limits.MAX_INLINE_SOURCE_BYTES],
     }
 
 

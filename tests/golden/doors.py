@@ -27,7 +27,7 @@ from pyspark.sql.functions import expr, lit
 from dml.errors import DmlError, SqlError
 from dml.result import Result
 from dml.session import Session
-from dml.spark.versions import Feature, arrow_table, has, sql_failure
+from dml.spark.versions import VERSION, Feature, arrow_table, has, sql_failure
 from dml.sqlparse import (
     Assignment,
     DeleteAction,
@@ -370,10 +370,17 @@ def clauses_of(builder: Any, sql: str, statement: MergeStatement, value: Callabl
 
 
 def insert(lake: Session, sql: str, statement: InsertStatement) -> None:
-    """`df.writeTo`, or `df.write.insertInto` for rows whose columns are not as many as the table's."""
+    """`df.writeTo`, or `df.write.insertInto` for rows whose columns are not as many as the table's.
+
+    Before 4.1 PySpark writes no fewer columns than the table has.
+    """
     rows = lake.spark.sql(statement.query.text)
     name = full_name(sql[statement.target.span.start : statement.target.span.end])
-    columns = statement.columns or lake.spark.table(BRANCH.sub("", name)).columns
+    known = lake.spark.table(BRANCH.sub("", name)).columns
+    columns = statement.columns or known
+    if VERSION < (4, 1) and set(rows.columns if statement.by_name else columns) < set(known):
+        lake.spark.sql(sql)
+        return
     dynamic = lake.spark.conf.get(OVERWRITE_MODE, "static").lower() == "dynamic"
     if not statement.by_name and len(columns) != len(rows.columns):
         rows.write.insertInto(name, overwrite=statement.mode is InsertMode.OVERWRITE)

@@ -43,10 +43,10 @@ class Served:
     lake: Path
     python: Path
 
-    def run(self, program: str, **environment: str) -> str:
-        """Run a part of the client's program; what it printed."""
+    def run(self, *parts: str, **environment: str) -> str:
+        """Run parts of the client's program in one process; what it printed."""
         outcome = subprocess.run(
-            [str(self.python), str(CLIENT), self.url, program],
+            [str(self.python), str(CLIENT), self.url, *parts],
             capture_output=True,
             text=True,
             check=False,

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import signal
 import subprocess
@@ -19,12 +20,19 @@ pytestmark = pytest.mark.spark
 BEELINE = "org.apache.hive.beeline.BeeLine"
 
 
-@pytest.mark.parametrize(
-    "part", ["statements", "calls", "types_as_text", "errors", "sessions", "together", "interrupt"]
-)
-def test_a_client_without_rowdelta(part: str, served: Served) -> None:
+PARTS = ("statements", "calls", "types_as_text", "errors", "sessions", "together", "interrupt")
+
+
+@pytest.fixture(scope="module")
+def outcomes(served: Served) -> dict[str, str]:
+    """What became of each part, all of them in one process: a client takes seconds to load PySpark."""
+    return dict(json.loads(served.run(*PARTS).splitlines()[-1]))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_client_without_rowdelta(part: str, outcomes: dict[str, str]) -> None:
     """What each part asks for stands in the client's program."""
-    assert served.run(part).endswith("done")
+    assert outcomes[part] == "done", outcomes[part]
 
 
 def beeline(served: Served, text: str) -> tuple[list[list[str]], str]:

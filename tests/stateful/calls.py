@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import broadcast, col, expr, lit
 
-from dml.connector import vectorized
+from dml import limits
 from dml.errors import DmlError, NotSupportedError, ValidationFailedError
 from dml.session import Session
 from tests.stateful.plain_rows import PARTITIONS, Row, frame_of, partition_of, shown
@@ -143,7 +143,7 @@ class CallMachine(RuleBasedStateMachine):
         chosen = draw(st.lists(st.sampled_from(optional), min_size=2, max_size=5, unique=True), "columns")
         self.columns = {name: (BASE_COLUMNS | MORE_COLUMNS)[name] for name in (*ALWAYS, *chosen)}
         if draw(st.booleans(), "Spark's own reader"):
-            self.patched.setattr(vectorized, "LEAST_BYTES", 0)
+            self.patched.setattr(limits, "MIN_SPARK_READER_BYTES", 0)
         self.partitions = self.some_partitions(draw)
         properties = {
             "format-version": str(self.version),

@@ -3,9 +3,8 @@
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import packages_distributions, requires
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
@@ -14,8 +13,8 @@ from pyspark.errors.exceptions.base import PySparkImportError
 
 from dml.cli import explained
 from dml.hints import DOCUMENTATION, EXTRAS, install_hint, page
+from tests.structure.parsed import ROOT, nodes, trees
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -32,9 +31,15 @@ def installed_by(wanted: Requirement) -> Iterator[str]:
             yield from installed_by(each)
 
 
+@pytest.fixture(scope="module")
+def distributions_of() -> Mapping[str, list[str]]:
+    """The installed distributions of each package."""
+    return packages_distributions()
+
+
 @pytest.mark.parametrize("name", sorted(EXTRAS))
-def test_the_extra_of_a_hint_installs_what_is_missing(name: str) -> None:
-    distributions = {canonicalize_name(found) for found in packages_distributions().get(name, [name])}
+def test_the_extra_of_a_hint_installs_what_is_missing(name: str, distributions_of: Mapping[str, list[str]]) -> None:
+    distributions = {canonicalize_name(found) for found in distributions_of.get(name, [name])}
     distributions |= {"psycopg2-binary"} if name == "psycopg2" else set()
     added = set(installed_by(Requirement(EXTRAS[name])))
     assert distributions & added, added
@@ -71,13 +76,11 @@ def test_a_package_that_pyspark_misses_is_named_with_our_extra() -> None:
 
 def strings() -> Iterator[tuple[str, str]]:
     """The texts in the package's code, without docstrings."""
-    for folder in ("dml", "sqlparse", "deletes"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
-                    yield str(path.relative_to(ROOT)), node.value
+    for path, tree in trees():
+        alone = {id(node.value) for node in nodes(tree) if isinstance(node, ast.Expr)}
+        for node in nodes(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
+                yield path, node.value
 
 
 def test_no_message_names_a_file_of_the_repository() -> None:
@@ -93,8 +96,9 @@ def test_pages_that_hints_name_are_published_under_their_titles() -> None:
     }
     calls = [
         node.args[0].value
-        for path in (ROOT / "dml").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path, tree in trees()
+        if path.startswith("dml/")
+        for node in nodes(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == page.__name__
     ]
     assert len(calls) >= 3

@@ -4,11 +4,11 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.structure.parsed import ROOT, nodes, trees
+
 PRIVATE = re.compile(r"_(?!_)\w+")
 PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/catalog/file_access.py": "PyIceberg",
@@ -39,13 +39,6 @@ PRIVATE_NAMES_OF_LIBRARIES = {
 ATTRIBUTE_FUNCTIONS = frozenset({"delattr", "getattr", "hasattr", "setattr"})
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    """Every module of the package, by its path."""
-    for folder in ("dml", "sqlparse", "deletes"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield str(path.relative_to(ROOT)), ast.parse(path.read_text())
-
-
 def module_names(tree: ast.Module) -> Iterator[str]:
     """What a module defines or imports, also under a condition; not what its functions and classes hold."""
     todo: list[ast.AST] = list(tree.body)
@@ -70,7 +63,7 @@ def module_names(tree: ast.Module) -> Iterator[str]:
 def own_private_names(tree: ast.Module) -> set[str]:
     """Private methods and attributes of the module's own classes, those that override a library's left out."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
                 found.add(name)
@@ -82,7 +75,7 @@ def own_private_names(tree: ast.Module) -> set[str]:
 def foreign_private_names(tree: ast.Module) -> Iterator[str]:
     """Private attributes that are read, set, called or overridden and are none of the module's own classes'."""
     own = own_private_names(tree)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name) if PRIVATE.fullmatch(name):
                 yield name
@@ -129,12 +122,24 @@ def referenced_names(node: ast.AST) -> Iterator[str]:
                 yield name
 
 
+def names_all(node: ast.stmt) -> bool:
+    """Return whether a statement assigns `__all__`, or is a function that returns it, as `__dir__` does."""
+    if isinstance(node, ast.ClassDef):
+        return False
+    parts = (
+        ast.walk(node)
+        if isinstance(node, ast.FunctionDef)
+        else getattr(node, "targets", [getattr(node, "target", None)])
+    )
+    return any(isinstance(part, ast.Name) and part.id == "__all__" for part in parts)
+
+
 def test_every_function_and_class_is_used_by_the_package() -> None:
     """Code that only tests call is not part of the product; decorators register what they decorate."""
     defined: list[tuple[str, ast.FunctionDef | ast.ClassDef]] = []
     used: Counter[str] = Counter()
     for path, tree in trees():
-        statements = [node for node in tree.body if "__all__" not in ast.unparse(node).partition("=")[0]]
+        statements = [node for node in tree.body if not names_all(node)]
         used.update(name for node in statements for name in referenced_names(node))
         defined += [(path, node) for node in statements if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     for _, node in defined:

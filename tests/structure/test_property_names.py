@@ -3,21 +3,20 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from dml import options
+from tests.structure.parsed import nodes, trees
 
-PACKAGE = Path(options.__file__).parent
 NAME = re.compile(r"(commit|gc|history|read|schema|write)\.[a-z{]|format-version$|option\.$")
 # A manifest says its format version in Avro metadata of that name, which is no property of a table.
 OTHERS = {("manifests/write.py", "format-version")}
 
 
-def names(source: str) -> Iterator[str]:
+def names(tree: ast.Module) -> Iterator[str]:
     """The literals of a module that begin as the name of a property does."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(tree):
         match node:
             case ast.JoinedStr(values=[ast.Constant(value=str(start)), *_]):
                 text = start + "{"
@@ -31,21 +30,19 @@ def names(source: str) -> Iterator[str]:
 
 def test_no_other_module_spells_the_name_of_a_property() -> None:
     found = {
-        (path.relative_to(PACKAGE).as_posix(), text)
-        for path in PACKAGE.rglob("*.py")
-        if path != PACKAGE / "options.py"
-        for text in names(path.read_text(encoding="utf-8"))
+        (path.removeprefix("dml/"), text) for path, tree in trees() if path != "dml/options.py" for text in names(tree)
     }
     assert found == OTHERS
 
 
 @pytest.mark.parametrize("text", ["'write.format.default'", "f'write.{x}.mode'", "'format-version'", "'gc.enabled'"])
 def test_a_name_is_seen(text: str) -> None:
-    assert len(list(names(f"properties.get({text})"))) >= 1
+    assert len(list(names(ast.parse(f"properties.get({text})")))) >= 1
 
 
 def test_a_sentence_about_a_property_is_none() -> None:
-    assert list(names("fail('Set write.format.default first', f'{x}.mode is set', 'the format-version')")) == []
+    source = "fail('Set write.format.default first', f'{x}.mode is set', 'the format-version')"
+    assert list(names(ast.parse(source))) == []
 
 
 def test_the_constants_are_names() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import examples_of, matches
-from tests.tools.conftest import PAGE, TOOL_SECONDS, Thrift
+from tests.tools.conftest import PAGE, PYHIVE, TOOL_SECONDS, Thrift
 
 pytestmark = pytest.mark.spark
 
@@ -41,13 +41,14 @@ def run(python: Path, thrift: Thrift, text: str) -> str:
     return outcome.stdout
 
 
-def test_the_example_of_the_page_does_what_it_says(dbt_python: Path, thrift: Thrift) -> None:
+def test_the_example_of_the_page_does_what_it_says(pyhive_python: Path, thrift: Thrift) -> None:
     """Every kind of statement; then errors say what is wrong, and the connection goes on."""
+    assert f"pip install '{PYHIVE[0].partition('==')[0]}'" in PAGE.read_text()
     (example,) = [example for example in examples_of(PAGE) if "pyhive" in example.text]
     assert example.shown is not None
-    found = run(dbt_python, thrift, example.text)
+    found = run(pyhive_python, thrift, example.text)
     assert matches(example.shown, found), found
-    first, second, third, last = run(dbt_python, thrift, ERRORS).splitlines()
+    first, second, third, last = run(pyhive_python, thrift, ERRORS).splitlines()
     assert "There is no table 'lake.shop.nothing'" in first
     assert "lake.shop.nothing" in second
     assert "nothing" in third

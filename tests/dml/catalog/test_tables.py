@@ -47,7 +47,6 @@ from dml.catalog import (
     drop_table,
     list_namespaces,
     list_tables,
-    load,
     load_table,
     namespace_exists,
     namespace_properties,
@@ -70,14 +69,6 @@ from tests.other_writers import set_properties
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=True), NestedField(2, "s", StringType(), required=False))
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    """An embedded catalog with the namespace `db`."""
-    loaded = load("lake", str(tmp_path / "w"))
-    create_namespace(loaded, ("db",))
-    return loaded
 
 
 def stored(table: Table) -> dict[str, Any]:

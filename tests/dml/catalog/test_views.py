@@ -12,7 +12,6 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.catalog import (
     ViewDefinition,
-    create_namespace,
     create_table,
     drop_view,
     has_views,
@@ -28,13 +27,6 @@ from dml.errors import AlreadyExistsError, CommitConflictError, NotFoundError, N
 
 COLUMNS = (NestedField(1, "id", LongType(), required=False, doc="key"), NestedField(2, "s", StringType()))
 NAME = ("db", "v")
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    made = load("lake", str(tmp_path / "lake"))
-    create_namespace(made, ("db",))
-    return made
 
 
 def definition(sql: str, columns: int = 2) -> ViewDefinition:

@@ -31,11 +31,11 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml import limits
 from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
-from dml.files import snapshot_texts
 from dml.files.snapshot_texts import parsed_metadata, with_known_texts
 from dml.iceberg import metadata_json, write_metadata
 from dml.manifests import write
@@ -402,7 +402,7 @@ def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
     catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Micro-batches are many: what one costs must not grow with those before it."""
-    monkeypatch.setattr(snapshot_texts, "LONG_HISTORY", 3)
+    monkeypatch.setattr(limits, "MIN_CACHED_HISTORY", 3)
     parsed_texts: list[str] = []
     parse = Snapshot.model_validate_json
 

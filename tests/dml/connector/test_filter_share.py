@@ -7,9 +7,9 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DateType, DecimalType, DoubleType, LongType, NestedField, StringType
 
-from dml.connector.filter_share import share
 from dml.pruning.bound_expressions import bound_filter
 from dml.pruning.row_tests import Bounds
+from dml.spark_scan.filter_share import share
 
 SCHEMA = Schema(
     NestedField(1, "l", LongType()),

@@ -7,12 +7,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from dml.connector import frames, functions, install, known_values, scan_builder, stream, vectorized, workers
-from dml.connector.java import struct_type
-from dml.connector.workers import PYTHON_SOURCES, has_python_readers
+from dml import limits
+from dml.connector import functions, install, stream
 from dml.errors import SetupError
 from dml.spark import internals, rebalanced, task_frames
+from dml.spark.java import struct_type
 from dml.spark.versions import Feature
+from dml.spark_scan import frames, known_values, scan_builder, vectorized, workers
+from dml.spark_scan.workers import PYTHON_SOURCES, has_python_readers
 from tests.dml.engine.conftest import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.needs(Feature.DATA_SOURCE_V2)]
@@ -26,7 +28,7 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget all trials and warnings in this JVM."""
     monkeypatch.setattr(internals, "TRIED", {})
     monkeypatch.setattr(internals, "WARNED", set())
-    monkeypatch.setattr(vectorized, "LEAST_BYTES", 0)
+    monkeypatch.setattr(limits, "MIN_SPARK_READER_BYTES", 0)
 
 
 @pytest.fixture

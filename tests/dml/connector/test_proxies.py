@@ -6,9 +6,9 @@ import time
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from dml.connector.java import array, java_class, java_error, optional_long
-from dml.connector.proxies import Proxy
+from dml.spark.java import array, java_class, java_error, optional_long
 from dml.spark.jvm import CALLERS, take_callbacks
+from dml.spark.proxies import Proxy
 
 pytestmark = pytest.mark.spark
 

@@ -11,9 +11,9 @@ from pyiceberg.types import IntegerType, NestedField
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions
 
-from dml.connector.scan import SparkBatch
 from dml.errors import AnalysisError, NotFoundError, NotSupportedError
 from dml.spark.handlers import running
+from dml.spark_scan.scan import SparkBatch
 
 pytestmark = pytest.mark.spark
 
@@ -179,12 +179,15 @@ def kept(typed):
 
 @pytest.mark.parametrize(("condition", "pushed"), CONDITIONS)
 def test_conditions_give_the_rows_that_spark_gives(lake, spark, typed, kept, condition, pushed):
-    """And are pushed down where Iceberg can decide them."""
+    """And are pushed down where Iceberg can decide them. Of one in three all columns are read, of the others some."""
     name, _ = typed
     frame, expected = spark.table(f"lake.{name}").where(condition), kept[condition]
-    assert sorted(map(repr, frame.collect())) == sorted(map(repr, expected)), plan_of(frame)
+    if CONDITIONS.index((condition, pushed)) % 3 == 0:
+        assert sorted(map(repr, frame.collect())) == sorted(map(repr, expected)), plan_of(frame)
     some = frame.select("id", "st", "ar")
-    assert sorted(row.id for row in some.collect()) == sorted(row.id for row in expected)
+    assert sorted((row.id, repr(row.st), repr(row.ar)) for row in some.collect()) == sorted(
+        (row.id, repr(row.st), repr(row.ar)) for row in expected
+    ), plan_of(some)
     assert frame.count() == len(expected)
     if pushed is not None:
         assert (filter_of(some) is not None) is pushed or not expected

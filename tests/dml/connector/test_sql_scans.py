@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from pyiceberg.types import LongType, NestedField
 
-import dml.connector.scan
-import dml.engine.scans
+import dml.scan.table_scan
 from dml.engine import row_level
 from dml.engine.delta_query import delta_frame
 from dml.engine.query import run_query
@@ -34,14 +33,13 @@ def planned(monkeypatch):
         found.append(len(plan.tasks))
         return plan
 
-    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
-    monkeypatch.setattr(dml.engine.scans, "plan_scan", counted)
+    monkeypatch.setattr(dml.scan.table_scan, "plan_scan", counted)
     return found
 
 
 def as_on_connect(lake, text):
     """A query as it is read where Spark does not plan our scans."""
-    engine = replace(lake.session.engine, read_frame=None)
+    engine = replace(lake.session.engine, plans_scans=False)
     return run_query(engine, parse(text), text)
 
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
-from dml.connector import vectorized
+from dml import limits
 from dml.errors import CorruptFileError
 
 pytestmark = pytest.mark.spark
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(autouse=True)
 def however_small(monkeypatch):
     """Files of a few rows are read as large ones are."""
-    monkeypatch.setattr(vectorized, "LEAST_BYTES", 0)
+    monkeypatch.setattr(limits, "MIN_SPARK_READER_BYTES", 0)
 
 
 def is_vectorized(frame: DataFrame) -> bool:
@@ -40,7 +40,7 @@ def read(lake, spark, monkeypatch):
             assert is_vectorized(frame) == spark_reads, name
             found.append(sorted(map(tuple, frame.collect()), key=repr))
         with monkeypatch.context() as ours:
-            ours.setattr(vectorized, "MOST_FILES", 0)
+            ours.setattr(limits, "MAX_SPARK_READER_FILES", 0)
             for frame in frames():
                 assert not is_vectorized(frame)
                 found.append(sorted(map(tuple, frame.collect()), key=repr))

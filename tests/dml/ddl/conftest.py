@@ -1,13 +1,11 @@
 """A catalog on SQLite, and statements run against it as a session would."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from dml.catalog import load
 from dml.catalog.registry import CatalogRegistry
 from dml.ddl import DdlResult, execute
 from dml.sqlparse import parse
@@ -34,9 +32,7 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    catalog = load("lake", str(tmp_path / "warehouse"))
-    catalog.create_namespace_if_not_exists("db")
+def lake(catalog: Catalog) -> Lake:
     return Lake(catalog)
 
 

@@ -1,15 +1,18 @@
 """One lake for the tests of the folder; tables of both versions, modes, with and without partitions."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
 
 import dml
+from dml.iceberg import metadata_json
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
 from dml.session import Session
@@ -19,10 +22,17 @@ COMMANDS = ("delete", "update", "merge")
 
 @dataclass
 class Lake:
-    """A session, and names for new tables."""
+    """A session, and names for new tables.
+
+    Attributes:
+        session: The session.
+        numbers: The numbers of new tables.
+        computed: What `once` has computed, by key.
+    """
 
     session: Session
     numbers: Iterator[int] = field(default_factory=itertools.count)
+    computed: dict[Hashable, Any] = field(default_factory=dict)
 
     def new_name(self) -> str:
         return f"db.t{next(self.numbers)}"
@@ -35,6 +45,37 @@ class Lake:
             f"CREATE TABLE {name} ({columns}) {clauses}" + (f" TBLPROPERTIES ({listed})" if listed else "")
         )
         return name
+
+    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
+        """Compute a value at the first call with a key, and return it at each later one."""
+        if key not in self.computed:
+            self.computed[key] = compute()
+        return self.computed[key]
+
+    def copy(self, name: str, **properties: str) -> str:
+        """Return a new table with the rows and the history of another one, and further properties.
+
+        The copy reads the other table's files and writes to a location of its own, so it costs one metadata file.
+        Never drop it with PURGE, which deletes the shared files.
+        """
+        original, copied = self.table(name).metadata, self.new_name()
+        location = f"{original.location}-{copied.partition('.')[2]}"
+        folder = Path(location.removeprefix("file://"))
+        for inner in ("metadata", "data"):
+            (folder / inner).mkdir(parents=True)
+        path = folder / "metadata" / "00000.metadata.json"
+        changes = {
+            "location": location,
+            "table_uuid": uuid4(),
+            "properties": {**original.properties, **properties},
+        }
+        path.write_text(metadata_json(original.model_copy(update=changes)))
+        self.session.registry.catalogs["lake"].register_table(tuple(copied.split(".")), f"file://{path}")
+        return copied
+
+    def copy_of(self, key: Hashable, make: Callable[[], str], **properties: str) -> str:
+        """Return a copy of the table that `make` creates at the first call with a key, with further properties."""
+        return self.copy(self.once(key, make), **properties)
 
     def table(self, name: str) -> Table:
         return self.session.registry.catalogs["lake"].load_table(tuple(name.split(".")))
@@ -97,14 +138,33 @@ class Kind:
     def copy_on_write(self) -> bool:
         return self.mode == "copy-on-write"
 
+    @property
+    def key(self) -> tuple[int, str, bool]:
+        """What distinguishes a kind from others."""
+        return self.version, self.mode, self.partitioned
+
+    def copy_of(self, make: Callable[["Kind"], str], **properties: str) -> str:
+        """Return a copy of the table that `make` creates of this kind, once, with further properties."""
+        return self.lake.copy_of((make, self.key), lambda: make(self), **properties)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Of a table of the kind."""
+        return {"format-version": str(self.version), **{f"write.{command}.mode": self.mode for command in COMMANDS}}
+
     def create(self, columns: str = "id BIGINT, k INT, s STRING") -> str:
         """An empty table."""
-        properties = {f"write.{command}.mode": self.mode for command in COMMANDS}
-        clause = "PARTITIONED BY (k)" if self.partitioned else ""
-        return self.lake.create(columns, clause, **{"format-version": str(self.version)}, **properties)
+        return self.lake.create(columns, "PARTITIONED BY (k)" if self.partitioned else "", **self.properties)
 
     def filled(self) -> str:
-        """A table of three data files: the ids 0 to 3 with k = 0, 4 to 7 with k = 1, 8 to 11 with k = 2."""
+        """A table of three data files: the ids 0 to 3 with k = 0, 4 to 7 with k = 1, 8 to 11 with k = 2.
+
+        Other tables read the same files: a test that damages or deletes them takes `filled_alone`.
+        """
+        return self.copy_of(Kind.filled_alone)
+
+    def filled_alone(self) -> str:
+        """The same with files of its own."""
         name = self.create()
         for k in range(3):
             query = f"SELECT /*+ COALESCE(1) */ id, {k}, concat('s', id) FROM range({4 * k}, {4 * k + 4})"

@@ -20,7 +20,13 @@ VECTORS_FIRST = (pytest.param("2", marks=pytest.mark.nightly), "3")
 
 
 def filled(lake: Lake, version: str, clause: str = "", **properties: str) -> str:
-    """A table of four files of 100 rows in row groups of 20."""
+    """A table of four files of 100 rows in row groups of 20, which other tables read too."""
+    key = (filled, version, clause, *properties.items())
+    return lake.copy_of(key, lambda: new_table(lake, version, clause, **properties))
+
+
+def new_table(lake: Lake, version: str, clause: str, **properties: str) -> str:
+    """Create the table that `filled` copies."""
     name = lake.create(
         "id BIGINT, k INT, v STRING",
         clause,

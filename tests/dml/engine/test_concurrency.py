@@ -52,12 +52,14 @@ def rewriting(request: pytest.FixtureRequest, lake: Lake) -> Kind:
 
 
 def one_file(kind: Kind, **properties: str) -> str:
-    """A table with the ids 0 to 11 in one file."""
+    """A table with the ids 0 to 11 in one file, which other tables read too."""
+    return kind.copy_of(new_table, **properties)
+
+
+def new_table(kind: Kind) -> str:
+    """Create the table that `one_file` copies."""
     name = kind.create()
     kind.lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, concat('s', id) FROM range(12)")
-    if properties:
-        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        kind.lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({listed})")
     return name
 
 
@@ -107,7 +109,7 @@ def test_the_property_switches_it_off(merge_on_read: Kind, meanwhile: Meanwhile)
 
 
 def test_a_lost_statement_leaves_no_file(merge_on_read: Kind, meanwhile: Meanwhile) -> None:
-    name, lake = one_file(merge_on_read), merge_on_read.lake
+    name, lake = new_table(merge_on_read), merge_on_read.lake
     meanwhile(f"DELETE FROM {name} WHERE id = 5")
     with pytest.raises(dml.CommitConflictError):
         lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 5")

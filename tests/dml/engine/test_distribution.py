@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pyarrow.parquet as pq
 import pytest
 
+from dml import limits
 from dml.engine import insert, row_level
 from dml.model.manifest import ContentFile
-from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
@@ -119,6 +119,14 @@ def test_ranges_go_by_transforms_too(plain_lake: Lake) -> None:
     assert sum(len(set(found)) for found in tens) < TASKS * ROWS // 10
 
 
+def four_files(lake: Lake) -> str:
+    """A table of four data files, three of which are of one partition."""
+    name = lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"})
+    for k in (0, 0, 0, 1):
+        lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, {k} FROM range(10)")
+    return name
+
+
 @pytest.mark.proves("F1")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_mode_of_a_command_keeps_partitions_together_or_not(
@@ -128,16 +136,14 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
 
     The session counts before the table: `range` is given to it, and `none` to the table.
     """
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     conf = plain_lake.session.spark.conf
     files = {}
     for mode in ("", "none", "hash", "range", "small"):
         modes = {f"write.{command}.distribution-mode": "none" if mode == "range" else mode} if mode else {}
         if mode == "small":
             modes = {f"write.{command}.distribution-mode": "hash", "write.spark.advisory-partition-size-bytes": "1"}
-        name = plain_lake.create("id BIGINT, k INT", BY_K, **{"format-version": "2"}, **modes)
-        for k in (0, 0, 0, 1):
-            plain_lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, {k} FROM range(10)")
+        name = plain_lake.copy_of(four_files, lambda: four_files(plain_lake), **modes)
         statement = {
             "delete": f"DELETE FROM {name} WHERE id % 2 = 0",
             "update": f"UPDATE {name} SET id = id + 100 WHERE id % 2 = 0",
@@ -158,7 +164,7 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
 @pytest.mark.proves("F1")
 def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a few: by default one file for each partition; with `none` each task has some of each."""
-    monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    monkeypatch.setattr(limits, "MAX_UNSCATTERED_INSERTS", 0)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     found = {}
     for mode in ("", "none", "hash", "range"):
@@ -176,9 +182,9 @@ def test_new_rows_of_a_merge_go_by_partition_or_as_they_come(plain_lake: Lake, m
 @pytest.mark.parametrize("clauses", ["", BY_K])
 def test_new_rows_of_a_merge_go_by_range(plain_lake: Lake, monkeypatch: pytest.MonkeyPatch, clauses: str) -> None:
     """By partition and then by the write order, beside changes of files, each of which stays in one task."""
-    monkeypatch.setattr(row_level, "FEW_ROWS", 0)
+    monkeypatch.setattr(limits, "MAX_UNSCATTERED_INSERTS", 0)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     properties = {"format-version": "2", "write.merge.distribution-mode": "range"}
     name = plain_lake.create("id BIGINT, k INT", clauses, **properties)
     plain_lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY id DESC")

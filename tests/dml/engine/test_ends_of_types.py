@@ -1,18 +1,20 @@
 """Extreme values in partitioned tables: sentinels, dates outside of Python's range, minimum numbers."""
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
 from dml.errors import DataError
 from tests.dml.engine.conftest import Kind, Lake
+from tests.marks import by_night
 
 ZONES = (("America/Los_Angeles", "9999-12-31 23:59:59"), ("Asia/Shanghai", "0001-01-01 00:00:00"))
 
 
-@pytest.fixture(params=ZONES, ids=lambda zone: zone[0])
+@pytest.fixture
 def sentinel(request: pytest.FixtureRequest, lake: Lake) -> Iterator[str]:
-    """A timestamp in Python's range of years that is outside of it in UTC."""
+    """A timestamp in Python's range of years that is outside of it in UTC, of the zone that the test names."""
     zone, text = request.param
     spark = lake.session.spark
     before = spark.conf.get("spark.sql.session.timeZone")
@@ -21,7 +23,15 @@ def sentinel(request: pytest.FixtureRequest, lake: Lake) -> Iterator[str]:
     spark.conf.set("spark.sql.session.timeZone", before)
 
 
-@pytest.mark.parametrize("partitioning", ["", "days(valid_to)", "hours(valid_to)", "years(valid_to), valid_to"])
+PARTITIONINGS = ("", "days(valid_to)", "hours(valid_to)", "years(valid_to), valid_to")
+IN_TURN = {(ZONES[place % 2], partitioning) for place, partitioning in enumerate(PARTITIONINGS)}
+
+
+@pytest.mark.parametrize(
+    ("sentinel", "partitioning"),
+    by_night(list(product(ZONES, PARTITIONINGS)), lambda case: case in IN_TURN or case[1] == "days(valid_to)"),
+    indirect=["sentinel"],
+)
 def test_histories_mark_the_current_row_with_the_last_timestamp(lake: Lake, sentinel: str, partitioning: str) -> None:
     clause = f"PARTITIONED BY ({partitioning})" if partitioning else ""
     name = lake.create("id INT, v STRING, valid_to TIMESTAMP", clause)
@@ -49,9 +59,9 @@ TERMS = ["d", "days(d)", "months(d)", "years(d)", "bucket(4, d)"]
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_dates_before_and_after_pythons(balanced_kind: Kind, term: str) -> None:
-    lake = balanced_kind.lake
-    name, sql = lake.create("id INT, d DATE", f"PARTITIONED BY ({term})"), lake.session.sql
+def test_dates_before_and_after_pythons(kind: Kind, term: str) -> None:
+    lake = kind.lake
+    name, sql = lake.create("id INT, d DATE", f"PARTITIONED BY ({term})", **kind.properties), lake.session.sql
     sql(f"""INSERT INTO {name} VALUES (1, DATE '+10000-06-01'), (2, DATE '-0044-03-15'), (3, DATE '2024-01-01'),
         (4, DATE '0000-12-31'), (5, DATE '9999-12-31'), (6, DATE '+300000-01-01')""")
     sql(f"DELETE FROM {name} WHERE d > DATE '9999-12-31'")

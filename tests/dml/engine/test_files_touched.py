@@ -28,7 +28,7 @@ def by_least_id(lake: Lake, name: str) -> dict[int, str]:
 
 def test_a_delete_of_whole_files_opens_and_writes_no_data_file(kind: Kind) -> None:
     """By partition or by column metrics: the data files may be gone already."""
-    name, lake = kind.filled(), kind.lake
+    name, lake = kind.filled_alone(), kind.lake
     for file in lake.data_files(name):
         local(file.path).unlink()
     before = set(lake.folder(name).joinpath("data").rglob("*.*"))
@@ -88,7 +88,7 @@ def test_files_without_a_matched_row_stay_as_they_are(kind: Kind) -> None:
 
 def test_a_pruned_file_is_not_opened_for_a_change(kind: Kind) -> None:
     """UPDATE and MERGE reach the rows of one file while the others are gone."""
-    name, lake = kind.filled(), kind.lake
+    name, lake = kind.filled_alone(), kind.lake
     files = by_least_id(lake, name)
     for least in (0, 8):
         local(files[least]).rename(local(files[least]).with_suffix(".away"))
@@ -125,7 +125,7 @@ def test_a_commit_opens_only_manifests_of_the_files_that_it_changes(
 
 def test_the_keys_of_a_merge_prune_files(kind: Kind) -> None:
     """Without any condition on the target alone, files that hold no key of the source are not opened."""
-    name, lake = kind.filled(), kind.lake
+    name, lake = kind.filled_alone(), kind.lake
     files = by_least_id(lake, name)
     local(files[0]).unlink()
     source = "(SELECT * FROM VALUES (CAST(5 AS BIGINT)), (9) AS v(id))"

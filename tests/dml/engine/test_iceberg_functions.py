@@ -21,8 +21,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-import dml.connector.scan
-import dml.engine.scans
+import dml.scan.table_scan
 from dml.errors import AnalysisError
 from dml.scan.planner import plan_scan
 
@@ -230,6 +229,19 @@ def test_files_are_pruned_by_transforms_that_keep_the_order(lake):
     assert (deleted.mode, deleted.rows_deleted) == ("metadata", 2)
 
 
+@pytest.mark.parametrize("function", ["system.bucket", "lake.system.bucket"])
+def test_rows_of_a_bucket_are_replaced_and_deleted(lake, function):
+    name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (bucket(4, id))")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 'old' FROM range(60)")
+    members = lake.rows(f"SELECT id FROM {name} WHERE {function}(4, id) = 3")
+    assert 0 < len(members) < 60
+    lake.session.sql(f"INSERT INTO {name} REPLACE WHERE {function}(4, id) = 3 VALUES (0, 'new')")
+    assert lake.rows(f"SELECT id FROM {name} WHERE s = 'new'") == [(0,)]
+    assert len(lake.rows(f"SELECT id FROM {name} WHERE s = 'old'")) == 60 - len(members)
+    assert lake.session.sql(f"DELETE FROM {name} WHERE {function}(4, id) = 2").mode == "metadata"
+    assert lake.rows(f"SELECT id FROM {name} WHERE {function}(4, id) = 2") == []
+
+
 def planned(lake, statement):
     """What EXPLAIN says of a statement: data files of the scan, and its filter."""
     ((plan,),) = lake.session.query(f"EXPLAIN {statement}").collect()
@@ -250,8 +262,7 @@ def test_files_are_pruned_by_buckets(lake, monkeypatch):
         scans.append(len(plan.tasks))
         return plan
 
-    monkeypatch.setattr(dml.connector.scan, "plan_scan", counted)
-    monkeypatch.setattr(dml.engine.scans, "plan_scan", counted)
+    monkeypatch.setattr(dml.scan.table_scan, "plan_scan", counted)
     call = "system.bucket(4, id)"
     conditions = {
         f"{call} = 3": 1,

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dml.engine import merge_source, row_level
+from dml import limits
+from dml.engine import row_level
 from tests.dml.engine.conftest import Lake
+from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
 
@@ -56,6 +58,12 @@ SOURCES = [
     ("u", f"lower({COLUMNS['u'][1]})"),
     ("st.n", "CAST(id AS INT)"),
 ]
+
+
+def is_of_the_columns_type(case: tuple[str, str]) -> bool:
+    """Whether a source has the type of the target's column."""
+    key, source = case
+    return (key in {"l", "i", "u", "st.n"} and "DECIMAL" not in source) or source == COLUMNS.get(key, ("", ""))[1]
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +127,13 @@ def test_files_without_a_key_of_the_source_are_not_opened(
 
 
 @pytest.mark.usefixtures("zone")
-@pytest.mark.parametrize(("key", "source"), SOURCES)
+@pytest.mark.parametrize(("key", "source"), by_night(SOURCES, is_of_the_columns_type))
 def test_neither_are_they_where_the_keys_are_too_many_for_the_driver(
     lake: Lake, table: str, key: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark then computes the minimum and maximum."""
-    for limit in ("MAX_KEYS", "MAX_INTEGERS"):
-        monkeypatch.setattr(merge_source, limit, 2)
+    """Spark then computes the minimum and maximum; of sources that have another type than the column by night."""
+    for limit in ("MAX_SOURCE_KEYS", "MAX_INTEGER_SOURCE_KEYS"):
+        monkeypatch.setattr(limits, limit, 2)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     assert len(lake.data_files(table)) == 4
     with only_file(lake, table, 1):
@@ -169,15 +177,21 @@ def test_floats_match_as_sparks_join_has_them(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, kind: str, partition: str, most: int
 ) -> None:
     """NaN equals NaN, and -0.0 equals 0.0: a file or partition with one is opened for the other."""
-    monkeypatch.setattr(merge_source, "MAX_KEYS", most)
+    monkeypatch.setattr(limits, "MAX_SOURCE_KEYS", most)
     name = lake.create(f"f {kind}, n INT", partition)
     values = [value.format(kind=kind) for value in AWKWARD]
     for number, value in enumerate(values):
         lake.session.sql(f"INSERT INTO {name} SELECT {value}, {number}")
+    sources = {
+        asked: " UNION ALL ".join(f"SELECT {values[int(place)]} AS f" for place in asked)
+        for asked in ("0", "1", "2", "3", "46", "015")
+    }
+    every = " UNION ALL ".join(f"SELECT '{asked}' AS asked, f FROM ({source})" for asked, source in sources.items())
     for operator in ("=", "<=>"):
-        for asked in ("0", "1", "2", "3", "46", "015"):
-            source = " UNION ALL ".join(f"SELECT {values[int(place)]} AS f" for place in asked)
-            wanted = lake.rows(f"SELECT s.f FROM ({source}) s ANTI JOIN {name} t ON t.f {operator} s.f")
+        # The MERGEs only insert what no row matches, NULL for `=`, so that what is missing stays the same.
+        missing = lake.rows(f"SELECT asked, s.f FROM ({every}) s ANTI JOIN {name} t ON t.f {operator} s.f")
+        for asked, source in sources.items():
+            wanted = [row for row in missing if row[0] == asked]
             result = lake.session.sql(
                 f"MERGE INTO {name} t USING ({source}) s ON t.f {operator} s.f AND t.n >= 0 "
                 "WHEN NOT MATCHED THEN INSERT (f, n) VALUES (s.f, -1)"
@@ -269,8 +283,8 @@ def test_a_text_that_is_not_utf_8_is_a_key_like_others(lake: Lake, monkeypatch: 
 def test_a_source_that_is_large_beside_its_target_is_not_evaluated_for_keys_that_only_prune(
     lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr(merge_source, "PRUNING_BYTES", limit)
-    monkeypatch.setattr(merge_source, "PRUNING_SHARE", 1 << 40)
-    statement = f"MERGE INTO {table} t USING (SELECT id / 4 - 3 AS k FROM range(12, 18)) s ON t.dbl = s.k "
+    monkeypatch.setattr(limits, "MAX_PRUNING_SOURCE_BYTES", limit)
+    monkeypatch.setattr(limits, "PRUNING_SOURCE_DIVISOR", 1 << 40)
+    statement = f"MERGE INTO {table} t USING (SELECT int(id) AS k FROM range(12, 18)) s ON t.st.n = s.k "
     ((plan,),) = lake.session.query(f"EXPLAIN {statement} WHEN MATCHED THEN DELETE").collect()
     assert f"scan: {1 if limit > 0 else 4} of 4 data files" in plan

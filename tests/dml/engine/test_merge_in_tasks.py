@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from dml.engine import by_tasks, row_level, sent_source
+from dml import limits
+from dml.engine import row_level, sent_source
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
-from dml.scan import split
 from tests.dml.engine.conftest import Kind, Lake
 from tests.marks import by_night
 
@@ -47,6 +47,16 @@ ON t.id = s.x WHEN MATCHED AND s.op = 'd' OR s.k = t.k THEN UPDATE SET id = s.id
 WHEN NOT MATCHED THEN INSERT *
 
 ON t.id = s.id WHEN MATCHED AND s.op IS NULL THEN UPDATE SET k = CASE WHEN s.x > 0 THEN 1 ELSE s.k END
+
+ON t.id = s.id AND t.at = s.at WHEN MATCHED AND s.op = 'u' THEN UPDATE SET * WHEN MATCHED AND s.op = 'i' THEN DELETE
+WHEN NOT MATCHED AND s.op <> 'd' THEN INSERT *
+WHEN NOT MATCHED BY SOURCE AND t.k = 1 THEN UPDATE SET s = 'gone', d = d + 1, k = k - 1
+WHEN NOT MATCHED BY SOURCE AND k = 2 THEN DELETE
+
+ON t.id = s.id AND t.k = s.k AND s.x > 0 WHEN NOT MATCHED BY SOURCE AND id <> 7 THEN DELETE
+
+ON t.s <=> s.s AND t.id = s.id WHEN NOT MATCHED THEN INSERT *
+WHEN NOT MATCHED BY SOURCE AND t.id % 2 = 0 THEN UPDATE SET at = TIMESTAMP '2000-01-01 00:00:00', k = NULL
 """.strip().split("\n\n")
 
 
@@ -64,7 +74,15 @@ def counts(result: Result) -> tuple[int | None, ...]:
 
 
 def filled(kind: Kind) -> str:
-    """Three files; some of their rows are deleted, one file has a column under its old name and lacks another."""
+    """Three files; some of their rows are deleted, one file has a column under its old name and lacks another.
+
+    Other tables read the same files.
+    """
+    return kind.copy_of(new_table)
+
+
+def new_table(kind: Kind) -> str:
+    """Create the table that `filled` copies."""
     sql, name = kind.lake.session.sql, kind.create(COLUMNS.replace("s STRING, at TIMESTAMP", "old STRING"))
     sql(f"INSERT INTO {name} SELECT id, k, d, s FROM ({ROW} FROM range(0, 15))")
     sql(f"ALTER TABLE {name} RENAME COLUMN old TO s")
@@ -75,17 +93,30 @@ def filled(kind: Kind) -> str:
     return name
 
 
+def joined_by_spark(kind: Kind, clauses: str, source: str = SOURCE) -> tuple[Result, str]:
+    """Return the result of a MERGE that Spark joins, and the rows after it; one run per kind of table and statement."""
+
+    def run() -> tuple[Result, str]:
+        lake, twin = kind.lake, filled(kind)
+        with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
+            result = lake.session.sql(merge(lake, twin, clauses, source))
+        assert isinstance(result, Result)
+        return result, repr(lake.rows(twin))
+
+    found: tuple[Result, str] = kind.lake.once((joined_by_spark, kind.key, clauses, source), run)
+    return found
+
+
 @pytest.mark.parametrize("place", by_night(list(range(len(CLAUSES))), lambda place: place % 2 == 0))
 def test_tasks_make_of_a_table_what_sparks_join_makes(kind: Kind, place: int) -> None:
-    lake, name, twin = kind.lake, filled(kind), filled(kind)
+    lake, name = kind.lake, filled(kind)
     statement = merge(lake, name, CLAUSES[place])
     assert broadcasts(lake, statement)
     result = lake.session.sql(statement)
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, twin, CLAUSES[place]))
+    expected, rows = joined_by_spark(kind, CLAUSES[place])
     assert counts(result) == counts(expected)
-    assert result.rows_matched or result.rows_inserted
-    assert repr(lake.rows(name)) == repr(lake.rows(twin))
+    assert any(counts(result))
+    assert repr(lake.rows(name)) == rows
     assert lake.session.verify(name, every_file=True).ok
 
 
@@ -113,13 +144,15 @@ def test_sources_of_all_sorts(lake: Lake, spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     "clauses",
     [
-        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = 0",
-        "ON t.id <=> s.id WHEN MATCHED THEN DELETE",
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET s = initcap(t.s)",
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = DEFAULT",
+        "ON t.id = s.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET k = (SELECT 1)",
         "ON t.id = s.id + 1 WHEN MATCHED THEN DELETE",
-        "ON t.d = s.d WHEN MATCHED THEN DELETE",
-        "ON t.id = s.id AND length(t.s) = 2 WHEN MATCHED THEN DELETE",
+        "ON t.id = s.d WHEN MATCHED THEN DELETE",
+        "ON t.id <=> s.d WHEN MATCHED THEN DELETE",
+        "ON t.id = s.id AND instr(t.s, 'n') = 1 WHEN MATCHED THEN DELETE",
         "ON t.id = s.id WHEN MATCHED AND t.s LIKE '%1' THEN DELETE",
-        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = concat(t.s, s.s)",
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = initcap(t.s || s.s)",
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET d = rand()",
         "ON t.id = s.id WHEN MATCHED THEN UPDATE SET k = (SELECT 1)",
     ],
@@ -141,6 +174,46 @@ def test_a_key_that_comes_twice(lake: Lake) -> None:
     assert caught.value.kind is ErrorKind.CARDINALITY_VIOLATION
     assert lake.state(name) == before
     assert lake.session.sql(f"{twice} THEN DELETE").rows_deleted == 1
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_rows_that_the_source_does_not_have(lake: Lake, mode: str) -> None:
+    """Every row of the table counts: where the source has no row, where files hold none of its keys, and with NULL."""
+    name = lake.create("id BIGINT, v STRING", **{"write.merge.mode": mode})
+    clauses = (
+        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT * "
+        "WHEN NOT MATCHED BY SOURCE AND v = 'old' THEN DELETE WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = 'old'"
+    )
+
+    def merged(source: str) -> tuple[int | None, ...]:
+        statement = merge(lake, name, clauses, source)
+        assert broadcasts(lake, statement)
+        return counts(lake.session.sql(statement))
+
+    assert merged("SELECT id, 'a' AS v FROM range(4)") == (0, 0, 0, 4)
+    lake.session.sql(f"INSERT INTO {name} VALUES (NULL, 'n'), (100, 'old')")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1000, 'b')")
+    assert merged("VALUES (1L, 'A'), (NULL, 'N'), (5L, 'E') AS s(id, v)") == (1, 6, 1, 2)
+    found = [(0, "old"), (1, "A"), (1000, "old"), (2, "old"), (3, "old"), (5, "E"), (None, "N"), (None, "old")]
+    assert lake.rows(name) == found
+    assert merged("SELECT id, 'x' AS v FROM range(0)") == (0, 3, 5, 0)
+    assert lake.rows(name) == [(1, "old"), (5, "old"), (None, "old")]
+    assert lake.session.verify(name, every_file=True).ok
+
+
+def test_errors_of_rows_that_the_source_does_not_have(lake: Lake) -> None:
+    name = lake.create("id BIGINT, k INT")
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 2147483640 + int(id) FROM range(8)")
+    before = lake.state(name)
+    statement = merge(lake, name, "ON t.id = s.id WHEN NOT MATCHED BY SOURCE AND id > 3 THEN", "VALUES (7L) AS s(id)")
+    with pytest.raises(DataError) as caught:
+        lake.session.sql(f"{statement} UPDATE SET k = k + 2")
+    assert caught.value.kind is ErrorKind.OVERFLOW
+    for wrong in ("UPDATE SET k = s.id", "UPDATE SET k = nowhere"):
+        with pytest.raises(AnalysisError):
+            lake.session.sql(f"{statement} {wrong}")
+    assert lake.state(name) == before
+    assert lake.session.sql(f"{statement} UPDATE SET k = k + 1").rows_updated == 3
 
 
 def test_errors_are_those_of_rows_that_count(lake: Lake, spark: SparkSession) -> None:
@@ -193,22 +266,25 @@ def test_new_rows_go_along_with_files_that_are_written_anew(lake: Lake) -> None:
     assert lake.rows(f"SELECT count(*), count(DISTINCT id) FROM {name}") == [(60, 60)]
 
 
+@pytest.mark.parametrize("place", [0, 8])
 @pytest.mark.parametrize("few", [True, False])
-def test_tasks_that_do_not_know_what_others_match(lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool) -> None:
+def test_tasks_that_do_not_know_what_others_match(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, few: bool, place: int
+) -> None:
     """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
-    monkeypatch.setattr(by_tasks, "MAX_DRIVER_BYTES", 1 << 20 if few else 1)
-    names = [filled(Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)) for _ in range(2)]
-    before = len(lake.data_files(names[0]))
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_INSERT_BYTES", 1 << 20 if few else 1)
+    kind = Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)
+    name = lake.copy_of("files that are not joined", lambda: new_table(kind))
+    before = len(lake.data_files(name))
     assert before > 1
-    result = lake.session.sql(merge(lake, names[0], CLAUSES[0]))
-    with mock.patch.object(row_level, "send_source", return_value=ThroughSpark(reason="the test says so")):
-        expected = lake.session.sql(merge(lake, names[1], CLAUSES[0]))
+    result = lake.session.sql(merge(lake, name, CLAUSES[place]))
+    expected, rows = joined_by_spark(kind, CLAUSES[place])
     assert counts(result) == counts(expected)
     assert result.rows_inserted
-    assert repr(lake.rows(names[0])) == repr(lake.rows(names[1]))
-    assert len(lake.data_files(names[0])) == before
-    assert lake.session.verify(names[0], every_file=True).ok
+    assert repr(lake.rows(name)) == rows
+    assert len(lake.data_files(name)) == before
+    assert lake.session.verify(name, every_file=True).ok
 
 
 def test_columns_with_columns_inside(kind: Kind) -> None:
@@ -221,7 +297,8 @@ def test_columns_with_columns_inside(kind: Kind) -> None:
     )
     clauses = (
         "ON t.id = s.id WHEN MATCHED AND s.k = 0 THEN DELETE WHEN MATCHED AND s.k = 1 THEN UPDATE SET * "
-        "WHEN MATCHED THEN UPDATE SET p = s.p, m = map(), u = s.u, id = s.id, k = 5 WHEN NOT MATCHED THEN INSERT *"
+        "WHEN MATCHED THEN UPDATE SET p = s.p, m = map(), u = s.u, id = s.id, k = 5 WHEN NOT MATCHED THEN INSERT * "
+        "WHEN NOT MATCHED BY SOURCE AND t.k = 2 THEN DELETE"
     )
     names = [kind.create(columns) for _ in range(2)]
     for name in names:
@@ -258,7 +335,7 @@ def test_sources_that_are_others_each_time_are_evaluated_once(lake: Lake) -> Non
     name = lake.create("id INT, v STRING")
     lake.session.sql(f"INSERT INTO {name} SELECT int(id), 'a' FROM range(50)")
     source = "SELECT int(50 * double(reflect('java.lang.Math', 'random'))) AS id, 'x' AS v FROM VALUES (1)"
-    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = concat(t.v, s.v) WHEN NOT MATCHED THEN INSERT *"
+    clauses = "ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = initcap(t.v || s.v) WHEN NOT MATCHED THEN INSERT *"
     for _ in range(3):
         assert lake.session.sql(merge(lake, name, clauses, source)).rows_inserted == 0
 

@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.types import LongType
 
-from dml.engine import merge_source, row_level
+from dml import limits
+from dml.engine import row_level
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys
 from tests.dml.engine.conftest import Lake
 
@@ -49,8 +50,8 @@ def test_many_keys_reach_the_scan_where_they_are_numbers(
 
     Keys that are too many for that prune files by the least and the greatest of them.
     """
-    monkeypatch.setattr(merge_source, "MAX_KEYS", 10)
-    monkeypatch.setattr(merge_source, "MAX_INTEGERS", most)
+    monkeypatch.setattr(limits, "MAX_SOURCE_KEYS", 10)
+    monkeypatch.setattr(limits, "MAX_INTEGER_SOURCE_KEYS", most)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     seen: list[SourceKeys | None] = []
     collected = MergeSourceFrame.keys

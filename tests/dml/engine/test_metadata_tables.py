@@ -11,8 +11,8 @@ import pytest
 from pyspark.errors import PythonException
 
 import dml
+from dml import limits
 from dml.manifests.read import manifests_of
-from dml.metadata_tables import frames
 from dml.metadata_tables.tables import MetadataTable
 from dml.spark.versions import arrow_table
 from tests.dml.engine.conftest import Lake
@@ -247,11 +247,11 @@ def test_columns_are_those_of_the_reference(lake: Lake, table: str) -> None:
     assert names == [column for column, _, _ in MANIFEST_COLUMNS] + ["reference_snapshot_id"]
 
 
-@pytest.mark.parametrize("driver_bytes", [frames.DRIVER_BYTES, -1], ids=["driver", "tasks"])
+@pytest.mark.parametrize("driver_bytes", [limits.MAX_DRIVER_MANIFEST_BYTES, -1], ids=["driver", "tasks"])
 def test_files_are_those_of_the_reference(
     lake: Lake, table: str, version: int, monkeypatch: pytest.MonkeyPatch, driver_bytes: int
 ) -> None:
-    monkeypatch.setattr(frames, "DRIVER_BYTES", driver_bytes)
+    monkeypatch.setattr(limits, "MAX_DRIVER_MANIFEST_BYTES", driver_bytes)
     columns = "content, file_format, spec_id, partition, record_count, sort_order_id"
     assert rows(lake, f"SELECT {columns} FROM {table}.data_files") == sorted(DATA_FILES, key=repr)
     form = "PUFFIN" if version == 3 else "PARQUET"
@@ -404,7 +404,7 @@ def test_filters_leave_out_what_cannot_match_and_nothing_else(
         ("record_count = 2", lambda line: line.record_count == 2),
     ]
     for driver_bytes, (condition, matches) in itertools.product((1 << 20, -1), conditions):
-        monkeypatch.setattr(frames, "DRIVER_BYTES", driver_bytes)
+        monkeypatch.setattr(limits, "MAX_DRIVER_MANIFEST_BYTES", driver_bytes)
         found = rows(lake, f"SELECT file_path, content_offset FROM {table}.files WHERE {condition}")
         expected = [(line.file_path, line.content_offset) for line in everything if matches(line)]
         assert found == sorted(expected, key=repr), condition
@@ -429,7 +429,7 @@ def test_manifests_that_cannot_match_are_not_read(lake: Lake, table: str) -> Non
 
 
 def test_a_damaged_manifest_is_an_error_in_tasks_too(lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_MANIFEST_BYTES", -1)
     loaded = lake.table(table)
     path = manifests_of(loaded.io, loaded.current_snapshot())[0].manifest_path.removeprefix("file://")
     with pathlib.Path(path).open("rb") as stream:

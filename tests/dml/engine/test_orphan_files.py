@@ -46,7 +46,7 @@ def call(lake, arguments: str) -> set[str]:
 def test_every_kind_of_table_keeps_all_it_needs(balanced_kind):
     """Both versions and modes: deletes, updates, merges, branches, staged snapshots; a failed statement's files go."""
     lake, session = balanced_kind.lake, balanced_kind.lake.session
-    name = balanced_kind.filled()
+    name = balanced_kind.filled_alone()
     table = lake.table(name)
     first = table.current_snapshot().snapshot_id
     table.manage_snapshots().create_tag(first, "v1").create_branch(first, "audit").commit()

@@ -1,12 +1,16 @@
 """Files that others added, asked for rows of a statement: as little as possible is done to answer."""
 
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 
+from dml import limits
 from dml.engine import row_probe
 from dml.engine.row_level import delta_of
 from dml.engine.row_level_plan import plan_statement
 from dml.engine.row_probe import statement_probe
 from dml.model.manifest import ContentFile
+from dml.model.scan_task import ScanContext
+from dml.scan.split import TaskGroups
 from dml.sqlparse import parse
 from tests.dml.engine.conftest import Kind
 
@@ -20,13 +24,13 @@ BY_TEXT = "UPDATE {t} SET s = 'mine' WHERE upper(s) = 'MINE'"
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many files Spark was given to read, each time that it was."""
-    original, numbers = row_probe.scan_files, []
+    original, numbers = row_probe.dataframe, []
 
-    def scan_files(*args: object, **kwargs: object) -> object:
-        numbers.append(len(args[4]))
-        return original(*args, **kwargs)
+    def dataframe(spark: SparkSession, groups: TaskGroups, context: ScanContext) -> DataFrame:
+        numbers.append(sum(map(len, groups)))
+        return original(spark, groups, context)
 
-    monkeypatch.setattr(row_probe, "scan_files", scan_files)
+    monkeypatch.setattr(row_probe, "dataframe", dataframe)
     return numbers
 
 
@@ -104,7 +108,7 @@ def test_a_condition_that_only_spark_knows_is_asked_of_spark(kind: Kind, asked: 
 
 
 def test_large_files_are_left_to_spark(kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_probe, "MAX_BYTES_READ_HERE", 10)
+    monkeypatch.setattr(limits, "MAX_DRIVER_PROBE_BYTES", 10)
     name = kind.filled()
     files = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
     assert not matches(kind, name, UPDATE, files)

@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dml
+from dml import limits
 from dml.engine import row_level
-from dml.scan import split
 from tests.dml.engine.conftest import COMMANDS, Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -24,20 +24,25 @@ LAYOUTS = [
 
 
 def files_of(lake: Lake, version: int, *, partitioned: bool, mode: str = "merge-on-read", **properties: str) -> str:
-    """A table of four data files; in pairs of one partition, which lie between those of the other."""
+    """A table of four data files; in pairs of one partition, which lie between those of the other.
+
+    Other tables read the same files.
+    """
     modes = {f"write.{command}.mode": mode for command in COMMANDS}
-    name = lake.create(
-        "id BIGINT, k INT, s STRING",
-        "PARTITIONED BY (k)" if partitioned else "",
-        **{"format-version": str(version)},
-        **modes,
-        **properties,
-    )
+    key = (files_of, version, partitioned)
+    name = lake.copy_of(key, lambda: new_table(lake, version, partitioned=partitioned), **modes, **properties)
+    assert len(lake.data_files(name)) == 4
+    return name
+
+
+def new_table(lake: Lake, version: int, *, partitioned: bool) -> str:
+    """Create the table that `files_of` copies."""
+    clause = "PARTITIONED BY (k)" if partitioned else ""
+    name = lake.create("id BIGINT, k INT, s STRING", clause, **{"format-version": str(version)})
     for start in (0, 20):
         for k in (0, 1):
             rows = f"SELECT /*+ COALESCE(1) */ id, CAST(id % 2 AS INT), 's' FROM range({start}, {start + 20})"
             lake.session.sql(f"INSERT INTO {name} {rows} WHERE id % 2 = {k}")
-    assert len(lake.data_files(name)) == 4
     return name
 
 
@@ -93,7 +98,7 @@ def test_a_small_change_of_files_that_several_tasks_read_adds_as_few(
 
     With granularity `partition`, and of Puffin files, it adds one for each of its tasks.
     """
-    monkeypatch.setattr(split, "SMALL_SIZE", 1)
+    monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
     name = files_of(lake, version, partitioned=False, **{"write.delete.granularity": granularity})
     rows = dict(lake.rows(f"SELECT id, s FROM {name}"))
     merge = (
@@ -186,6 +191,6 @@ def test_changes_of_a_file_by_two_tasks_end_the_statement(balanced_kind: Kind, m
     with pytest.raises(dml.ExecutionError, match="Two tasks changed one data file"):
         lake.session.sql(
             f"MERGE INTO {name} t USING (SELECT id FROM range(100)) s "
-            "ON t.id = s.id AND length(t.s) = 1 WHEN MATCHED THEN DELETE"
+            "ON t.id = s.id AND instr(t.s, 's') = 1 WHEN MATCHED THEN DELETE"
         )
     assert lake.state(name) == before

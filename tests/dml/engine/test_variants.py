@@ -19,7 +19,7 @@ from dml.catalog import create_table
 from dml.commit import AppendFiles, commit
 from dml.engine.distribution import spread
 from dml.errors import AnalysisError, DataError, DmlError, NotSupportedError
-from dml.model.variants import VariantType
+from dml.pyiceberg_patch import VariantType
 from tests.dml.commit.builders import data_file
 from tests.dml.engine.conftest import COMMANDS, Lake
 from tests.interop.readers import duckdb_connection

@@ -80,7 +80,11 @@ def way_of(lake: Lake, statement: str, names: list[str]) -> str:
     (plain, files), (partitioned, of_partitions) = (explained(lake, statement, name) for name in names)
     if plain == partitioned:
         return f"{plain}, {files} and {of_partitions} files" if files else plain
-    return f"{plain}, {files} files, partitioned {partitioned}, {of_partitions} files"
+    return f"{with_files(plain, files)}, partitioned {with_files(partitioned, of_partitions)}"
+
+
+def with_files(way: str, files: str) -> str:
+    return f"{way}, {files} files" if files else way
 
 
 @pytest.mark.parametrize(

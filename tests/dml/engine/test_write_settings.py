@@ -1,9 +1,7 @@
 """Which place of a setting counts, and by which partition spec rows are written."""
 
 import pytest
-from pyiceberg.catalog import Catalog
 
-from dml.catalog import create_namespace, load
 from dml.engine.write_settings import output_spec, write_properties
 from dml.errors import AnalysisError
 from dml.options import WriteOptions
@@ -11,13 +9,6 @@ from tests.dml.commit.builders import new_table
 
 DATA = "write.{}.compression-codec"
 DELETES = "write.delete.{}.compression-codec"
-
-
-@pytest.fixture
-def catalog(tmp_path) -> Catalog:
-    loaded = load("lake", str(tmp_path / "warehouse"))
-    create_namespace(loaded, ("db",))
-    return loaded
 
 
 def test_the_option_counts_before_the_session_and_that_before_the_table():

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from dml.catalog import create_namespace, create_table, load
+from dml.catalog import create_table
 from dml.commit import AppendFiles, commit, snapshot_producer
 from dml.errors import AnalysisError
 from dml.hook_options import HookOptions
@@ -27,13 +26,6 @@ from dml.result import PhaseSeconds, Result
 from tests.dml.commit.builders import data_file, new_table
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    loaded = load("lake", str(tmp_path / "warehouse"))
-    create_namespace(loaded, ("db",))
-    return loaded
 
 
 class Clock:

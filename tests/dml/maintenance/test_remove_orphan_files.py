@@ -16,7 +16,6 @@ from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import SetPartitionStatisticsUpdate
 
-from dml.catalog.loading import load
 from dml.errors import (
     AnalysisError,
     CommitConflictError,
@@ -32,13 +31,6 @@ NAME = ("db", "t")
 OLD = time.time() - 10 * 86_400
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 LATER = datetime.now(UTC) + timedelta(days=2)
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    catalog = load("lake", str(tmp_path / "warehouse"))
-    catalog.create_namespace("db")
-    return catalog
 
 
 def make(catalog: Catalog, name: tuple[str, ...] = NAME, appends: int = 2, **arguments) -> Table:

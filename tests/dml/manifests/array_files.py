@@ -10,4 +10,4 @@ from dml.model.manifest import ManifestFile
 def read_arrays(manifest: ManifestFile, io: FileIO) -> EntryArrays:
     """All entries, however few there are."""
     file_type, found = read_blocks(manifest, io)
-    return entry_arrays(file_type, [found], few=0)
+    return entry_arrays(file_type, [found], lockstep=True)

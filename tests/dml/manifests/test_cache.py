@@ -10,6 +10,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThan
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
+from dml import limits
 from dml.catalog import create_namespace, load
 from dml.commit import AppendFiles, RowDelta, commit
 from dml.errors import AnalysisError
@@ -53,11 +54,11 @@ def filled(catalog: Catalog, name: str = "t") -> Table:
     return table
 
 
-@pytest.mark.parametrize("few", [0, cache.FEW])
+@pytest.mark.parametrize("few", [0, limits.MAX_ENTRY_OBJECTS])
 def test_the_second_plan_reads_no_manifest(
     catalog: Catalog, opened: list[str], monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(cache, "FEW", few)
+    monkeypatch.setattr(limits, "MAX_ENTRY_OBJECTS", few)
     table = filled(catalog)
     opened.clear()
     first = plan_scan(table, None, EqualTo("id", 3))
@@ -85,8 +86,8 @@ def test_few_entries_and_many_are_planned_alike(catalog: Catalog, monkeypatch: p
     table = table.refresh()
     for row_filter in (AlwaysTrue(), EqualTo("p", "a"), GreaterThan("id", 7), EqualTo("id", 99), EqualTo("p", "z")):
         plans = []
-        for few in (0, cache.FEW):
-            monkeypatch.setattr(cache, "FEW", few)
+        for few in (0, limits.MAX_ENTRY_OBJECTS):
+            monkeypatch.setattr(limits, "MAX_ENTRY_OBJECTS", few)
             monkeypatch.setattr(cache, "CACHES", type(cache.CACHES)())
             plans.append(plan_scan(table, None, row_filter, find_whole_files=True))
         assert plans[0] == plans[1]
@@ -98,7 +99,7 @@ def test_of_many_deletes_those_of_the_files_at_hand_become_objects(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     """Position deletes that name their data file, and deletion vectors; a table changed often has one for each file."""
-    monkeypatch.setattr(cache, "FEW", 0)
+    monkeypatch.setattr(limits, "MAX_ENTRY_OBJECTS", 0)
     unpacked: list[int] = []
     real = EntryArrays.entry
 

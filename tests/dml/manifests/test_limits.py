@@ -14,6 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType
 
+from dml import limits
 from dml.errors import CorruptFileError
 from dml.manifests.avro_schema import avro_schema
 from dml.manifests.entries import EntryArrays
@@ -34,7 +35,6 @@ from dml.manifests.read import (
 )
 from dml.manifests.read_arrays import ManifestBlocks, decode_in_lockstep, decode_one_by_one, entry_arrays
 from dml.manifests.read_arrays import read_arrays as read_wanted
-from dml.manifests.weights import MAX_KEPT_LINE
 from dml.metadata_tables.entry_scan import map_array
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
 from dml.pruning.file_bounds import MetricBounds, MetricColumn
@@ -88,7 +88,7 @@ def test_long_lines_of_manifest_lists_are_read_anew(tmp_path: Path, monkeypatch:
         return decode(reader, lines)
 
     monkeypatch.setattr(LineReader, "decode", noted)
-    for length, times in ((20, 1), (MAX_KEPT_LINE, 2)):
+    for length, times in ((20, 1), (limits.MAX_CACHED_LINE_BYTES, 2)):
         summary = PartitionSummary(contains_null=False, contains_nan=None, lower_bound=bytes(length), upper_bound=b"")
         lines = [
             ManifestFile(

@@ -40,6 +40,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml import limits
 from dml.errors import CorruptFileError
 from dml.manifests import lockstep_search
 from dml.manifests.avro_decoder import CheckedDecoder
@@ -358,7 +359,7 @@ def test_blocks_that_are_decoded_in_several_turns_are_one_manifest(
     line = written(folder, found)
     file_schema, blocks = read(line)
     blocks = cut(file_schema, blocks, [3] * 13)
-    monkeypatch.setattr(lockstep_search, "MAX_BYTES", 700)
+    monkeypatch.setattr(limits, "LOCKSTEP_GROUP_BYTES", 700)
     assert len(list(lockstep_search.together(blocks))) > 5
     assert same(in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
+from dml import limits
 from dml.errors import CorruptFileError
-from dml.manifests import read
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.lockstep_search import lockstep_lines
 from dml.manifests.read import blocks_of, read_manifest_list
@@ -76,7 +76,7 @@ def both(location: str) -> list[tuple[ManifestFile, ...] | None]:
     found: list[tuple[ManifestFile, ...] | None] = []
     for many in (0, 1 << 40):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(read, "MANY_LINES", many)
+            patch.setattr(limits, "MIN_LOCKSTEP_LINES", many)
             try:
                 found.append(read_manifest_list(PyArrowFileIO(), location))
             except CorruptFileError:

@@ -45,7 +45,7 @@ def ways(data: bytes) -> dict[str, Callable[[], object]]:
 
     def in_lockstep() -> object:
         file_type, found = read_blocks(line, io)
-        return entry_arrays(file_type, [found], few=0)
+        return entry_arrays(file_type, [found], lockstep=True)
 
     return {
         "entries": lambda: list(entries_of(line, io)),

@@ -13,8 +13,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import StructType
 
+from dml import limits
 from dml.errors import CorruptFileError
-from dml.manifests import read_arrays as module
 from dml.manifests.entries import EntryArrays
 from dml.manifests.entry_fields import KNOWN
 from dml.manifests.read_arrays import ManifestBlocks, decode_in_lockstep, decode_one_by_one, read_arrays, read_blocks
@@ -93,12 +93,12 @@ def lines_of(folder: Path, sizes: list[int]) -> list[ManifestFile]:
 def test_groups_end_where_they_are_large_or_the_next_spec_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "ROWS_TOGETHER", 10)
+    monkeypatch.setattr(limits, "MANIFEST_GROUP_ENTRIES", 10)
     lines = lines_of(tmp_path, [4, 0, 5, 6, 1, 30, 2, 2])
     lines[-1] = replace(lines[-1], partition_spec_id=1)
     found = list(read_arrays(lines, lambda _: IO, KNOWN))
     assert [(arrays.size, arrays.spec_id) for arrays in found] == [(15, 0), (31, 0), (2, 0), (2, 1)]
-    monkeypatch.setattr(module, "BYTES_TOGETHER", 1)
+    monkeypatch.setattr(limits, "LOCKSTEP_GROUP_BYTES", 1)
     assert [arrays.size for arrays in read_arrays(lines, lambda _: IO, KNOWN)] == [4, 5, 6, 1, 30, 2, 2]
 
 

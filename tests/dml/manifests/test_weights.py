@@ -13,13 +13,14 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField, StructType
 
+from dml import limits
 from dml.errors import CorruptFileError
 from dml.manifests import read, weights, write
 from dml.manifests.avro_schema import avro_schema
-from dml.manifests.cache import FEW, ManifestCache, read_entries
+from dml.manifests.cache import ManifestCache, read_entries
 from dml.manifests.entries import Entries, EntryArrays, EntryList
-from dml.manifests.read import MAX_SUMMARIES, entries_of, read_manifest_list, type_of_records
-from dml.manifests.weights import MAX_KEPT_LINE, KeptLines, bytes_of_encoded, bytes_of_lines
+from dml.manifests.read import entries_of, read_manifest_list, type_of_records
+from dml.manifests.weights import KeptLines, bytes_of_encoded, bytes_of_lines
 from dml.manifests.write import encoded_line, list_line
 from dml.model.manifest import ContentFile, EntryStatus, ManifestFile, PartitionSummary
 from tests.dml.manifests.test_lockstep_entries import PARTITION_TYPES, PLAIN, entry
@@ -38,8 +39,10 @@ LINES: dict[str, dict[str, Any]] = {
     "honest": {"partitions": (SUMMARY,)},
     "many fields": {"partitions": (SUMMARY,) * 40},
     "unpartitioned": {"partitions": ()},
-    "summaries without bounds": {"partitions": (BARE,) * MAX_SUMMARIES},
-    "short bounds": {"partitions": (replace(BARE, lower_bound=b"ab", upper_bound=b"cd"),) * MAX_SUMMARIES},
+    "summaries without bounds": {"partitions": (BARE,) * limits.MAX_PARTITION_SUMMARIES},
+    "short bounds": {
+        "partitions": (replace(BARE, lower_bound=b"ab", upper_bound=b"cd"),) * limits.MAX_PARTITION_SUMMARIES
+    },
     "long bounds": {"partitions": (replace(BARE, lower_bound=bytes(LONG)),)},
     "key metadata": {"key_metadata": bytes(LONG)},
     "path": {"manifest_path": "s3://b/" + "x" * LONG},
@@ -116,8 +119,8 @@ def test_lines_weigh_what_they_take(tmp_path: Path, kind: str) -> None:
 def test_a_line_with_more_summaries_than_any_spec_has_fields_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, many: bool
 ) -> None:
-    monkeypatch.setattr(read, "MANY_LINES", 0 if many else 1 << 40)
-    most = (BARE,) * MAX_SUMMARIES
+    monkeypatch.setattr(limits, "MIN_LOCKSTEP_LINES", 0 if many else 1 << 40)
+    most = (BARE,) * limits.MAX_PARTITION_SUMMARIES
     location = written(tmp_path, [line_of(1, partitions=most)], 2)
     assert [line.partitions for line in read_manifest_list(IO, location)] == [most]
     location = written(tmp_path, [line_of(1), line_of(2, partitions=(*most, BARE))], 2)
@@ -130,9 +133,9 @@ def test_a_line_with_more_summaries_than_any_spec_has_fields_is_refused(
     [
         ({"partitions": (SUMMARY,)}, True),
         ({"partitions": (BARE,) * 600}, False),
-        ({"key_metadata": bytes(MAX_KEPT_LINE)}, False),
-        ({"partitions": (replace(BARE, lower_bound=bytes(MAX_KEPT_LINE)),)}, False),
-        ({"manifest_path": "\u00e9" * (MAX_KEPT_LINE // 2)}, False),
+        ({"key_metadata": bytes(limits.MAX_CACHED_LINE_BYTES)}, False),
+        ({"partitions": (replace(BARE, lower_bound=bytes(limits.MAX_CACHED_LINE_BYTES)),)}, False),
+        ({"manifest_path": "\u00e9" * (limits.MAX_CACHED_LINE_BYTES // 2)}, False),
     ],
     ids=["short", "summaries", "key metadata", "bounds", "path"],
 )
@@ -159,8 +162,8 @@ def test_lines_that_are_kept_are_bounded_by_what_they_hold(
 ) -> None:
     """A line of two thousand bytes may have hundreds of summaries."""
     size = len(encoded_line(line_of(1, partitions=(summary,) * 50), 2)) - len(encoded_line(line_of(1), 2))
-    line_length = (MAX_KEPT_LINE - 200) * 50 // size
-    lines = [line_of(number, partitions=(summary,) * line_length) for number in range(100)]
+    line_length = (limits.MAX_CACHED_LINE_BYTES - 200) * 50 // size
+    lines = [line_of(number, partitions=(summary,) * line_length) for number in range(40)]
     location = written(tmp_path, lines, 2)
     for limit in (1 << 40, 1 << 18):
         kept = KeptLines[Any, Any](limit, lambda key, found: bytes_of_encoded(found, key[1]))
@@ -212,7 +215,7 @@ def test_entries_weigh_what_they_take(tmp_path: Path, kind: str, columns: int) -
 
 def test_how_many_entries_there_are_the_manifest_says(tmp_path: Path) -> None:
     """The manifest list may say anything."""
-    files = [replace(PLAIN, path=f"file:///t/{number}.parquet") for number in range(FEW + 1)]
+    files = [replace(PLAIN, path=f"file:///t/{number}.parquet") for number in range(limits.MAX_ENTRY_OBJECTS + 1)]
     line = written_manifest(tmp_path, [entry(file, EntryStatus.ADDED, 7) for file in files])
     found = read_entries(replace(line, added_files_count=1), IO, 6).value
     assert isinstance(found, EntryArrays)

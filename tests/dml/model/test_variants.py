@@ -13,7 +13,8 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.types import GeometryType, IcebergType, ListType, LongType, MapType, NestedField, StringType, StructType
 
-from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK, VariantType, is_variant
+from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK, is_variant
+from dml.pyiceberg_patch import VariantType
 
 INSIDE = StructType(NestedField(3, "v", VariantType(), required=True))
 SCHEMA = Schema(

@@ -8,7 +8,9 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType, StructType
 
+from dml.plan.names import SqlRules
 from dml.plan.plain_scan import PlainScan, plain_scan
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.expressions import TRUE, Arithmetic, Column, Comparison, Literal, Operator
 from dml.sqlparse import parse
 from dml.sqlparse.dialect import TreeReading
@@ -25,10 +27,10 @@ def literal(value, kind) -> Literal:
     return Literal(value=value, type=kind)
 
 
-def found(query: str, schema: Schema = SCHEMA, **settings) -> PlainScan | None:
+def found(query: str, schema: Schema = SCHEMA, **settings) -> PlainScan | ThroughSpark:
     fragment = parse(query).fragment
     (reference,) = fragment.tables
-    return plain_scan(fragment, reference, schema, **settings)
+    return plain_scan(fragment, reference, schema, SqlRules(**settings))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ def found(query: str, schema: Schema = SCHEMA, **settings) -> PlainScan | None:
 )
 def test_columns_as_they_are(query, field_ids):
     scan = found(query)
-    assert scan is not None
+    assert isinstance(scan, PlainScan)
     assert tuple(value.field_id for value in scan.values) == field_ids
 
 
@@ -125,7 +127,7 @@ def test_the_condition_selects_the_rows():
         "SELECT id FROM db.t UNION ALL SELECT 1",
         "SELECT id FROM db.t WINDOW w AS (PARTITION BY id)",
         "SELECT id FROM db.t QUALIFY row_number() OVER (ORDER BY id) = 1",
-        "SELECT id FROM db.t WHERE length(name) = 3",
+        "SELECT id FROM db.t WHERE soundex(name) = 'x'",
         "SELECT id FROM db.t WHERE s.a = 3",
         "SELECT id FROM db.t WHERE id = 1 AND rand() < 0.5",
         "SELECT id FROM db.t WHERE id IN (SELECT 1)",
@@ -135,16 +137,33 @@ def test_the_condition_selects_the_rows():
     ],
 )
 def test_everything_else_is_left_to_spark(query):
-    assert found(query) is None
+    assert isinstance(found(query), ThroughSpark)
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT id FROM db.t LIMIT 3", "the query is not a simple SELECT from one table"),
+        ("SELECT id, initcap(Name) FROM db.t", "tasks cannot compute INITCAP(Name) as Spark does"),
+        (
+            "SELECT id FROM db.t WHERE id = 1 AND initcap(Name) = 'X'",
+            "tasks cannot compute INITCAP(Name) as Spark does",
+        ),
+        ("SELECT s.* FROM db.t", "tasks cannot compute s.* as Spark does"),
+    ],
+)
+def test_why_spark_computes_the_rows(query, reason):
+    assert found(query) == ThroughSpark(reason=reason)
 
 
 def test_names_are_compared_as_the_session_says():
-    assert found("SELECT NAME FROM db.t", case_sensitive=True) is None
+    assert found("SELECT NAME FROM db.t", case_sensitive=True).reason == "tasks cannot compute NAME as Spark does"
     assert [value.field_id for value in found("SELECT Name FROM db.t", case_sensitive=True).values] == [2]
     two = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "ID", LongType(), required=False))
-    assert found("SELECT id FROM db.t", two) is None
+    assert found("SELECT id FROM db.t", two).reason == "column names differ only in case"
     assert found("SELECT id FROM db.t", two, case_sensitive=True).values == (ID,)
 
 
 def test_a_text_that_spark_may_read_otherwise_is_left_to_it():
-    assert found("SELECT id FROM db.t WHERE name = 'x'", trees=TreeReading.OTHERWISE) is None
+    scan = found("SELECT id FROM db.t WHERE name = 'x'", trees=TreeReading.OTHERWISE)
+    assert scan.reason == "a setting or a function of the session changes how Spark reads the query"

@@ -29,9 +29,9 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.plan.assignments import TargetNames
+from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import equi_keys, pushable, split_conjuncts, target_only_pushdown
-from dml.plan.row_delta_plan import MergeSource, PlanContext
+from dml.plan.row_delta_plan import MergeSource
 from dml.pruning.row_tests import Bounds, all_match, any_match
 from dml.rows.evaluate import CompiledPredicate
 from dml.sqlparse.dialect import parse_expression
@@ -60,25 +60,15 @@ SCHEMA = Schema(
 )
 
 
-def context(zone="UTC", *, case_sensitive=False):
-    names = TargetNames(sql="", schema=SCHEMA, qualifiers=(("t",),), case_sensitive=case_sensitive)
-    return PlanContext(
-        sql="",
-        schema=SCHEMA,
-        target_view="v",
-        target="t",
-        names=names,
-        render=lambda fragment, _: fragment.text,
-        case_sensitive=case_sensitive,
-        time_zone=zone,
-        catalogs=("lake",),
-    )
+def names(zone="UTC", *, case_sensitive=False):
+    rules = SqlRules(case_sensitive=case_sensitive, time_zone=zone, catalogs=("lake",))
+    return TargetNames(schema=SCHEMA, qualifiers=(("t",),), rules=rules)
 
 
 def pushed(text, zone="UTC", **options):
     tree = parse_expression(text)
     assert tree is not None, text
-    return pushable(tree, context(zone, **options))
+    return pushable(tree, names(zone, **options))
 
 
 def shown(text, zone="UTC"):
@@ -291,7 +281,7 @@ UNCERTAIN = [
 @pytest.mark.parametrize("text", UNCERTAIN)
 def test_what_is_not_certain_is_left_out(text):
     tree = parse_expression(text)
-    found = pushable(tree, context())
+    found = pushable(tree, names())
     assert isinstance(found.pruning, AlwaysTrue)
     assert not found.pruning_is_exact
     assert not found.always
@@ -299,7 +289,7 @@ def test_what_is_not_certain_is_left_out(text):
 
 
 def test_no_tree_means_that_nothing_is_known():
-    assert not pushable(None, context()).pruning_is_exact
+    assert not pushable(None, names()).pruning_is_exact
 
 
 def test_known_conjuncts_are_kept_beside_unknown_ones():
@@ -361,9 +351,7 @@ def test_times_of_which_zone_tables_may_differ_are_left_out():
 
 
 def test_a_very_long_condition_is_left_out():
-    assert not pushable(
-        parse_expression("i IN (" + ",".join(map(str, range(30_000))) + ")"), context()
-    ).pruning_is_exact
+    assert not pushable(parse_expression("i IN (" + ",".join(map(str, range(30_000))) + ")"), names()).pruning_is_exact
 
 
 @pytest.mark.parametrize("operator", ["AND", "OR"])
@@ -383,7 +371,7 @@ def keys(text):
 
 
 def found_keys(text):
-    return equi_keys(parse_expression(text), context(), SOURCE)
+    return equi_keys(parse_expression(text), names(), SOURCE)
 
 
 def test_equi_keys_are_found_on_either_side_among_all_conjuncts():
@@ -409,13 +397,13 @@ def test_other_conjuncts_give_no_key(text):
 
 
 def test_only_the_targets_conjuncts_narrow_the_target_of_a_merge():
-    found = target_only_pushdown(parse_expression("t.i = src.k AND t.l = 5 AND src.other = 7"), context(), SOURCE)
+    found = target_only_pushdown(parse_expression("t.i = src.k AND t.l = 5 AND src.other = 7"), names(), SOURCE)
     assert str(found) == str(pushed("l = 5").pruning)
 
 
 def test_a_name_that_the_source_has_too_is_not_taken_for_the_targets():
-    assert isinstance(target_only_pushdown(parse_expression("i = 5"), context(), SOURCE), AlwaysTrue)
-    assert isinstance(target_only_pushdown(parse_expression("src.l = 5"), context(), SOURCE), AlwaysTrue)
+    assert isinstance(target_only_pushdown(parse_expression("i = 5"), names(), SOURCE), AlwaysTrue)
+    assert isinstance(target_only_pushdown(parse_expression("src.l = 5"), names(), SOURCE), AlwaysTrue)
 
 
 def test_conjuncts_come_in_order():

@@ -4,6 +4,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType, StructType
 
+from dml.plan.names import SqlRules
 from dml.plan.table_read import TableRead, table_read
 from dml.sqlparse import parse
 
@@ -20,7 +21,7 @@ SCHEMA = Schema(
 def found(query: str) -> TableRead:
     fragment = parse(query).fragment
     (reference,) = fragment.tables
-    return table_read(fragment, reference, SCHEMA)
+    return table_read(fragment, reference, SCHEMA, SqlRules())
 
 
 @pytest.mark.parametrize(

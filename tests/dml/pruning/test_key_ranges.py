@@ -30,7 +30,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from dml.pruning.key_ranges import MAX_LISTED, MAX_RANGES, KeyRanges, range_between, ranges_of
+from dml import limits
+from dml.pruning.key_ranges import KeyRanges, range_between, ranges_of
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.row_predicates import select_rows
 from dml.rows.expressions import TRUE
@@ -76,7 +77,7 @@ def array(kind: pa.DataType, values: list[Any]) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(values, plain).cast(kind)])
 
 
-@pytest.mark.parametrize("count", [1, MAX_LISTED, 10 * MAX_LISTED + 1])
+@pytest.mark.parametrize("count", [1, limits.MAX_LISTED_KEYS, 10 * limits.MAX_LISTED_KEYS + 1])
 @pytest.mark.parametrize(("kind", "arrow", "value"), KINDS, ids=str)
 def test_every_key_is_found_and_what_is_outside_is_not(
     kind: IcebergType, arrow: pa.DataType, value: Any, count: int
@@ -106,12 +107,12 @@ def test_random_keys_are_one_range_and_many_groups_no_more_than_some() -> None:
     assert len(dense.ranges) == 1
     groups = pa.array([group * 10**6 + number for group in range(60) for number in range(100)])
     found = ranges_of(LongType(), pa.chunked_array([groups]))
-    assert len(found.ranges) == MAX_RANGES
+    assert len(found.ranges) == limits.MAX_KEY_RANGES
     assert all(any(least <= key <= greatest for least, greatest in found.ranges) for key in groups.to_pylist())
 
 
 @pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
-@pytest.mark.parametrize("most_listed", [0, MAX_LISTED])
+@pytest.mark.parametrize("most_listed", [0, limits.MAX_LISTED_KEYS])
 def test_floats_that_are_no_plain_numbers(kind: IcebergType, most_listed: int) -> None:
     """-0.0 equals 0.0, NaN equals NaN, and PyIceberg cannot compare with infinity."""
     arrow = pa.float32() if isinstance(kind, FloatType) else pa.float64()
@@ -172,7 +173,7 @@ def test_a_span_that_no_double_holds_has_gaps_too() -> None:
     assert found.ranges == ((min(keys), -1e308), (1e308, max(keys)))
 
 
-@pytest.mark.parametrize("count", [1, 10 * MAX_LISTED + 1])
+@pytest.mark.parametrize("count", [1, 10 * limits.MAX_LISTED_KEYS + 1])
 def test_strings_that_are_not_utf_8_prune_nothing(count: int) -> None:
     texts = pa.chunked_array([pa.array([b"a\xff"] * count).view(pa.string())])
     assert isinstance(ranges_of(StringType(), texts).expression("k"), AlwaysTrue)

@@ -1,5 +1,6 @@
 """Rows of scan tasks: deletes, positions, filters, splits, errors."""
 
+import math
 import pickle
 from pathlib import Path
 
@@ -200,10 +201,18 @@ def test_a_key_of_several_columns_matches_as_a_whole(lake, path):
     assert lake.read(lake.task(path), context).column("id").to_pylist() == [3]
 
 
-def test_a_key_of_floats_keeps_all_rows(lake, path):
+def test_a_key_of_floats_keeps_what_sparks_join_takes_for_equal(lake, path):
     """-0.0 and 0.0 are one key to a join, but two to Arrow."""
-    context = lake.context(SCHEMA, key_filter=KeyFilter(column_ids=(3,), values=ipc(pa.array([0.5]))))
-    assert lake.read(lake.task(path), context).num_rows == ROWS
+    keys = KeyFilter(column_ids=(3,), values=ipc(pa.array([0.5, -0.0, -math.nan, 2000])))
+    found = lake.read(lake.task(path), lake.context(SCHEMA, projected_ids=(1,), key_filter=keys))
+    assert found.column("id").to_pylist() == [0, 1, *range(50, ROWS, 100)]
+
+
+def test_a_null_safe_key_keeps_the_rows_with_a_null(lake, path):
+    keys = KeyFilter(column_ids=(2,), values=ipc(pa.array(["n3", None])), null_safe=(0,))
+    found = lake.read(lake.task(path), lake.context(SCHEMA, key_filter=keys)).column("name").to_pylist()
+    assert set(found) == {"n3", None}
+    assert found.count(None) == ROWS // 10
 
 
 def test_filters_and_deletes_apply_together(lake, path):

@@ -14,7 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, NestedField
 
 from dml.errors import CorruptFileError
-from dml.model.variants import METADATA, TYPED_VALUE, VALUE, VariantType, is_variant
+from dml.model.variants import METADATA, TYPED_VALUE, VALUE, is_variant
+from dml.pyiceberg_patch import VariantType
 from dml.read.variant_values import Dictionary, whole_variants
 from tests.dml.read.files import Lake, with_id
 

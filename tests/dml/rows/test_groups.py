@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dml import limits
 from dml.rows import groups
 from dml.rows.groups import partial_groups
 from dml.rows.program import Aggregate, AggregateFunction, Groups
@@ -55,7 +56,7 @@ def together(parts):
 @given(st.lists(st.lists(ROW, max_size=5), max_size=6), st.sampled_from([(), (0,), (1,), (0, 1), (2,)]), st.data())
 def test_groups_put_together_are_those_of_all_rows(batches, by, data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(groups, "ROWS_AT_ONCE", data.draw(st.integers(1, 12)))
+        patch.setattr(limits, "GROUP_BATCH_ROWS", data.draw(st.integers(1, 12)))
         program = Groups(by=by, aggregates=AGGREGATES)
         tables = list(partial_groups(map(batch_of, batches), SCHEMA, program))
     expected, found = defaultdict(list), defaultdict(list)
@@ -76,7 +77,7 @@ def test_groups_put_together_are_those_of_all_rows(batches, by, data):
 
 
 def test_where_groups_are_hardly_fewer_than_rows_the_rows_go_as_groups(monkeypatch):
-    monkeypatch.setattr(groups, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(limits, "GROUP_BATCH_ROWS", 10)
     program = Groups(by=(1,), aggregates=AGGREGATES)
     given_so_far = []
 
@@ -101,7 +102,7 @@ def test_where_groups_are_hardly_fewer_than_rows_the_rows_go_as_groups(monkeypat
 
 
 def test_few_groups_stay_until_the_end(monkeypatch):
-    monkeypatch.setattr(groups, "BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(limits, "GROUP_BATCH_BYTES", 100)
     program = Groups(by=(0,), aggregates=AGGREGATES[:2])
     (found,) = partial_groups((batch_of([("a", 1, b"x" * 50), ("é", 1, b"")]) for _ in range(50)), SCHEMA, program)
     assert sorted(found.to_pydict()["value0"]) == [50, 50]
@@ -119,7 +120,7 @@ def test_each_batch_is_measured_once(monkeypatch):
             measured.append(self)
             return 10
 
-    monkeypatch.setattr(groups, "BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(limits, "GROUP_BATCH_BYTES", 10_000)
     monkeypatch.setattr(groups, "pa", SimpleNamespace(Table=SimpleNamespace(from_batches=len)))
     assert list(groups.in_large_tables(Batch() for _ in range(2_500))) == [1_000, 1_000, 500]
     assert len(measured) == 2_500

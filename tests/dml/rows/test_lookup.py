@@ -1,11 +1,14 @@
 """Keys of one or more columns find the rows that a dictionary of tuples finds."""
 
-from decimal import Decimal
+import math
+from datetime import date
+from decimal import Context, Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dml.rows import lookup
@@ -71,6 +74,64 @@ def test_keys_of_other_types(values: pa.Array) -> None:
         assert index.places([column, pa.array(range(len(column)))]).tolist() == expected
         assert index.contains([values.slice(3, 1), pa.array([0])]).tolist() == [False]
     assert not KeyLookup([values.take(pa.array([0, 0])), pa.array([1, 1])]).is_unique
+
+
+def decimals(precision: int) -> st.SearchStrategy[Decimal | None]:
+    limit = 10**precision - 1
+    whole = st.sampled_from([0, 1, -1, limit, -limit]) | st.integers(-limit, limit)
+    return st.none() | whole.map(lambda number: Decimal(number).scaleb(-2, EXACT))
+
+
+EXACT = Context(prec=38)
+FLOATS = st.none() | st.sampled_from([0.0, -0.0, math.inf, -math.inf, math.nan, 1.5]) | st.floats(width=32)
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.bool_(): st.none() | st.booleans(),
+    pa.int32(): st.none() | st.integers(-2, 2),
+    pa.date32(): st.none() | st.dates(date(1969, 12, 30), date(1970, 1, 2)),
+    pa.timestamp("us", "UTC"): st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-2, 2),
+    pa.timestamp("us"): st.none() | st.integers(-2, 2),
+    pa.time64("us"): st.none() | st.integers(0, 2),
+    pa.float32(): FLOATS,
+    pa.float64(): FLOATS,
+    pa.decimal128(18, 2): decimals(18),
+    pa.decimal128(38, 2): decimals(38),
+    pa.string(): st.none() | st.sampled_from(["", "\0", "a", "é"]),
+    pa.binary(): st.none() | st.sampled_from([b"", b"\0", b"\xff"]),
+    pa.binary(16): st.none() | st.sampled_from([bytes(16), bytes(15) + b"1"]),
+}
+KEYS = st.lists(st.tuples(st.sampled_from(list(VALUES)), st.booleans()), min_size=1, max_size=3)
+
+
+def equal_to(value: object) -> object:
+    """Return a value that is equal for equal keys: NaN equals itself."""
+    return "NaN" if isinstance(value, float) and math.isnan(value) else value
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data(), KEYS)
+def test_places_of_keys_of_all_types_are_those_of_sparks_equality(
+    data: st.DataObject, kinds: list[tuple[pa.DataType, bool]]
+) -> None:
+    rows = st.lists(st.tuples(*(VALUES[kind] for kind, _ in kinds)), max_size=12)
+    keys, asked = data.draw(rows), data.draw(rows)
+
+    def arrays(rows: list[tuple[object, ...]]) -> list[pa.Array]:
+        return [pa.array([None, *(row[place] for row in rows)], kind).slice(1) for place, (kind, _) in enumerate(kinds)]
+
+    def key(row: tuple[object, ...]) -> tuple[object, ...] | None:
+        """Return what the row is looked up by; None if it equals nothing."""
+        is_key = all(is_null_safe or value is not None for value, (_, is_null_safe) in zip(row, kinds, strict=True))
+        return tuple(map(equal_to, row)) if is_key else None
+
+    lookup = KeyLookup(arrays(keys), [place for place, (_, is_null_safe) in enumerate(kinds) if is_null_safe])
+    known = [found for found in map(key, keys) if found is not None]
+    assert lookup.is_unique == (len(set(known)) == len(known))
+    places = {key(row): place for place, row in enumerate(keys)}
+    expected = [NOWHERE if key(row) is None else places.get(key(row), NOWHERE) for row in [*asked, *keys]]
+    contained = lookup.contains(arrays([*asked, *keys])).tolist()
+    assert all(found or place == NOWHERE for found, place in zip(contained, expected, strict=True))
+    if lookup.is_unique:
+        assert lookup.places(arrays([*asked, *keys])).tolist() == expected
 
 
 def test_equal_hashes_of_different_keys(monkeypatch: pytest.MonkeyPatch) -> None:

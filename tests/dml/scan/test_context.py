@@ -1,5 +1,7 @@
 """What the tasks of a scan share."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -7,10 +9,10 @@ from pyiceberg.expressions import EqualTo
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from dml import limits
 from dml.model import columns
 from dml.read.reader import TaskReader
-from dml.scan.planner import plan_scan
-from dml.scan.source import scan_context, spark_schema
+from dml.scan.table_scan import TableScan, spark_schema
 
 
 @pytest.fixture
@@ -26,12 +28,18 @@ def table(tmp_path):
     catalog.close()
 
 
+def scan_of(table):
+    """A scan of all rows and columns of a table as it is now."""
+    snapshot, schema = table.current_snapshot(), table.schema()
+    ids = tuple(field.field_id for field in schema.fields)
+    return TableScan(table=table, snapshot_id=snapshot and snapshot.snapshot_id, schema=schema, columns=ids)
+
+
 def test_a_context_reads_the_tables_rows(table):
-    plan = plan_scan(table, None)
-    context = scan_context(
-        table, plan.tasks, (2, 1), metadata_columns=(columns.POS,), row_filter=EqualTo("ID", 2), batch_rows=10
-    )
-    assert context.batch_rows == 10
+    scan = replace(scan_of(table), columns=(2, 1), metadata_columns=(columns.POS,), row_filter=EqualTo("ID", 2))
+    plan = scan.plan()
+    context = scan.context(plan.tasks)
+    assert context.batch_rows == limits.SPARK_BATCH_ROWS
     assert [batch.to_pylist() for batch in TaskReader(context).read(plan.tasks[0])] == [
         [{"key": "b", "id": 2, "_pos": 1}]
     ]
@@ -53,9 +61,9 @@ def test_equality_deletes_of_a_dropped_column_still_apply(table, lake, field):
             file_size_in_bytes=t.file_size_in_bytes,
             length=t.length,
         )
-        for t in plan_scan(table, None).tasks
+        for t in scan_of(table).plan().tasks
     )
-    context = scan_context(table, [task], [field.field_id for field in table.schema().fields])
+    context = scan_of(table).context([task])
     rows = [row for batch in TaskReader(context).read(task) for row in batch.to_pylist()]
     assert rows == [{"id": 1, "key": None}]
 
@@ -74,7 +82,7 @@ def test_partitions_have_one_type_whatever_deletes_compare(table, lake, field):
         equality_ids=(2,),
     )
     plain, compared = (
-        spark_schema(scan_context(table, tasks, (1,), metadata_columns=(columns.PARTITION,)))
+        spark_schema(replace(scan_of(table), metadata_columns=(columns.PARTITION,)).context(tasks))
         for tasks in ((), (lake.task("f", equality_deletes=(ref,)),))
     )
     assert compared == plain
@@ -82,4 +90,4 @@ def test_partitions_have_one_type_whatever_deletes_compare(table, lake, field):
 
 def test_credentials_are_not_shown(table):
     table.io.properties["s3.secret-access-key"] = "hush"
-    assert "hush" not in repr(scan_context(table, (), (1,)))
+    assert "hush" not in repr(scan_of(table).context(()))

@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from typing import Any
+from unittest import mock
 
 import call_cases
 import connect_statements
@@ -17,8 +18,8 @@ from pyspark.sql.connect.readwriter import DataFrameReader
 from pyspark.sql.functions import col, lit, upper
 
 import dml
+from dml import limits
 from dml.errors import DataError, DmlError, ErrorKind
-from dml.metadata_tables import frames
 from dml.result import Result
 from tests.golden import connect_scripts
 
@@ -164,9 +165,8 @@ def table_statements(lake, name):
     assert lake.sql(f"SELECT * FROM {name}.snapshots").count() > 5
     files = lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()
     assert lake.sql(f"SELECT count(*) FROM {name}.files").collect() == [(len(files),)]
-    driver_bytes, frames.DRIVER_BYTES = frames.DRIVER_BYTES, -1
-    assert sorted(lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()) == sorted(files)
-    frames.DRIVER_BYTES = driver_bytes
+    with mock.patch.object(limits, "MAX_DRIVER_MANIFEST_BYTES", -1):
+        assert sorted(lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()) == sorted(files)
     lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
     spark.conf.set("spark.wap.branch", "audit")
     lake.sql(f"TRUNCATE TABLE {name}")

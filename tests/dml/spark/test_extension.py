@@ -12,12 +12,13 @@ from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
+from dml import limits
 from dml.errors import AnalysisError, ExecutionError, SetupError
 from dml.result import Result
 from dml.spark import extension, interception, internals, replaced_methods
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
-from dml.spark.jvm import CARRIED, CARRIED_LIMIT
+from dml.spark.jvm import CARRIED
 from dml.spark.versions import Feature, has, sql_failure
 from tests.dml.spark.conftest import LakeHandler
 
@@ -145,10 +146,10 @@ def test_an_error_of_spark_inside_a_handler_reaches_the_jvm_as_text(spark, handl
 
 @pytest.mark.usefixtures("as_the_jvm_sees")
 def test_errors_that_nobody_collects_do_not_pile_up(spark, handler):
-    for _ in range(CARRIED_LIMIT + 5):
+    for _ in range(limits.CARRIED_EXCEPTIONS + 5):
         with pytest.raises(ParseException):
             spark._jsparkSession.sql("DELETE FROM lake.fail")
-    assert len(CARRIED) == CARRIED_LIMIT
+    assert len(CARRIED) == limits.CARRIED_EXCEPTIONS
     CARRIED.clear()
 
 

@@ -58,7 +58,7 @@ def test_too_old_a_java_is_named_and_the_remedy_told(java_home, text, shown):
 
 
 def test_a_java_that_is_slow_to_answer_is_left_to_spark(java_home, monkeypatch):
-    monkeypatch.setattr("dml.spark.launch.JAVA_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("dml.limits.JAVA_VERSION_SECONDS", 0.2)
     home = java_home('openjdk version "17.0.15" 2025-04-15')
     program = Path(home["JAVA_HOME"]) / "bin" / "java"
     program.write_text("#!/bin/sh\nexec sleep 5\n")

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
 import dml
+from dml import limits
 from dml.spark import task_frames
 from dml.spark.task_frames import LEAVES, filtered_numbers, known_numbers, task_frame, value_size
 
@@ -94,7 +95,7 @@ def test_what_is_kept_of_numbers_is_bounded_and_keeps_no_session(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark itself may keep one session that nobody uses any more, but not all."""
-    monkeypatch.setattr(task_frames, "MOST_LEAVES", 3)
+    monkeypatch.setattr(limits, "CACHED_TASK_NUMBERS", 3)
     sessions = []
     LEAVES.clear()
     for start in (1, 3, 5):

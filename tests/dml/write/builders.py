@@ -19,7 +19,7 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.model import columns
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.model.write_task import TaskCommit, WriteContext
+from dml.model.write_task import TaskCommit, TaskFailure, WriteContext
 from dml.options import WriteOptions
 from dml.write.output_files import TaskIdentity
 from dml.write.run import write_task
@@ -192,15 +192,15 @@ def run(
     task: TaskIdentity = TASK,
     max_failures: int = 1,
     **more: Any,
-) -> TaskCommit:
+) -> TaskCommit | TaskFailure:
     """Runs one task of a job."""
     spec = WriterSpec(job=job, context=write_context, layout=layout, files=files, max_failures=max_failures, **more)
     return write_task(batches, spec, task)
 
 
-def read_back(commit: TaskCommit) -> list[dict[str, Any]]:
+def read_back(commit: TaskCommit | TaskFailure) -> list[dict[str, Any]]:
     """The rows of all new data files."""
-    assert commit.failure is None, commit.failure
+    assert isinstance(commit, TaskCommit), commit
     return [row for file in commit.data_files for row in pq.read_table(file.path, partitioning=None).to_pylist()]
 
 

@@ -37,6 +37,7 @@ from pyiceberg.types import (
 from dml.errors import AnalysisError
 from dml.model.columns import DeltaLayout
 from dml.model.manifest import ContentFile
+from dml.model.write_task import TaskCommit
 from dml.write.bounds import truncated_above, truncated_bytes_above
 from dml.write.column_metrics import BatchMetrics, Leaf, MetricsMode, metrics_modes
 from dml.write.file_layout import arrow_field
@@ -51,7 +52,7 @@ def written(folder: Path, schema: Schema, columns: list[pa.Array], **properties:
     batch = pa.RecordBatch.from_arrays(columns, names=names)
     table_properties = {key.replace("__", ".").replace("_", "-"): value for key, value in properties.items()}
     commit = run(WriteJob.ROWS, [batch], context(folder, schema=schema, properties=table_properties), layout)
-    assert commit.failure is None, commit.failure
+    assert isinstance(commit, TaskCommit), commit
     (file,) = commit.data_files
     return file
 

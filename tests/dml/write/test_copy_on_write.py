@@ -13,6 +13,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import ErrorKind
 from dml.model.columns import DeltaLayout, RowOperation
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.write.delta_rows import ChangeCursor, DeltaCounts, FileDelta, delta_runs
 from dml.write.file_layout import file_layout
 from dml.write.row_builder import RowBuilder
@@ -103,9 +104,8 @@ def test_two_source_rows_for_one_target_row_fail_and_leave_no_file(tmp_path: Pat
     full = [(INSERT, None, None, 9, "n", 1.0), *((*row, None, "x", None) for row in rows)]
     batches = [delta([row], MERGE_TYPES) for row in full] if split else [delta(full, MERGE_TYPES)]
     commit = run(COPY, batches, context(tmp_path), MERGE, files)
-    assert commit.failure is not None
-    assert commit.failure.kind is ErrorKind.CARDINALITY_VIOLATION
-    assert commit.data_files == ()
+    assert isinstance(commit, TaskFailure)
+    assert commit.error.kind is ErrorKind.CARDINALITY_VIOLATION
     assert stored_files(tmp_path) == []
 
 
@@ -178,8 +178,8 @@ def test_a_delta_that_does_not_fit_the_files_is_an_error_and_never_wrong_rows(
     files.add(table([1, 2, 3]), deleted=[1])
     files.add(table([4, 5]))
     commit = run(COPY, [delta(rows)], context(tmp_path), DELETES, files)
-    assert commit.failure is not None
-    assert word in commit.failure.message
+    assert isinstance(commit, TaskFailure)
+    assert word in commit.error.message
     assert stored_files(tmp_path) == []
 
 
@@ -255,6 +255,7 @@ def test_a_task_gives_the_rows_that_a_plain_model_gives(tmp_path_factory: pytest
     batches = [delta(rows[start : start + delta_batch], MERGE_TYPES) for start in range(0, len(rows), delta_batch)]
     specs = (UNPARTITIONED, BY_NAME) if partitioned else (UNPARTITIONED,)
     commit = run(COPY, batches, context(folder, specs=specs), MERGE, files)
+    assert isinstance(commit, TaskCommit)
     assert sorted(map(repr, ((r["id"], r["name"], r["amount"]) for r in read_back(commit)))) == sorted(
         map(repr, expected)
     )

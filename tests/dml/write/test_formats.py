@@ -37,7 +37,7 @@ from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.model.columns import DeltaLayout
 from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import WriteContext
+from dml.model.write_task import TaskCommit, TaskFailure, WriteContext
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import scan_file
 from dml.write.delete_files import write_position_deletes
@@ -111,7 +111,7 @@ def rows() -> pa.RecordBatch:
 def written(folder: Path, file_format: str, batches: list[pa.RecordBatch], **properties: str) -> ContentFile:
     """One file of a format."""
     commit = run(WriteJob.ROWS, batches, write_context(folder, file_format, **properties), ROWS)
-    assert commit.failure is None, commit.failure
+    assert isinstance(commit, TaskCommit), commit
     (file,) = commit.data_files
     assert file.file_format == file_format
     assert file.path.endswith(f".{file_format}")
@@ -194,7 +194,7 @@ def test_no_rows_and_large_files(tmp_path: Path, file_format: str) -> None:
         },
     )
     commit = run(WriteJob.ROWS, many.to_batches(max_chunksize=3000), write, DeltaLayout(value_ids=(1, 2, 3)))
-    assert commit.failure is None
+    assert isinstance(commit, TaskCommit), commit
     assert len(commit.data_files) > 2
     assert sum(file.record_count for file in commit.data_files) == count
     assert run(WriteJob.ROWS, [], write, DeltaLayout(value_ids=(1, 2, 3))).data_files == ()
@@ -257,8 +257,8 @@ def test_instants_that_readers_of_orc_do_not_agree_about_are_refused(
 
 def raise_failure(commit: Any) -> None:
     """What a task reports is raised by the driver."""
-    if commit.failure is not None:
-        raise commit.failure
+    if isinstance(commit, TaskFailure):
+        raise commit.error
 
 
 @FORMATS

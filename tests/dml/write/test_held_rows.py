@@ -16,16 +16,17 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import DecimalType, ListType, LongType, MapType, NestedField, StringType, StructType, UUIDType
 
+from dml import limits
 from dml.deletes.deletion_vector import decode
 from dml.errors import DataError, ExecutionError
 from dml.model.columns import DeltaLayout, RowOperation
-from dml.model.write_task import TaskCommit, WriteContext
+from dml.model.write_task import TaskCommit, WriteContext, report_batch, report_from_bytes
 from dml.options import WriteOptions
 from dml.write import held_rows, output_files
 from dml.write.held_rows import threads_for, write_joined_files
 from dml.write.output_files import TaskIdentity
 from dml.write.run import write_task
-from dml.write.writer_spec import MAX_ALL_HELD_BYTES, MAX_HELD_BYTES, WriteJob, WriterSpec
+from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import BY_NAME, UNPARTITIONED, MemoryFiles, context, delta, read_back, stored_files, table
 
 DELETE, UPDATE, INSERT = RowOperation.DELETE, RowOperation.UPDATE, RowOperation.INSERT
@@ -42,10 +43,10 @@ def job(write_context: WriteContext, kind: WriteJob = WriteJob.ROWS, **more: Any
     return WriterSpec(**{"job": kind, "context": write_context, "layout": layout, "joins_tasks": True, **more})
 
 
-def reports(spec: WriterSpec, batches: list[list[pa.RecordBatch]]) -> list[TaskCommit]:
+def reports(spec: WriterSpec, batches: list[list[pa.RecordBatch]]) -> list[Any]:
     """What the tasks of a job report, as it reaches the driver."""
     return [
-        TaskCommit.from_bytes(write_task(rows, spec, TaskIdentity(partition_id=number)).to_bytes())
+        report_from_bytes(report_batch(write_task(rows, spec, TaskIdentity(partition_id=number))).column(0)[0].as_py())
         for number, rows in enumerate(batches)
     ]
 
@@ -103,7 +104,7 @@ def test_a_task_with_more_rows_writes_them_itself(tmp_path: Path) -> None:
     """All of them, those that it had held at first too; the others' few are joined."""
     spec = job(context(tmp_path))
     few = inserts()
-    wide = table([7], ["x" * (MAX_HELD_BYTES + 1)]).to_batches()[0]
+    wide = table([7], ["x" * (limits.MAX_TASK_HELD_BYTES + 1)]).to_batches()[0]
     few[1].append(wide)
     commits = reports(spec, few)
     assert [file.record_count for commit in commits for file in commit.data_files] == [5]
@@ -115,9 +116,9 @@ def test_a_task_with_more_rows_writes_them_itself(tmp_path: Path) -> None:
 def test_what_all_tasks_may_leave_is_bounded(tmp_path: Path) -> None:
     """However many there are, and whether or not somebody has counted them before."""
     spec = job(context(tmp_path))
-    assert spec.max_held_bytes(0) == MAX_HELD_BYTES
-    assert sum(map(spec.max_held_bytes, range(100_000))) < 12 * MAX_ALL_HELD_BYTES
-    assert replace(spec, tasks=1000).max_held_bytes(0) == MAX_ALL_HELD_BYTES // 1000
+    assert spec.max_held_bytes(0) == limits.MAX_TASK_HELD_BYTES
+    assert sum(map(spec.max_held_bytes, range(100_000))) < 12 * limits.MAX_ALL_HELD_BYTES
+    assert replace(spec, tasks=1000).max_held_bytes(0) == limits.MAX_ALL_HELD_BYTES // 1000
     assert replace(spec, joins_tasks=False).max_held_bytes(0) == 0
 
 
@@ -171,7 +172,7 @@ def test_deleted_positions_of_several_tasks_share_files(
 
 def test_many_deleted_positions_are_written_by_their_task(tmp_path: Path) -> None:
     """Those that it had held at first too."""
-    rows = MAX_HELD_BYTES // 2
+    rows = limits.MAX_TASK_HELD_BYTES // 2
     files = MemoryFiles()
     files.add(table([1, 2, 3]))
     files.add(table(list(range(rows))))

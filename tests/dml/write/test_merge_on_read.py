@@ -17,7 +17,7 @@ from dml.errors import ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.manifest import FileContent
 from dml.model.scan_task import DeleteFileRef
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.write.delta_rows import RowChanges
 from dml.write.merge_on_read import gathered
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
@@ -47,7 +47,7 @@ PARTITION_GRANULARITY = {"write.delete.granularity": "partition"}
 
 def positions(commit: TaskCommit) -> dict[str, list[int]]:
     """The deleted positions by data file, whatever holds them."""
-    assert commit.failure is None, commit.failure
+    assert isinstance(commit, TaskCommit), commit
     result: dict[str, list[int]] = {}
     for file in commit.delete_files:
         if file.file_format == "puffin":
@@ -159,8 +159,8 @@ def test_two_source_rows_for_one_target_row_fail_and_leave_no_file(tmp_path: Pat
     files.add(table([2]))
     rows = [(DELETE, 0, 0, None, None, None), (MATCHED, 1, 0, None, None, None), (DELETE, 1, 0, None, None, None)]
     commit = run(READ, [delta(rows, MERGE_TYPES)], context(tmp_path, version=version), MERGE, files)
-    assert commit.failure is not None
-    assert commit.failure.kind is ErrorKind.CARDINALITY_VIOLATION
+    assert isinstance(commit, TaskFailure)
+    assert commit.error.kind is ErrorKind.CARDINALITY_VIOLATION
     assert stored_files(tmp_path) == []
 
 

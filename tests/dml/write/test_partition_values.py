@@ -47,9 +47,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml import limits
 from dml.errors import NotSupportedError
 from dml.model.columns import DeltaLayout
-from dml.write import partitioning
 from dml.write.file_layout import arrow_field, file_layout
 from dml.write.output_files import OutputFile, OutputFileFactory
 from dml.write.partition_values import PartitionRouter
@@ -250,7 +250,7 @@ def test_a_clustered_writer_opens_another_file_for_a_partition_that_comes_back(t
 
 
 def test_fanout_keeps_its_limit_of_open_files_and_loses_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitioning, "MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(limits, "MAX_UNOPENED_FILE_BYTES", 0)
     writer, layout = writers(tmp_path, FanoutDataWriter, max_open_files=2, split_rows=1)
     for _ in range(2):
         for name in "abcd":

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType, StructType
 
+from dml import limits
 from dml.errors import DmlError
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.scan_task import DeleteFileRef
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.read.reader import PieceReader
 from dml.read.target_files import TargetFiles
 from dml.splice.footer import Chunk, Footer, footer_length
@@ -72,8 +73,8 @@ def change(
     commit = run(
         WriteJob.COPY_ON_WRITE, [batch], target, layout, files, splices=splices, deletes=True, tracks_origins=True
     )
-    if commit.failure is not None:
-        raise commit.failure
+    if isinstance(commit, TaskFailure):
+        raise commit.error
     return commit
 
 
@@ -188,7 +189,7 @@ def test_what_is_worth_it(tmp_path: Path) -> None:
         commit = change(tmp_path, files, TWO, [(DELETE, place) for place in range(50)])
     assert (commit.data_files, commit.removed_data_files, read.call_count) == ((), (files.task(0).path,), 0)
     assert (commit.changed_files[0].rows_before, commit.metrics.rows_carried) == (50, 0)
-    with mock.patch.object(splicing, "MAX_AHEAD_BYTES", 0):  # changes that are too many to be kept
+    with mock.patch.object(limits, "MAX_HELD_CHANGE_BYTES", 0):  # changes that are too many to be kept
         assert change(tmp_path, files, TWO, [(DELETE, place) for place in range(30)]).spliced_files == ()
         commit = change(tmp_path, files, TWO, [(DELETE, place) for place in range(45, 50)])
     assert (len(commit.spliced_files), commit.metrics.rows_carried) == (1, 45)
@@ -198,7 +199,7 @@ def test_a_row_group_that_does_not_fit_in_memory_is_written_in_parts(tmp_path: P
     """Where its rows may leave: then a file can have other row groups than before."""
     new = arrow_table(TWO, [{"id": 0, "text": "x"}] * 2, tmp_path).select(["text"]).combine_chunks().to_batches()[0]
     files = target_files(old_file(tmp_path), TWO, 50)
-    with mock.patch.object(splicing, "MAX_NEW_BYTES", 50):
+    with mock.patch.object(limits, "MAX_SPLICED_BYTES", 50):
         commit = change(
             tmp_path, files, TWO, [(DELETE, 1), (UPDATE, 21)], new, properties={"write.parquet.row-group-limit": "15"}
         )

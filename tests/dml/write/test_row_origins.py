@@ -87,7 +87,7 @@ def test_every_carried_row_is_found(
         patch.setattr(rolling, "CHECK_ROWS", roll)
         rows = delta([*changes, *added], TYPES)
         commit = run(WriteJob.COPY_ON_WRITE, [rows], write, MERGE, files, tracks_origins=True, sorts_rows=ordered)
-    assert commit.failure is None, commit.failure
+    assert isinstance(commit, TaskCommit), commit
     contents = {file.path: pq.read_table(file.path, partitioning=None)["id"].to_pylist() for file in commit.data_files}
     assert {origins.data_file for origins in commit.row_origins} == set(contents)
     for origins in commit.row_origins:
@@ -117,7 +117,7 @@ def test_many_tasks_share_what_they_may_tell(tmp_path: Path, job: WriteJob, task
     commit = run(
         job, [delta([(DELETE, 0, 0)])], context(tmp_path), DeltaLayout(), files, tracks_origins=True, tasks=tasks
     )
-    assert commit.failure is None
+    assert isinstance(commit, TaskCommit), commit
     (changed,) = commit.changed_files
     assert changed.rows_deleted == 1
     assert (changed.deleted is not None) is told

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dml.errors import DataError, DmlError, ErrorKind, ExecutionError
 from dml.files.deletion import delete_files
 from dml.model.columns import DeltaLayout, RowOperation
-from dml.model.write_task import REPORT_SCHEMA, TaskCommit
+from dml.model.write_task import REPORT_SCHEMA, TaskCommit, TaskFailure, report_from_bytes
 from dml.write import output_files
 from dml.write.output_files import TaskIdentity, current_task
 from dml.write.run import WriteTask
@@ -64,14 +64,14 @@ class Case:
         yield delta([(UPDATE, 0, 0, None, "c", None), (DELETE, 0, 1, None, None, None)], TYPES)
         yield delta([(DELETE, 1, 2, None, None, None)], TYPES)
 
-    def run(self, batches: Any = None, **more: Any) -> TaskCommit:
+    def run(self, batches: Any = None, **more: Any) -> TaskCommit | TaskFailure:
         return run(self.job, batches or self.batches(), self.context, self.layout, self.files, **more)
 
 
 @pytest.mark.parametrize(("job", "version"), JOBS)
 def test_every_file_that_was_created_is_in_the_commit(tmp_path: Path, job: WriteJob, version: int) -> None:
     commit = Case(job, version, tmp_path).run()
-    assert commit.failure is None
+    assert isinstance(commit, TaskCommit), commit
     assert {file.path for file in (*commit.data_files, *commit.delete_files)} == set(map(str, stored_files(tmp_path)))
 
 
@@ -89,7 +89,7 @@ def test_every_file_of_a_commit_says_what_it_is(tmp_path: Path, job: WriteJob, v
 def test_a_task_without_rows_writes_nothing(tmp_path: Path, job: WriteJob, version: int) -> None:
     case = Case(job, version, tmp_path)
     commit = case.run(iter([next(case.batches()).slice(0, 0)]))
-    assert commit.failure is None
+    assert isinstance(commit, TaskCommit), commit
     assert stored_files(tmp_path) == []
     assert (commit.data_files, commit.delete_files, commit.removed_data_files) == ((), (), ())
 
@@ -146,10 +146,10 @@ def test_a_failure_at_any_step_leaves_no_file(
     case = Case(job, version, tmp_path)
     commit = case.run()
     if calls <= step:
-        assert commit.failure is None
+        assert isinstance(commit, TaskCommit), commit
         return
-    assert isinstance(commit.failure, ExecutionError)
-    assert "no space left" in commit.failure.message
+    assert isinstance(commit.error, ExecutionError)
+    assert "no space left" in commit.error.message
     assert stored_files(tmp_path) == []
 
 
@@ -170,7 +170,7 @@ def test_input_that_breaks_off_leaves_no_file_and_is_tried_again(
         case.run(broken(), max_failures=4)
     assert stored_files(tmp_path) == []
     last = TaskIdentity(partition_id=3, attempt_number=3)
-    failure = case.run(broken(), max_failures=4, task=last).failure
+    failure = case.run(broken(), max_failures=4, task=last).error
     assert isinstance(failure, ExecutionError)
     assert "EOFError: the JVM is gone" in failure.message
     assert failure.context["attempts"] == 4
@@ -197,8 +197,8 @@ def test_null_in_a_required_column_is_returned_at_the_first_attempt(
     else:
         bad = delta([(INSERT, None, None, None, "x", 1.0)], TYPES)
     commit = case.run([next(case.batches()), bad], max_failures=4)
-    assert isinstance(commit.failure, DataError)
-    assert (commit.failure.kind, commit.failure.context["column"]) == (ErrorKind.NOT_NULL_VIOLATION, "id")
+    assert isinstance(commit.error, DataError)
+    assert (commit.error.kind, commit.error.context["column"]) == (ErrorKind.NOT_NULL_VIOLATION, "id")
     assert stored_files(tmp_path) == []
 
 
@@ -231,7 +231,7 @@ def test_the_first_failure_is_reported_also_when_nothing_can_be_deleted(
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     batches = [table([1]).to_batches()[0], pa.record_batch([pa.nulls(1, pa.int64())] * 3, names=["a", "b", "c"])]
     properties = {"write.target-file-size-bytes": "1"}
-    failure = run(WriteJob.ROWS, batches, context(tmp_path, properties=properties), ROWS).failure
+    failure = run(WriteJob.ROWS, batches, context(tmp_path, properties=properties), ROWS).error
     assert failure is not None
     assert failure.kind is ErrorKind.NOT_NULL_VIOLATION
 
@@ -241,7 +241,7 @@ def test_a_job_travels_to_a_worker_and_its_commit_back(tmp_path: Path) -> None:
     task = pickle.loads(pickle.dumps(WriteTask(spec)))
     (batch,) = task(iter(table([1, 2, 3]).to_batches()))
     assert batch.schema == REPORT_SCHEMA
-    commit = TaskCommit.from_bytes(batch.column(0)[0].as_py())
+    commit = report_from_bytes(batch.column(0)[0].as_py())
     assert [row["id"] for row in read_back(commit)] == [1, 2, 3]
 
 
@@ -249,7 +249,7 @@ def test_a_failure_survives_the_way_to_the_driver(tmp_path: Path) -> None:
     spec = WriterSpec(job=WriteJob.ROWS, context=context(tmp_path), layout=ROWS)
     bad = pa.record_batch([pa.nulls(1, pa.int64())] * 3, names=["a", "b", "c"])
     (batch,) = WriteTask(spec)(iter([bad]))
-    failure = TaskCommit.from_bytes(batch.column(0)[0].as_py()).failure
+    failure = report_from_bytes(batch.column(0)[0].as_py()).error
     assert isinstance(failure, DmlError)
     assert "requires a value" in str(failure)
 

@@ -5,6 +5,7 @@ import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,8 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType, StructType
 
+from dml import limits
+from dml.files.scratch import scratch_folder
 from dml.model.columns import DeltaLayout
 from dml.write import sorting
 from dml.write.delta_writer import DeltaWriter
@@ -116,7 +119,7 @@ def test_rows_are_sorted_as_the_order_says(rows: list[dict], limit: int, data: A
 
 
 def test_pieces_of_many_runs_are_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sorting, "PIECE_ROWS", 5)
+    monkeypatch.setattr(limits, "SORTED_BATCH_ROWS", 5)
     rows = [{"d": None, "s": str(value), "i": value * 7919 % 101, "c": None} for value in range(101)]
     found = written(tmp_path, rows, order((3, IdentityTransform(), ASC, FIRST)), 1)
     assert [values["i"] for values in found] == list(range(101))
@@ -143,7 +146,7 @@ def test_orders_that_cannot_be_followed_are_not() -> None:
 def test_a_job_writes_sorted_files_that_say_so_and_leaves_no_temporary_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, partitioned: bool
 ) -> None:
-    monkeypatch.setattr(sorting, "MAX_BUFFERED_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_SORT_BUFFER_BYTES", 1)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(temporary))
@@ -158,7 +161,9 @@ def test_a_job_writes_sorted_files_that_say_so_and_leaves_no_temporary_file(
     spec = WriterSpec(job=WriteJob.ROWS, context=write, layout=ROWS, sorts_rows=True)
     rows = [{"d": None, "s": "ab"[value % 2], "i": value, "c": None} for value in (3, 8, 1, 6, 5, 2)]
     made = [batch.rename_columns(["v0", "v1", "v2", "v3"]) for batch in batches(rows, 2)]
-    commit = DeltaWriter(spec, OutputFileFactory(write, TASK)).write(made)
+    with mock.patch.object(sorting, "scratch_folder", side_effect=scratch_folder) as spilled:
+        commit = DeltaWriter(spec, OutputFileFactory(write, TASK)).write(made)
+    assert spilled.call_count == (2 if partitioned else 3)
     assert {file.sort_order_id for file in commit.data_files} == {3}
     found = sorted([values["i"] for values in pq.read_table(file.path).to_pylist()] for file in commit.data_files)
     assert found == ([[5, 3, 1], [8, 6, 2]] if partitioned else [[8, 6, 5, 3, 2, 1]])

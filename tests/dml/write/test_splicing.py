@@ -2,6 +2,8 @@
 
 import datetime as dt
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -31,21 +35,21 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from dml import limits
 from dml.errors import CorruptFileError, DataError, DmlError, ErrorKind
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID, DeltaLayout, RowOperation
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.scan_task import DeleteFileRef, ScanContext, ScanTask
-from dml.model.write_task import TaskCommit
+from dml.model.write_task import TaskCommit, TaskFailure
 from dml.options import WriteOptions
 from dml.read.target_files import TargetFiles
-from dml.splice import spliced_file
 from dml.splice.footer import Footer, footer_length, is_old_writer
 from dml.splice.thrift_compact import decode_struct, encode_struct
 from dml.write import splice_columns, splicing
 from dml.write.column_metrics import NanCounter, parquet_metrics
 from dml.write.copied_metrics import copied_metrics
 from dml.write.file_layout import file_layout
-from dml.write.splicing import may_splice
+from dml.write.splicing import FileSplice, may_splice
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, delta, read_back, run, stored_files
 
@@ -142,15 +146,23 @@ def update(
     assigned: tuple[int, ...],
     *,
     splices: bool = True,
+    deletes: bool = False,
+    inserted: Sequence[pa.RecordBatch] = (),
     **more: Any,
 ) -> TaskCommit:
-    """One task of an UPDATE, into a folder of its own."""
+    """One task of an UPDATE, or of a MERGE that inserts, into a folder of its own."""
     properties = {**ALWAYS, **more.pop("properties", {})}
     target = context(folder / str(next(NUMBERS)), schema=schema, properties=properties, **more)
+    all_ids = tuple(field.field_id for field in schema.fields)
     layout = DeltaLayout(value_ids=assigned, assigned_ids=assigned)
-    commit = run(WriteJob.COPY_ON_WRITE, [changes], target, layout, files, splices=splices, tracks_origins=True)
-    if commit.failure is not None:
-        raise commit.failure
+    if inserted:
+        layout = DeltaLayout(value_ids=all_ids, assigned_ids=assigned, insert_ids=all_ids)
+    batches = [changes, *inserted]
+    commit = run(
+        WriteJob.COPY_ON_WRITE, batches, target, layout, files, splices=splices, deletes=deletes, tracks_origins=True
+    )
+    if isinstance(commit, TaskFailure):
+        raise commit.error
     return commit
 
 
@@ -256,6 +268,159 @@ def test_random_splices_are_as_full_rewrites(
                 assert found == wanted, (metric, leaf)
     again = target_files(Path(mine.path.removeprefix("file://")), schema, len(rows))
     assert repr(read_back(update(tmp_path, again, schema, changes, ids))) == repr(read_back(spliced))
+
+
+@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=settings.default.max_examples // 3)
+@given(data=st.data(), names=st.sets(st.sampled_from(sorted(VALUES)), min_size=2, max_size=6), first=st.booleans())
+def test_new_rows_are_added_to_a_spliced_file(
+    tmp_path: Path, data: st.DataObject, names: set[str], first: bool
+) -> None:
+    """They are its last rows, also where Spark's query gives them first; its metrics are those of a rewritten file."""
+    schema = Schema(*(field for field in SCHEMA.fields if field.name in names))
+    row = st.fixed_dictionaries({name: VALUES[name] for name in sorted(names)})
+    rows = data.draw(st.lists(row, min_size=2, max_size=20))
+    assigned = data.draw(st.sets(st.sampled_from(sorted(names)), min_size=1, max_size=len(names) - 1))
+    places = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1, max_size=5)))
+    gone = data.draw(st.sets(st.sampled_from(places), max_size=2)) if len(places) < len(rows) else set()
+    news = data.draw(st.lists(row, min_size=len(places), max_size=len(places)))
+    added = data.draw(st.lists(row, min_size=1, max_size=10))
+    path = tmp_path / f"old{next(NUMBERS)}.parquet"
+    size = data.draw(st.integers(2, 30))
+    pq.write_table(arrow_table(schema, rows, tmp_path), path, row_group_size=size, store_decimal_as_integer=True)
+    ids = tuple(field.field_id for field in schema.fields if field.name in assigned)
+    names_of = list(DeltaLayout(value_ids=tuple(field.field_id for field in schema.fields)).column_names)
+
+    def batch(shell: pa.RecordBatch, values: list[dict[str, Any]]) -> pa.RecordBatch:
+        table = arrow_table(schema, values, tmp_path).combine_chunks()
+        return pa.RecordBatch.from_arrays(
+            [*shell.columns, *(column.chunk(0) for column in table.columns)], names=names_of
+        )
+
+    operations = [(RowOperation.DELETE if place in gone else UPDATE, 0, place) for place in places]
+    changes = batch(delta(operations), news)
+    inserts = batch(delta([(RowOperation.INSERT, None, None)] * len(added)), added)
+    files = target_files(path, schema, len(rows))
+    order = (inserts, [changes]) if first else (changes, [inserts])
+    spliced = update(tmp_path, files, schema, order[0], ids, inserted=order[1], deletes=bool(gone))
+    whole = update(tmp_path, files, schema, changes, ids, inserted=[inserts], deletes=bool(gone), splices=False)
+    (mine,), (theirs,) = spliced.data_files, whole.data_files
+    assert repr(plain(mine.path).to_pylist()) == repr(plain(theirs.path).to_pylist())
+    assert repr(duck(mine.path)) == repr(duck(theirs.path))
+    assert (spliced.changed_files, spliced.metrics) == (whole.changed_files, whole.metrics)
+    assert mine.record_count == theirs.record_count == len(rows) - len(gone) + len(added)
+    (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
+    assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
+    if not spliced.spliced_files:  # each row group loses rows
+        assert gone
+        return
+    mine = published(spliced, entry_of(path, schema, tmp_path), schema, tmp_path)
+    for leaf in file_layout(context(tmp_path, schema=schema), row_lineage=False).leaves:
+        for metric in ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"):
+            found, wanted = (getattr(file, metric).get(leaf.field.field_id) for file in (mine, theirs))
+            if metric == "nan_value_counts" and gone:
+                continue  # rows that leave are not always looked at
+            assert found == wanted, (metric, leaf)
+
+
+BY_FLAG = PartitionSpec(PartitionField(4, 1000, IdentityTransform(), "flag"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "rows"),
+    [
+        ({}, {True: [4, 6], False: [4, 6], None: [1]}),
+        ({"dml.limits.MAX_OPEN_SPLICED_FILES": 1}, {True: [4, 4, 2], False: [4, 6], None: [1]}),
+        ({"dml.limits.MAX_APPENDED_BYTES": 0}, {True: [4, 4, 2], False: [4, 4, 2], None: [1]}),
+        ({"write.target-file-size-bytes": "1000"}, {True: [4, 4, 2], False: [4, 4, 2], None: [1]}),
+    ],
+)
+def test_new_rows_go_to_the_last_spliced_file_of_their_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], rows: dict[bool | None, list[int]]
+) -> None:
+    """A partition without one gets a file, as one does whose last file has the target size.
+
+    A column that old files lack has the values of the new rows.
+    """
+    for name, limit in limits.items():
+        if name.startswith("dml."):
+            monkeypatch.setattr(name, limit)
+    commit, new = merged_by_partition(
+        tmp_path, {key: limit for key, limit in limits.items() if key.startswith("write.")}
+    )
+    assert isinstance(commit, TaskCommit)
+    found: dict[bool | None, list[int]] = {}
+    for file in commit.data_files:
+        found.setdefault(file.partition[0], []).append(file.record_count)
+    assert {flag: sorted(counts) for flag, counts in found.items()} == {
+        flag: sorted(counts) for flag, counts in rows.items()
+    }
+    assert len(commit.spliced_files) == 4
+    read = sorted((row["id"], row["amount"], row["flag"], row["text"]) for row in read_back(commit))
+    kept = [(10 * n + place, 9.0 if place == 1 else 0.5, n < 2, None) for n in range(4) for place in range(4)]
+    assert read == kept + [(number, 1.0, flag, f"new {number}") for number, flag in new]
+    assert commit.metrics.rows_inserted == len(new)
+    assert {origin.data_file for origin in commit.row_origins} == {file.path for file in commit.data_files}
+
+
+def test_no_spliced_file_stays_open_when_another_cannot_be_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aborted: list[FileSplice] = []
+    abort = FileSplice.abort
+
+    def failing_close(splice: FileSplice) -> None:
+        raise OSError("no space left on device")
+
+    def noted(splice: FileSplice) -> None:
+        aborted.append(splice)
+        abort(splice)
+        raise OSError("nor can it be closed")
+
+    monkeypatch.setattr(FileSplice, "close", failing_close)
+    monkeypatch.setattr(FileSplice, "abort", noted)
+    failure, _ = merged_by_partition(tmp_path, {})
+    assert isinstance(failure, TaskFailure)
+    assert len(set(map(id, aborted))) == 2  # the file that was complete, and the next of its partition
+    assert stored_files(tmp_path / "new") == []
+
+
+def merged_by_partition(
+    tmp_path: Path, properties: dict[str, str]
+) -> tuple[TaskCommit | TaskFailure, list[tuple[int, bool | None]]]:
+    """Update a row in each of two files of two partitions, and insert rows into these and a third one."""
+    schema = Schema(*(SCHEMA.find_field(name) for name in ("id", "amount", "flag", "text")))
+    old_schema = Schema(*schema.fields[:3])
+    tasks = []
+    for ordinal, flag in enumerate((True, True, False, False)):
+        path = tmp_path / f"old{next(NUMBERS)}.parquet"
+        held = [{"id": 10 * ordinal + place, "amount": 0.5, "flag": flag} for place in range(4)]
+        pq.write_table(arrow_table(old_schema, held, tmp_path), path, row_group_size=3)
+        tasks.append(replace(target_files(path, schema, 4, partition=(flag,)).task(0), file_ordinal=ordinal))
+    files = TargetFiles.of(tasks, ScanContext(schema_json=schema.model_dump_json(), projected_ids=()))
+    values = [pa.array([9.0] * 4), pa.nulls(4, pa.int64()), pa.nulls(4, pa.bool_()), pa.nulls(4, pa.string())]
+    names = list(DeltaLayout(value_ids=(3, 1, 4, 2)).column_names)
+    changes = delta([(UPDATE, ordinal, 1) for ordinal in range(4)])
+    new: list[tuple[int, bool | None]] = [(100, True), (101, False), (102, None), (103, True), (104, False)]
+    inserts = delta([(RowOperation.INSERT, None, None)] * len(new))
+    added = [
+        pa.array([1.0] * len(new)),
+        pa.array([number for number, _ in new]),
+        pa.array([flag for _, flag in new], pa.bool_()),
+        pa.array([f"new {number}" for number, _ in new]),
+    ]
+    commit = run(
+        WriteJob.COPY_ON_WRITE,
+        [
+            pa.RecordBatch.from_arrays([*changes.columns, *values], names=names),
+            pa.RecordBatch.from_arrays([*inserts.columns, *added], names=names),
+        ],
+        context(tmp_path / "new", schema=schema, specs=(BY_FLAG,), properties={**ALWAYS, **properties}),
+        DeltaLayout(value_ids=(3, 1, 4, 2), assigned_ids=(3,), insert_ids=(3, 1, 4, 2)),
+        files,
+        splices=True,
+        tracks_origins=True,
+    )
+    return commit, new
 
 
 def java_files() -> list[Path]:
@@ -549,7 +714,7 @@ def test_a_column_that_is_longer_than_its_footer_says_is_not_cut_off(tmp_path: P
 
     whole = old_file(tmp_path, write_page_index=False)
     for block in (1, 7, 50, 2**20):
-        with mock.patch.object(spliced_file, "BLOCK_BYTES", block):
+        with mock.patch.object(limits, "COPY_BYTES", block):
             (file,) = (commit := update(tmp_path, target_files(whole, TWO, 50), TWO, TEXT, (2,))).data_files
         assert len(commit.spliced_files) == 1
         assert plain(file.path).column("id").to_pylist() == list(range(50))
@@ -645,7 +810,7 @@ def test_columns_that_do_not_fit_in_memory_are_rewritten_in_parts(tmp_path: Path
     assert path.stat().st_size < 10_000
     files = target_files(path, TWO, 100)
     ids = changing([4], [pa.array([-1])], (1,))
-    with mock.patch.object(splicing, "MAX_NEW_BYTES", 100_000):
+    with mock.patch.object(limits, "MAX_SPLICED_BYTES", 100_000):
         assert update(tmp_path, files, TWO, TEXT, (2,)).spliced_files == ()
         assert len(update(tmp_path, files, TWO, ids, (1,)).spliced_files) == 1
     assert len(update(tmp_path, files, TWO, TEXT, (2,)).spliced_files) == 1

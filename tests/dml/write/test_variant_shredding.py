@@ -15,7 +15,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.model.columns import DeltaLayout
-from dml.model.variants import METADATA, TYPED_VALUE, VALUE, VARIANT_ARROW, VariantType
+from dml.model.variants import METADATA, TYPED_VALUE, VALUE, VARIANT_ARROW
+from dml.pyiceberg_patch import VariantType
 from dml.read.variant_values import whole_variants
 from dml.write.variant_shredding import group_type, inferred, shredded
 from dml.write.writer_spec import WriteJob

@@ -12,7 +12,8 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 
 from dml.errors import DataError, NotSupportedError
 from dml.model.columns import DeltaLayout
-from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK, VariantType
+from dml.model.variants import VARIANT_ARROW, VARIANT_FOR_SPARK
+from dml.pyiceberg_patch import VariantType
 from dml.splice.footer import TRAILER_BYTES, Footer, footer_length
 from dml.splice.variant_groups import with_annotated_footer
 from dml.write.conversion import converted
@@ -118,8 +119,8 @@ def test_a_required_one_must_be_there(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "v", VariantType(), required=True))
     batch = from_spark(ROWS[:2]).select([0, 1])
     commit = run(WriteJob.ROWS, [batch], context(tmp_path, schema=schema, version=3), DeltaLayout(value_ids=(1, 2)))
-    assert isinstance(commit.failure, DataError)
-    assert "'v' requires a value" in commit.failure.message
+    assert isinstance(commit.error, DataError)
+    assert "'v' requires a value" in commit.error.message
 
 
 @pytest.mark.parametrize("file_format", ["orc", "avro"])

@@ -32,10 +32,10 @@ INSERT INTO db.t VALUES (9, 'x', DEFAULT);
 --> rows: SELECT * FROM db.t WHERE id > 8
 --| 9 | x | NULL
 
-INSERT INTO db.t (id, nothing) VALUES (8, 1);
---> error [python] AnalysisException INCOMPATIBLE_DATA_FOR_TABLE.EXTRA_COLUMNS: extra columns `nothing`
+INSERT INTO db.t (id, dep, salary, nothing) VALUES (8, 'x', 1, 1);
+--> error [python] AnalysisException INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS: too many data columns
 --> error AnalysisError unresolved-column: nothing
 
-INSERT INTO db.t BY NAME SELECT 1 AS id, 2 AS other;
---> error [python] AnalysisException INCOMPATIBLE_DATA_FOR_TABLE.EXTRA_COLUMNS: extra columns `other`
+INSERT INTO db.t BY NAME SELECT 1 AS id, 'x' AS dep, 1 AS salary, 2 AS other;
+--> error [python] AnalysisException INSERT_COLUMN_ARITY_MISMATCH.TOO_MANY_DATA_COLUMNS: too many data columns
 --> error AnalysisError unresolved-column: other

@@ -1,11 +1,12 @@
-"""Scans that give groups of rows, of which Spark makes the rest. Driver, classic Spark only.
+"""Scans with partial aggregation in tasks, which Spark completes. Driver, classic Spark only.
 
-Input: an aggregation as Spark pushes it, and a scan of all rows of some files. Output: a scan whose tasks give a row
-for each group that they meet, `Min` of `Min`s and `Sum` of `Count`s being Spark's. What is computed is what Spark
-computes, to the bit but for sums of floating point numbers, whose last digits depend on the order of rows there too.
+Input: an aggregation that Spark pushes down, and a scan of all rows of some files. Output: a scan whose tasks return a
+row for each group in their files. Spark combines these rows, for example `Min` of `Min`s and `Sum` of `Count`s. Results
+equal Spark's to the bit, except for floating-point sums, whose last digits depend on the order of rows in Spark too.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Final
 
@@ -14,41 +15,41 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, BooleanType, DateType, IcebergType, NestedField, StringType
 from pyspark.sql import types as spark_types
 
-from dml.connector.java import CONNECTOR, array, constant, simple_name, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkBatch, SparkScan, SparkStatistics, references
-from dml.connector.workers import python_partition, reader_factory
-from dml.engine.scans import task_groups
 from dml.plan.table_read import COUNTED, EXACT, SUMMED
 from dml.rows.program import Aggregate, AggregateFunction, Groups
+from dml.scan.table_scan import Scan
+from dml.spark.java import CONNECTOR, array, constant, simple_name, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.shared_files import check_reads
 from dml.spark.types import spark_type
+from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkRead, SparkScan, SparkStatistics, references
+from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
 __all__ = ["AggregatedScan", "partial_aggregation"]
 
 TEXTS: Final = (BinaryType, StringType)
-"""Types of values that take long on their way into rows of Spark."""
+"""Types whose values are slow to convert into Spark's rows."""
 
 FEW_VALUES: Final = (BooleanType, DateType, StringType)
-"""Types of columns that tell few groups apart, as a rule."""
+"""Types of columns that usually have few distinct values."""
 
 ROW_BYTES: Final = 100
-"""So many bytes a row of values takes, about."""
+"""Estimated bytes of a row of aggregates."""
 
 
-def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRead, Groups] | None:
-    """What tasks read and compute, where they can compute what an aggregation asks.
+def partial_aggregation(aggregation: JavaObject, read: SparkRead) -> tuple[SparkRead, Groups] | None:
+    """Return what tasks read and compute for an aggregation, if they can compute it.
 
     Args:
-        aggregation: What Spark asks.
-        read: The rows that it asks it of.
+        aggregation: The aggregation that Spark pushes down.
+        read: The rows to aggregate.
 
     Returns:
-        The columns that are needed, and what is made of them; None where Spark has to make it of rows.
+        The columns to read and the program of the tasks; None if Spark must aggregate rows.
     """
-    schema, places = read.state.schema, dict[int, int]()
+    schema, places = read.schema, dict[int, int]()
 
     def place_of(column: NestedField) -> int:
         return places.setdefault(column.field_id, len(places))
@@ -75,7 +76,7 @@ def partial_aggregation(aggregation: JavaObject, read: ScanRead) -> tuple[ScanRe
         aggregates.append(Aggregate(function=function, place=place_of(column)))
     if not places:
         return None
-    found = ScanRead(state=read.state, columns=tuple(places), row_filter=read.row_filter)
+    found = replace(read, columns=tuple(places), metadata_columns=())
     return found, Groups(by=tuple(groups), aggregates=tuple(aggregates))
 
 
@@ -88,7 +89,7 @@ KINDS: Final[Mapping[AggregateFunction, tuple[type[IcebergType], ...]]] = {
 
 
 def column_of(expression: JavaObject, schema: Schema, kinds: tuple[type[IcebergType], ...]) -> NestedField | None:
-    """The column that an expression is, if it is one of some types and no part of another."""
+    """Return the top-level column that an expression names, if it has one of some types."""
     if simple_name(expression) != "FieldReference":
         return None
     parts = list(map(str, expression.fieldNames()))
@@ -97,11 +98,11 @@ def column_of(expression: JavaObject, schema: Schema, kinds: tuple[type[IcebergT
 
 
 class AggregatedScan(Proxy):
-    """Groups of the rows of a scan.
+    """A scan that returns partial aggregates.
 
     Args:
-        scan: The rows: its columns are those that are needed.
-        program: What tasks compute of them.
+        scan: The scan of the rows, with the columns that the program needs.
+        program: The partial aggregation.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -116,11 +117,11 @@ class AggregatedScan(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two scans of the same groups have in common."""
+        """A key that is equal for scans of the same groups."""
         return (*self.scan.identity, self.program)
 
     def description(self) -> str:
-        """What EXPLAIN shows."""
+        """The text that EXPLAIN shows."""
         names = [column.name for column in self.columns]
         groups = ", ".join(names[place] for place in self.program.by)
         values = ", ".join(
@@ -131,32 +132,32 @@ class AggregatedScan(Proxy):
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether tasks are quicker than Spark, which makes groups of numbers fast where it reads the files itself.
+        """Whether tasks aggregate faster than Spark, which groups numbers fast if it reads the files itself.
 
-        Whole numbers, times and decimals often tell nearly all rows apart, and then Python workers give as many groups.
-        Which of them reads the files is known when they are planned, so that is asked last.
+        Integers, times and decimals are often nearly unique, and then Python workers return as many groups as rows.
+        Which reader is used is known only after planning, so that test comes last.
         """
         has_texts = any(isinstance(column.field_type, TEXTS) for column in self.columns)
         are_few = all(isinstance(column.field_type, FEW_VALUES) for column in self.grouped)
         return (has_texts and are_few) or self.scan.vectorized is None
 
     def readSchema(self) -> JavaObject:
-        """The columns of the groups, and of what is computed of them."""
+        """The grouping columns and the aggregates."""
         return self._java_schema
 
     def toBatch(self) -> "AggregatedBatch":
-        """Its groups."""
+        """Return the batch of groups."""
         return AggregatedBatch(self)
 
     def estimateStatistics(self) -> SparkStatistics:
-        """Rows and bytes, as if each row were a group; one row for each task where there is one group."""
+        """Rows and bytes, as if each row were a group; without grouping columns, one row for each task."""
         if not self.program.by:
             rows = max(1, len(self.scan.tasks))
             return SparkStatistics(rows, rows * ROW_BYTES)
         return self.scan.estimateStatistics()
 
     def filterAttributes(self) -> JavaObject:
-        """The columns of groups whose values in the other side of a join say which files to read."""
+        """The grouping columns whose values on the other side of a join can prune files."""
         names = [str(field.name).lower() for field in self.row_schema.fields]
         sources = {column.name for column in self.scan.partition_sources}
         return references(
@@ -164,19 +165,19 @@ class AggregatedScan(Proxy):
         )
 
     def filter(self, predicates: Sequence[JavaObject]) -> None:
-        """Leave out files of which the other side of a join wants no group."""
+        """Prune files by the values on the other side of a join."""
         self.scan.filter(predicates)
 
     def pushedPredicates(self) -> JavaObject:
-        """None that replaces Spark's own filter."""
+        """Return none: Spark applies its whole filter."""
         return array(FILTER_PREDICATE, ())
 
     def supportsIterativePushdown(self) -> bool:
-        """Once is enough."""
+        """False: one round of pushdown is enough."""
         return False
 
     def reflectsFullyPushedDownFilters(self) -> bool:
-        """Statistics are those of the files that are left."""
+        """False: statistics cover the files that remain after pruning."""
         return False
 
     def supportedCustomMetrics(self) -> JavaObject:
@@ -195,16 +196,16 @@ class AggregatedScan(Proxy):
     def columns(self) -> Sequence[NestedField]:
         """The columns that are read."""
         read = self.scan.read
-        return [read.state.schema.find_field(field_id) for field_id in read.columns]
+        return [read.schema.find_field(field_id) for field_id in read.columns]
 
     @cached_property
     def grouped(self) -> Sequence[NestedField]:
-        """The columns whose values tell groups apart."""
+        """The grouping columns."""
         return [self.columns[place] for place in self.program.by]
 
     @cached_property
     def row_schema(self) -> spark_types.StructType:
-        """The columns of its rows: a join knows those of groups by the names that they have in the table."""
+        """The columns of its rows. Grouping columns keep their names from the table, by which joins refer to them."""
         fields = [spark_types.StructField(column.name, spark_type(column.field_type)) for column in self.grouped]
         fields += [
             spark_types.StructField(f"value{number}", self._kind(each))
@@ -225,7 +226,7 @@ class AggregatedScan(Proxy):
 
 
 class AggregatedBatch(SparkBatch):
-    """The groups of a scan, in partitions.
+    """The batch of an aggregated scan.
 
     Args:
         groups: The scan.
@@ -237,22 +238,22 @@ class AggregatedBatch(SparkBatch):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """That of its scan."""
+        """The key of its scan."""
         return self.groups.identity
 
     def planInputPartitions(self) -> JavaObject:
-        """A partition for each group of tasks; one at least of one group, which is there also where no file is."""
+        """Return a partition for each group of tasks; without grouping columns, at least one, to return a row."""
         scan = self.scan
-        tasks = list(map(tuple, task_groups(scan.tasks, scan.read.state.table, scan.settings, whole_files=False)))
+        tasks = list(scan.read.groups(scan.tasks, scan.read.parallelism))
         if not tasks and not self.groups.program.by:
             tasks = [()]
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(tasks))
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
-        """What reads a partition on an executor."""
+        """The factory of the readers that executors run."""
         scan = self.scan
-        check_reads(scan.engine.spark, scan.read.state.table)
-        context = scan.read.context(scan.plan)
+        check_reads(scan.spark, scan.read.table)
+        context = Scan(read=scan.read, plan=scan.plan).context
         reader = RowTask(input=TaskInput(packed_context=pack(context)), program=self.groups.program)
         return reader_factory(reader, self.groups.row_schema)

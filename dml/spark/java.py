@@ -12,6 +12,7 @@ from typing import Any, Final
 from py4j.java_gateway import JavaObject
 from pyspark.sql.types import DataType, StructType
 
+from dml import limits
 from dml.spark.jvm import CallbackError, gateway, jvm_view, kept
 
 __all__ = [
@@ -157,7 +158,7 @@ def data_type(kind: DataType) -> JavaObject:
     return cached_type(gateway(), kind.json())
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=limits.CACHED_JAVA_TYPES)
 def cached_type(_: object, text: str) -> JavaObject:
     """The type of a gateway's JVM that a text in JSON stands for."""
     return static("org.apache.spark.sql.types.DataType", "fromJson")(text)

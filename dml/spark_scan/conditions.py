@@ -1,13 +1,13 @@
-"""Spark's conditions on a table as Iceberg's. Driver, classic Spark only.
+"""Translate Spark's pushed-down predicates to Iceberg expressions. Driver, classic Spark only.
 
-Input: `Predicate`s of Spark's connector API. Output: an Iceberg expression, and whether it says all of them. They
-become the trees that conditions in SQL have, so that one translator decides what Iceberg can (`dml.plan.predicates`):
-names and literals have their types here, and no text comes between. What is not known becomes a call that means
-nothing, which leaves what stands beside it as it is.
+Input: `Predicate`s of Spark's connector API. Output: an Iceberg expression, and whether it covers all of them. They
+become sqlglot trees like conditions in SQL, so that there is one translator to Iceberg (`dml.plan.predicates`). Names
+and literals keep their types, without a detour through SQL text. An unsupported part becomes a placeholder call, which
+does not affect the other parts.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from functools import reduce
@@ -17,16 +17,16 @@ from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
+from dml import limits
 from dml.model.value_text import date_text, timestamp_text
-from dml.plan.assignments import TargetNames
 from dml.plan.condition import EVERY_ROW, Condition, conjunction
-from dml.plan.predicates import MAX_DEPTH, MAX_NODES, pushable
-from dml.plan.row_delta_plan import PlanContext
+from dml.plan.names import SqlRules, TargetNames
+from dml.plan.predicates import pushable
+from dml.sqlparse.dialect import TreeReading
 
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]
 
 UNKNOWN: Final = "__rowdelta_unknown"
-LONG_LIST: Final = 8
 
 BINARY: Final[dict[str, type[exp.Expression]]] = {
     "=": exp.EQ,
@@ -47,43 +47,30 @@ WHOLE_NUMBERS: Final = frozenset({"byte", "short", "integer", "long"})
 PRINTED_AS_NUMBERS: Final = WHOLE_NUMBERS | {"date", "timestamp", "timestamp_ntz"}
 
 
-def pushed_down(
-    predicates: Iterable[JavaObject], schema: Schema, *, time_zone: str, catalogs: Collection[str]
-) -> Condition:
-    """What Iceberg can decide of conditions that must all be true.
+def pushed_down(predicates: Iterable[JavaObject], schema: Schema, rules: SqlRules) -> Condition:
+    """Translate conditions that must all be true.
 
     Args:
-        predicates: Spark's `Predicate`s; names in them are those of the schema, letter by letter.
+        predicates: Spark's `Predicate`s; they use the schema's names with exact case.
         schema: The schema that the table is read with.
-        time_zone: The session's.
-        catalogs: The names of our catalogs.
+        rules: The session's rules; only the time zone and the catalogs matter here.
     """
     given = list(predicates)
-    found = pushable_trees(map(tree, given[:MAX_DEPTH]), schema, time_zone=time_zone, catalogs=catalogs)
-    return replace(found, pruning_is_exact=found.pruning_is_exact and len(given) <= MAX_DEPTH)
+    found = pushable_trees(map(tree, given[: limits.MAX_CONDITION_DEPTH]), schema, rules)
+    return replace(found, pruning_is_exact=found.pruning_is_exact and len(given) <= limits.MAX_CONDITION_DEPTH)
 
 
-def pushable_trees(
-    trees: Iterable[exp.Expression], schema: Schema, *, time_zone: str, catalogs: Collection[str]
-) -> Condition:
-    """What Iceberg can decide of conditions as sqlglot has them; the arguments are those of `pushed_down`."""
-    context = PlanContext(
-        sql="",
-        schema=schema,
-        target_view="",
-        target="",
-        names=TargetNames(sql="", schema=schema, qualifiers=(), case_sensitive=True),
-        render=lambda part, _: part.text,
-        case_sensitive=True,
-        time_zone=time_zone,
-        catalogs=catalogs,
-    )
-    return reduce(conjunction, (pushable(condition, context) for condition in trees), EVERY_ROW)
+def pushable_trees(trees: Iterable[exp.Expression], schema: Schema, rules: SqlRules) -> Condition:
+    """Translate conditions given as sqlglot trees; the arguments are those of `pushed_down`."""
+    # Spark has resolved the names and parsed the literals: settings of its parser have no effect on these trees.
+    resolved = replace(rules, case_sensitive=True, trees=TreeReading.ALIKE)
+    names = TargetNames(schema=schema, qualifiers=(), rules=resolved)
+    return reduce(conjunction, (pushable(condition, names) for condition in trees), EVERY_ROW)
 
 
 def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
-    """A predicate or a value as sqlglot has it; what lies deeper than is looked at means nothing."""
-    if depth > MAX_DEPTH:
+    """Convert a predicate or a value to a sqlglot tree; parts below the maximum depth become placeholders."""
+    if depth > limits.MAX_CONDITION_DEPTH:
         return unknown()
     kind = str(node.getClass().getSimpleName())
     if kind == "FieldReference":
@@ -110,11 +97,11 @@ def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
 
 
 def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Expression]:
-    """The values of IN: many of one type, whose text is plain, are taken in one call; more than count are none."""
+    """Return the values of IN. Many simple values of one type are read in one call; too many become a placeholder."""
     count = len(children) - 1
-    if count > MAX_NODES:
+    if count > limits.MAX_CONDITION_NODES:
         return [unknown()]
-    if count > LONG_LIST and str(children[1].getClass().getSimpleName()) == "LiteralValue":
+    if count > limits.MAX_SINGLE_VALUES and str(children[1].getClass().getSimpleName()) == "LiteralValue":
         kind = str(children[1].dataType().json()).strip('"')
         if kind in PRINTED_AS_NUMBERS:
             first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", count - 1)
@@ -127,7 +114,7 @@ def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Express
 
 
 def plain_strings(text: str, count: int) -> list[str] | None:
-    """The strings at the end of the text of an IN; None where a quote in one of them, or a NULL, makes them unclear."""
+    """Return the strings at the end of the text of an IN; None if a quote or a NULL makes it ambiguous."""
     if count < 1 or text.count("'") != 2 * count or not text.endswith("')"):
         return None
     values = text[text.index("'") + 1 : -len("')")].split("', '")
@@ -135,12 +122,12 @@ def plain_strings(text: str, count: int) -> list[str] | None:
 
 
 def unknown() -> exp.Expression:
-    """What no column and no constant is."""
+    """Return the placeholder of an unsupported part."""
     return exp.Anonymous(this=UNKNOWN, expressions=[])
 
 
 def column(parts: list[str]) -> exp.Expression:
-    """A column, or a field of one."""
+    """Return the tree of a column, or of a field of one."""
     found: exp.Expression = exp.Column(this=exp.Identifier(this=parts[0], quoted=True))
     for part in parts[1:]:
         found = exp.Dot(this=found, expression=exp.Identifier(this=part, quoted=True))
@@ -148,7 +135,7 @@ def column(parts: list[str]) -> exp.Expression:
 
 
 def literal(value: Any, kind: str) -> exp.Expression:
-    """A constant: as Spark keeps it inside, of a type as JSON has it."""
+    """Return the tree of a constant, from Spark's internal value and the JSON name of its type."""
     if value is None:
         return exp.Null()
     if kind.startswith("decimal("):
@@ -161,19 +148,19 @@ def literal(value: Any, kind: str) -> exp.Expression:
 
 
 def number(text: str) -> exp.Expression:
-    """A number, whose sign is an operator in SQL."""
+    """Return the tree of a number, whose sign is an operator in SQL."""
     if text.startswith("-"):
         return exp.Neg(this=exp.Literal.number(text[1:]))
     return exp.Literal.number(text)
 
 
 def typed(kind: exp.DType, value: exp.Expression) -> exp.Expression:
-    """A constant of a type."""
+    """Return the tree of a constant of a type."""
     return exp.Cast(this=value, to=exp.DataType(this=kind))
 
 
 def floating(kind: exp.DType) -> Callable[[float], exp.Expression]:
-    """Floating-point numbers of a width."""
+    """Return the builder of floating-point constants of a width."""
 
     def made(value: float) -> exp.Expression:
         if math.isnan(value):
@@ -189,7 +176,7 @@ def date(days: int) -> exp.Expression:
 
 
 def timestamp(kind: exp.DType, zone: str) -> Callable[[int], exp.Expression]:
-    """Timestamps, which Spark counts in microseconds."""
+    """Return the builder of timestamps, which Spark stores in microseconds."""
 
     def made(micros: int) -> exp.Expression:
         return typed(kind, exp.Literal.string(timestamp_text(micros, " ") + zone))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from py4j.java_gateway import JavaObject
 
-from dml.connector.java import CONNECTOR, array, java_class, java_error, static
+from dml.spark.java import CONNECTOR, array, java_class, java_error, static
 from dml.spark.jvm import CallbackError, carried, gateway, kept
 
 __all__ = ["Proxy"]

@@ -31,7 +31,7 @@ from pyspark.sql import types as spark_types
 from dml.errors import NotSupportedError
 from dml.model import columns
 from dml.read.reader import TaskReader
-from dml.scan.source import dataframe, spark_schema
+from dml.scan.table_scan import dataframe, spark_schema
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput
 

@@ -1,12 +1,13 @@
-"""Data files that Spark's own vectorized Parquet reader reads, without Python. Driver, classic Spark only.
+"""Read data files with Spark's own vectorized Parquet reader, without Python. Driver, classic Spark only.
 
-Input: the tasks of a scan. Output: Spark's partitions and reader factory for them; or that our reader must read them.
+Input: the tasks of a scan. Output: Spark's partitions and reader factory for them, or None if RowDelta's reader must
+read them.
 
-Rows come as batches of columns and never cross into Python. Spark finds columns by field id, as Iceberg does, but knows
-nothing of the rest of a scan. So it reads where all files are Parquet that Spark's own file system reaches, no delete
-applies, no filter is left that would keep most rows from being read, and each column has had one type in all schemas of
-the table and is NULL where a file lacks it. The values of identity partition fields come from the manifests, as the
-specification says.
+Rows arrive as column batches and never enter Python. Spark's reader matches columns by field id, as Iceberg does, but
+supports nothing else of a scan. So it is used only if all files are Parquet on a file system that Spark reaches, no
+delete applies, no filter remains that would skip most rows, and each column has had one type in all schemas of the
+table and is NULL in files without it. The values of identity partition fields come from the manifests, as the
+specification requires.
 
 Source: Iceberg specification, "Column Projection"; Spark's `ParquetScan` and `FilePartition`.
 """
@@ -17,7 +18,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from py4j.java_gateway import JavaObject
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
@@ -41,17 +41,19 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructField, StructType
 
+from dml import limits
 from dml.catalog.credentials import storage_properties
-from dml.connector.filter_share import leaves_most
-from dml.connector.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.errors import DmlError
 from dml.files.file_io import file_io
 from dml.files.schemes import check_location, local_path
 from dml.model.scan_task import ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
+from dml.scan.table_scan import Scan
 from dml.spark.internals import further_arguments, works
+from dml.spark.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.spark.jvm import classic_session
+from dml.spark_scan.filter_share import leaves_most
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 
@@ -80,13 +82,8 @@ EMPTY_ARGUMENTS: Final = {
 """Makers of empty values for the parameters that later releases of Spark add."""
 
 NO_NAMES: Final = NameMapping([])
-"""Gives files without field ids none."""
+"""Assigns no ids to files without field ids."""
 
-LEAST_BYTES: Final = 16 * 1024 * 1024
-"""Of less, Python workers have read all before a job of Spark's reader has been prepared."""
-
-MOST_FILES: Final = 512
-"""Of more, to tell the JVM of each by itself takes longer than starting Python workers."""
 
 TYPES: Final = (
     BinaryType,
@@ -202,34 +199,17 @@ class VectorizedRead:
         return array(CONNECTOR + "read.InputPartition", made)
 
 
-def vectorized_read(
-    spark: SparkSession,
-    table: Table,
-    schema: Schema,
-    columns: Sequence[int],
-    tasks: Sequence[ScanTask],
-    row_filter: BooleanExpression | None,
-    *,
-    case_sensitive: bool,
-) -> VectorizedRead | None:
-    """How Spark's reader reads columns of files, every row of which is read.
-
-    Args:
-        spark: The session.
-        table: The table.
-        schema: The schema that it is read with.
-        columns: Field ids of top-level columns.
-        tasks: The files, or parts of them.
-        row_filter: An unbound expression that rows which are wanted satisfy, or None. Spark applies it.
-        case_sensitive: How names in it match.
+def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
+    """Plan how Spark's reader reads every row of the files of a scan. Spark applies the filter.
 
     Returns:
         None where our reader must read them, or is quicker.
     """
+    table, schema, columns, tasks = scan.read.table, scan.read.schema, scan.read.columns, scan.plan.tasks
     fields = [schema.find_field(field_id) for field_id in columns]
     if not (
-        0 < len(tasks) <= MOST_FILES
-        and sum(task.length for task in tasks) >= LEAST_BYTES
+        0 < len(tasks) <= limits.MAX_SPARK_READER_FILES
+        and sum(task.length for task in tasks) >= limits.MIN_SPARK_READER_BYTES
         and all(map(is_plain, tasks))
         and all(map(is_simple, fields))
         and DEFAULT_NAME_MAPPING not in table.properties
@@ -251,7 +231,7 @@ def vectorized_read(
         return None
     try:
         check_reachable(table, tasks)
-        is_quicker = row_filter is None or leaves_most(row_filter, table, schema, tasks, case_sensitive=case_sensitive)
+        is_quicker = scan.context.row_filter is None or leaves_most(scan)
         return read if is_quicker and have_field_ids(table, tasks) and is_supported(spark) else None
     except DmlError:  # our reader says what is wrong
         return None
@@ -316,7 +296,7 @@ def have_field_ids(table: Table, tasks: Sequence[ScanTask]) -> bool:
     return has_field_ids(oldest.path, oldest.file_size_in_bytes, properties)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=limits.CACHED_FIELD_ID_CHECKS)
 def has_field_ids(path: str, size: int, properties: tuple[tuple[str, str], ...]) -> bool:
     """Whether all columns of a file have field ids."""
     with open_data_file(file_io(dict(properties), path), path, "parquet", NO_NAMES, size=size) as file:

@@ -1,16 +1,25 @@
-"""The maximum resident memory of a process and its descendants (JVM, Python workers), sampled from /proc."""
+"""The CPU time and the peak memory of a process and its descendants (JVM, Python workers), from /proc."""
 
 import os
 import threading
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["PeakMemory"]
+__all__ = ["PeakMemory", "tree_cpu"]
+
+# Places in /proc/PID/stat after the name of the program.
+PARENT, CPU, START, PAGES = 1, slice(11, 15), 19, 21
+
+
+def tree_cpu() -> float:
+    """Return the CPU seconds of this process and its descendants, including those that have ended."""
+    return sum(sum(map(int, stat[CPU])) for stat in read_tree(os.getpid())) / os.sysconf("SC_CLK_TCK")
 
 
 class PeakMemory:
-    """Samples in the background.
+    """The maximum resident memory since the last reset, sampled by a thread.
 
     Args:
         every: Seconds between samples.
@@ -28,7 +37,7 @@ class PeakMemory:
 
         Args:
             root: The process to measure; without it this one.
-            without: Descendants that do not count, nor do theirs.
+            without: Descendants to leave out, with their own descendants.
         """
         with self._lock:
             self._root, self._without = root or os.getpid(), frozenset(without)
@@ -46,19 +55,19 @@ def resident_mb(root: int, without: Collection[int]) -> float:
 
     Processes that were just forked do not count, because they still share their parent's pages.
     """
-    parents: dict[int, int] = {}
-    pages: dict[int, int] = {}
     young = (float(Path("/proc/uptime").read_text().split()[0]) - 0.25) * os.sysconf("SC_CLK_TCK")
+    pages = sum(int(stat[PAGES]) for stat in read_tree(root, without) if int(stat[START]) < young)
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def read_tree(root: int, without: Collection[int] = ()) -> list[list[str]]:
+    """Return the fields of /proc/PID/stat for a process and its descendants."""
+    stats: dict[int, list[str]] = {}
     for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) in without:
-            continue
-        try:
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[19]) < young:
-            parents[int(folder.name)], pages[int(folder.name)] = int(fields[1]), int(fields[21])
+        if folder.name.isdigit() and int(folder.name) not in without:
+            with suppress(OSError):  # it has ended
+                stats[int(folder.name)] = (folder / "stat").read_text().rpartition(")")[2].split()
     tree = {root}
-    while more := {pid for pid, parent in parents.items() if parent in tree} - tree:
+    while more := {pid for pid, stat in stats.items() if int(stat[PARENT]) in tree} - tree:
         tree |= more
-    return sum(pages.get(pid, 0) for pid in tree) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    return [stats[pid] for pid in tree if pid in stats]

@@ -1,13 +1,13 @@
-"""Conditions as Spark's optimizer has them, where they call Iceberg's functions. Driver, classic Spark only.
+"""Translate Catalyst conditions that call Iceberg's functions. Driver, classic Spark only.
 
-Input: Catalyst expressions over the columns of one table. Output: the trees that `dml.connector.conditions` makes of
-Spark's predicates, in which a call of a function is `system.bucket(16, id)` again.
+Input: Catalyst expressions over the columns of one table. Output: trees like those that `dml.spark_scan.conditions`
+builds from Spark's predicates, in which the call of a function is `system.bucket(16, id)` again.
 
-A call is an expression of Spark's own by now (`dml.connector.functions`), of which no predicate tells what it was. So
-it is marked when it is made: the call and its column each stand in a node that gives the value of what is in it and
-that no rule takes away, and a tag, which Spark's rules hand on, says which function the call is. What rules put in the
-place of the column, the expression of a projection for example, stands in the column's node from then on: then nothing
-is known of the call.
+By the time of pushdown, a call is an ordinary Spark expression (`dml.connector.functions`), and predicates do not
+reveal its origin. So calls are marked when they are built: the call and its column are each wrapped in a node that
+returns its child's value and that no rule removes. A tag, which Spark's rules preserve, names the function. If a rule
+replaces the column, for example by the expression of a projection, the replacement ends up in the column's wrapper, and
+the call is no longer recognized.
 """
 
 from collections.abc import Sequence
@@ -17,11 +17,11 @@ from typing import Final
 from py4j.java_gateway import JavaObject
 from sqlglot import exp
 
-from dml.connector.conditions import UNKNOWN, column, literal, tree, unknown
-from dml.connector.java import companion, java_class, simple_name
-from dml.plan.predicates import MAX_DEPTH
+from dml import limits
 from dml.spark.iceberg_functions import NAMESPACE
+from dml.spark.java import companion, java_class, simple_name
 from dml.spark.jvm import gateway
+from dml.spark_scan.conditions import UNKNOWN, column, literal, tree, unknown
 
 __all__ = ["EXPRESSIONS", "condition_trees", "has_marked", "held", "marked"]
 
@@ -40,40 +40,38 @@ COMPARISONS: Final[dict[str, type[exp.Expression]]] = {
     "GreaterThanOrEqual": exp.GTE,
 }
 HOLDER: Final = "KnownNullable"
-"""What a call and its column stand in: it gives what is in it, and says nothing that an outer join could make wrong."""
+"""The wrapper of a call and of its column. It returns its child's value, and an outer join cannot invalidate it."""
 
-MOST_NODES: Final = 500
-"""Nodes of a call that are looked at for its column; that of `bucket` of a string has fewer."""
 
 MARKED: Final[set[object]] = set()
-"""The gateways in whose JVM a call was marked: without one, nobody looks for marks."""
+"""Gateways in whose JVM a call was marked. Without one, the search for marks is skipped."""
 
 
 @cache
 def call_tag(_: object) -> JavaObject:
-    """What a call is marked with; its value is the function and, before it, its width: `16 bucket`, `days`."""
+    """Return the tag of calls. Its value is the function after its width, if any: `16 bucket`, `days`."""
     return java_class(TAG)("rowdelta.transform")
 
 
 def held(source: JavaObject) -> JavaObject:
-    """What a function is called with: a column in its node, anything else as it is."""
+    """Wrap the argument of a function if it is a column; return any other argument unchanged."""
     if simple_name(source) != COLUMN:
         return source
     return java_class(EXPRESSIONS + HOLDER)(source)
 
 
 def marked(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> JavaObject:
-    """A call of one of Iceberg's functions, marked if it is one on a column.
+    """Mark a call of one of Iceberg's functions if its argument is a column.
 
     Args:
         name: The function.
-        arguments: What it is called with: the column in its node, and before it a width.
-        call: The expression that it is.
+        arguments: The wrapped column, after a width if the function has one.
+        call: The expression of the call.
     """
     *widths, source = arguments
     if simple_name(source) != HOLDER or not all(map(is_width, widths)):
         return call
-    # In a node too, or rules would move what it is compared with into the branches of the expression.
+    # Without a wrapper, rules would move the other side of a comparison into the branches of the expression.
     made = java_class(EXPRESSIONS + HOLDER)(call)
     made.setTagValue(call_tag(gateway()), " ".join([*(str(width.eval(None)) for width in widths), name]))
     MARKED.add(gateway())
@@ -81,24 +79,24 @@ def marked(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> Java
 
 
 def is_width(argument: JavaObject) -> bool:
-    """Whether an argument is a whole number."""
+    """Return whether an argument is a constant integer."""
     return bool(argument.foldable()) and str(argument.dataType().sql()) == "INT" and argument.eval(None) is not None
 
 
 def has_marked() -> bool:
-    """Whether a condition can have a marked call."""
+    """Return whether a condition can have a marked call."""
     return gateway() in MARKED
 
 
 def condition_trees(filters: JavaObject) -> list[exp.Expression]:
-    """Conditions that must all be true, as sqlglot has them; what is not known in them means nothing.
+    """Convert conditions that must all be true to sqlglot trees; unsupported parts become placeholders.
 
     Args:
         filters: A `Seq[Expression]` over the columns of a table, by their names.
     """
     strategy = companion(STRATEGY)
     found: list[exp.Expression] = []
-    for place in range(min(int(filters.size()), MAX_DEPTH)):
+    for place in range(min(int(filters.size()), limits.MAX_CONDITION_DEPTH)):
         condition = filters.apply(place)
         predicate = strategy.translateFilterV2(condition)
         translated = tree(predicate.get()) if predicate.isDefined() else unknown()
@@ -109,9 +107,9 @@ def condition_trees(filters: JavaObject) -> list[exp.Expression]:
 
 
 def condition_tree(node: JavaObject, depth: int = 0) -> exp.Expression:
-    """A condition of comparisons with calls, columns and constants."""
+    """Convert a condition of comparisons with calls, columns and constants."""
     kind, below = simple_name(node), depth + 1
-    if depth > MAX_DEPTH:
+    if depth > limits.MAX_CONDITION_DEPTH:
         return unknown()
     if kind in COMPARISONS:
         return COMPARISONS[kind](
@@ -136,7 +134,7 @@ def condition_tree(node: JavaObject, depth: int = 0) -> exp.Expression:
 
 
 def call_tree(node: JavaObject) -> exp.Expression:
-    """The call of one of Iceberg's functions that an expression was made of."""
+    """Convert a marked expression back to the call of one of Iceberg's functions."""
     said = node.getTagValue(call_tag(gateway()))
     source = held_column(node.child()) if said.isDefined() and simple_name(node) == HOLDER else None
     if source is None:
@@ -147,9 +145,9 @@ def call_tree(node: JavaObject) -> exp.Expression:
 
 
 def held_column(call: JavaObject) -> str | None:
-    """The one column that a call has, in its node; None where it has others, or something else is there."""
+    """Return the only column of a call; None if it has several, or a rule has replaced it."""
     names, left = set[str](), [call]
-    for _ in range(MOST_NODES):
+    for _ in range(limits.MAX_CALL_NODES):
         if not left:
             return names.pop() if len(names) == 1 else None
         node = left.pop()

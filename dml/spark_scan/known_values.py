@@ -1,11 +1,11 @@
-"""Counts, least and greatest values of all rows of a table, where the manifests know them. Driver, classic Spark only.
+"""Answer counts, minima and maxima of a whole table from the manifests. Driver, classic Spark only.
 
 Input: the aggregate functions of a query, the data files that it reads with their metrics. Output: one row of values,
-or nothing where only reading tells.
+or None if the files must be read.
 
-The least value of a file is its lower bound where bounds are whole values and no delete can take that row: those of
-numbers, dates and timestamps in Parquet files. Bounds of strings are cut, those of timestamps in ORC files are rounded,
-and those of floats know no NaN, which to Spark is the greatest value, nor which of its two zeros a zero is.
+The minimum of a file is its lower bound if bounds are exact and no delete can remove that row. This holds for numbers,
+dates and timestamps in Parquet files. Bounds of strings are truncated, and those of timestamps in ORC files are
+rounded. Bounds of floats ignore NaN, which is the greatest value in Spark, and do not distinguish -0.0 from 0.0.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,16 +31,17 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from dml.connector.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
-from dml.connector.proxies import Proxy
-from dml.connector.scan import ScanRead
-from dml.connector.vectorized import kept_types
+from dml import limits
 from dml.model.manifest import ContentFile
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
 from dml.spark.internals import works
+from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
+from dml.spark.proxies import Proxy
 from dml.spark.types import spark_type
+from dml.spark_scan.scan import SparkRead
+from dml.spark_scan.vectorized import kept_types
 
 __all__ = [
     "Function",
@@ -54,10 +55,8 @@ __all__ = [
 
 ROW: Final = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
 SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
-"""Iceberg's setting of a session."""
+"""Iceberg's session setting."""
 
-MOST_FILES: Final = 20_000
-"""Of more files, to look at the metrics of each takes as long as a job."""
 
 VALUE_TYPES: Final = (
     IntegerType,
@@ -69,7 +68,7 @@ VALUE_TYPES: Final = (
     FloatType,
     DoubleType,
 )
-"""Types whose bounds in the manifests are values of the file."""
+"""Types whose bounds in the manifests are exact."""
 
 FLOATING: Final = (FloatType, DoubleType)
 
@@ -77,7 +76,7 @@ Value = int | float | Decimal
 
 
 class Function(StrEnum):
-    """What is asked of all rows, by the names of Spark's classes."""
+    """Aggregate functions of all rows, by the names of Spark's classes."""
 
     ROWS = "CountStar"
     FILLED = "Count"
@@ -99,7 +98,7 @@ class KnownAggregate:
 
     Attributes:
         function: The function.
-        column: What it is asked of; None for rows.
+        column: Its argument; None for `count(*)`.
     """
 
     function: Function
@@ -114,12 +113,12 @@ class KnownAggregate:
 
 
 def is_wanted(spark: SparkSession) -> bool:
-    """Whether a session wants metadata to answer."""
+    """Return whether the session allows answers from metadata."""
     return (spark.conf.get(SETTING, "true") or "true").strip().lower() != "false"
 
 
 def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggregate, ...] | None:
-    """The functions of an aggregation of all rows at once; None where the manifests never know one of them."""
+    """Return the functions of an aggregation without groups; None if manifests can never answer one of them."""
     if len(aggregation.groupByExpressions()):
         return None
     found: list[KnownAggregate] = []
@@ -132,7 +131,7 @@ def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggrega
 
 
 def aggregate_of(asked: JavaObject, schema: Schema) -> KnownAggregate | None:
-    """One of Spark's functions, of a column that is no part of another."""
+    """Convert one of Spark's functions of a top-level column."""
     name = simple_name(asked)
     if name not in set(Function):
         return None
@@ -148,7 +147,7 @@ def aggregate_of(asked: JavaObject, schema: Schema) -> KnownAggregate | None:
 
 
 def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
-    """A function of a column, if manifests may know it."""
+    """Return a function of a column, if manifests may have its value."""
     if not isinstance(column.field_type, PrimitiveType):
         return None
     if function is not Function.FILLED and not isinstance(column.field_type, VALUE_TYPES):
@@ -156,16 +155,16 @@ def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
     return KnownAggregate(function=function, column=column)
 
 
-def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
-    """The values that a query asks of rows, all rows of some files.
+def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
+    """Return the values of aggregates over all rows of some files.
 
     Args:
-        read: What is read.
+        read: The scan.
         plan: Its files.
-        aggregates: What is asked.
+        aggregates: The aggregate functions.
 
     Returns:
-        The values; None where only reading tells.
+        The values; None if the files must be read.
     """
     if not works(ROW, try_row, "queries read values that the manifests have"):
         return None
@@ -173,9 +172,9 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
         rows = live_rows(plan.tasks, trust_position_deletes=False)
         return None if rows is None else KnownRow(read, aggregates, [rows] * len(aggregates))
     columns = [asked.column for asked in aggregates if asked.column is not None]
-    if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > MOST_FILES:
+    if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > limits.MAX_KNOWN_VALUE_FILES:
         return None
-    if any(column.initial_default is not None for column in columns) or not kept_types(read.state.table, columns):
+    if any(column.initial_default is not None for column in columns) or not kept_types(read.table, columns):
         return None
     files = read.plan(keep_metrics=True).metrics if plan.tasks else ()
     if [file.path for file in files] != [task.path for task in plan.tasks]:
@@ -190,17 +189,17 @@ def known_row(read: ScanRead, plan: ScanPlan, aggregates: Sequence[KnownAggregat
 
 
 def has_known_extremes(
-    spark: SparkSession, read: ScanRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
+    spark: SparkSession, read: SparkRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
 ) -> bool:
-    """Whether the manifests know what a query in SQL shows.
+    """Return whether the manifests can answer a SQL query.
 
     Args:
         spark: The session.
-        read: What is read.
+        read: The scan.
         plan: Its files.
-        extremes: Functions of SQL and the names of their columns, `*` for rows.
+        extremes: SQL functions and the names of their columns, `*` for rows.
     """
-    asked = [named_aggregate(*each, read.state.schema) for each in extremes]
+    asked = [named_aggregate(*each, read.schema) for each in extremes]
     known = [each for each in asked if each is not None]
     if not asked or len(known) != len(asked) or read.metadata_columns:
         return False
@@ -208,7 +207,7 @@ def has_known_extremes(
 
 
 def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate | None:
-    """A function of SQL of the column with a name."""
+    """Return a SQL function of the column with a name."""
     if name == "*":
         return KnownAggregate(function=Function.ROWS)
     found = [field for field in schema.fields if field.name.lower() == name.lower()]
@@ -217,13 +216,13 @@ def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A value that is known, NULL included."""
+    """A known value, which may be NULL."""
 
     value: Value | None
 
 
 def answered(asked: KnownAggregate, files: Sequence[ContentFile]) -> Answer | None:
-    """The value of a function over all rows of files without deletes; None where their metrics do not tell."""
+    """Return the value of a function over all rows of files without deletes; None if their metrics lack it."""
     column = asked.column
     if column is None:
         return Answer(sum(file.record_count for file in files))
@@ -249,7 +248,7 @@ def answered(asked: KnownAggregate, files: Sequence[ContentFile]) -> Answer | No
 
 
 def filled_rows(file: ContentFile, field_id: int) -> int | None:
-    """In how many rows of a file a column is not NULL, if its metrics tell."""
+    """Return the number of rows of a file in which a column is not NULL; None if its metrics lack it."""
     if file.record_count == 0:
         return 0
     nulls = file.null_value_counts.get(field_id)
@@ -259,17 +258,17 @@ def filled_rows(file: ContentFile, field_id: int) -> int | None:
 
 
 class KnownRow(Proxy):
-    """A row of values that no job has to make.
+    """A row of known values, which needs no job.
 
     Args:
-        read: What was asked.
-        aggregates: What is asked of it.
-        values: The values: numbers, and dates and timestamps as the numbers that Spark's rows have for them.
+        read: The scan.
+        aggregates: Its aggregate functions.
+        values: The values. Dates and timestamps are numbers, as in Spark's internal rows.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
-    def __init__(self, read: ScanRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
+    def __init__(self, read: SparkRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
         self.read = read
         self.aggregates = aggregates
         self.values = values
@@ -286,8 +285,7 @@ class KnownRow(Proxy):
             "count" if each.column is None else f"{each.function.lower()}({each.column.name})"
             for each in self.aggregates
         )
-        state = self.read.state
-        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {state.resolved.name} (snapshot {state.snapshot_id})"
+        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {self.read.name} (snapshot {self.read.snapshot_id})"
 
     def readSchema(self) -> JavaObject:
         """A column for each value."""

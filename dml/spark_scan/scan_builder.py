@@ -1,10 +1,10 @@
-"""What Spark tells of a query before it is planned: columns, conditions, counts. Driver, classic Spark only.
+"""Pushdown of columns, conditions and aggregates into scans. Driver, classic Spark only.
 
-Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; of counts,
-least and greatest values, where the manifests know them, a row that no job has to make.
+Input: calls of the optimizer, in this order: predicates, aggregates, columns. Output: a `SparkScan`; or, if the
+manifests can answer counts, minima and maxima, a single row, which needs no job.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import ClassVar, Final
@@ -12,39 +12,40 @@ from typing import ClassVar, Final
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
+from pyspark.sql import SparkSession
 
-from dml.connector.aggregated_scan import AggregatedScan, partial_aggregation
-from dml.connector.conditions import pushable_trees, pushed_down
-from dml.connector.expressions import condition_trees, has_marked
-from dml.connector.java import array, java_class, simple_name
-from dml.connector.known_values import Function, KnownAggregate, KnownRow, aggregates_of, is_wanted, known_row
-from dml.connector.plans import counts_no_values
-from dml.connector.proxies import Proxy
-from dml.connector.scan import FILTER_PREDICATE, ScanRead, SparkScan
-from dml.connector.workers import has_python_readers, runs_our_tasks
-from dml.engine.engine import Engine, StatementSettings
+from dml import limits
 from dml.model.columns import METADATA_COLUMNS
 from dml.plan.condition import Condition
-from dml.plan.predicates import MAX_DEPTH
 from dml.scan.planner import ScanPlan
 from dml.spark.internals import works
+from dml.spark.java import array, java_class, simple_name
 from dml.spark.jvm import scala_list
+from dml.spark.proxies import Proxy
+from dml.spark_scan.aggregated_scan import AggregatedScan, partial_aggregation
+from dml.spark_scan.conditions import pushable_trees, pushed_down
+from dml.spark_scan.expressions import condition_trees, has_marked
+from dml.spark_scan.known_values import Function, KnownAggregate, KnownRow, aggregates_of, is_wanted, known_row
+from dml.spark_scan.running_query import counts_no_values
+from dml.spark_scan.scan import FILTER_PREDICATE, SparkRead, SparkScan
+from dml.spark_scan.workers import has_python_readers, runs_our_tasks
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
 CATALYST_FILTERS: Final = "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters"
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
-"""Types of columns, from those that are read fastest."""
+"""Column types, fastest to read first."""
+
+MakeScan = Callable[[SparkSession, SparkRead, ScanPlan | None], SparkScan]
 
 
 class SparkScanBuilder(Proxy):
-    """Learns what Spark needs of a table.
+    """Collects what Spark pushes down, and builds the scan.
 
     Args:
-        engine: The session and its catalogs.
-        read: What is read if Spark needs all of it.
-        settings: Those of the statement; None for the session's as they are when Spark plans.
-        options: Those of the reader.
+        spark: The session.
+        read: The read without pushdown.
+        make_scan: Makes the scan of rows.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -56,15 +57,13 @@ class SparkScanBuilder(Proxy):
 
     def __init__(
         self,
-        engine: Engine,
-        read: ScanRead,
-        settings: StatementSettings | None = None,
-        options: Mapping[str, str] | None = None,
+        spark: SparkSession,
+        read: SparkRead,
+        make_scan: MakeScan = SparkScan,
     ) -> None:
-        self.engine = engine
+        self.spark = spark
         self.read = read
-        self.settings = settings
-        self.options = options
+        self.make_scan = make_scan
         self.is_whole = isinstance(read.row_filter, AlwaysTrue)
         self.known: KnownRow | None = None
         self.groups: AggregatedScan | None = None
@@ -80,10 +79,7 @@ class SparkScanBuilder(Proxy):
         """
         if not len(predicates):
             return predicates
-        settings = self.settings or StatementSettings.of(self.engine.spark)
-        schema = self.read.state.schema
-        found = pushed_down(predicates, schema, time_zone=settings.time_zone, catalogs=self.engine.registry.catalogs)
-        self._ask(found)
+        self._ask(pushed_down(predicates, self.read.schema, self.read.rules))
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
     def _ask(self, found: Condition) -> None:
@@ -101,7 +97,7 @@ class SparkScanBuilder(Proxy):
         return False
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
-        """Whether an aggregation needs nothing more from Spark: where the manifests know the answer."""
+        """Return whether the pushed-down aggregation is complete: the manifests have the answer."""
         return self._known_row(aggregation) is not None
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
@@ -116,26 +112,26 @@ class SparkScanBuilder(Proxy):
         if found is None:
             return None
         read, partial = found
-        groups = AggregatedScan(SparkScan(self.engine, read, self.plan, self.settings, self.options), partial)
-        if groups.is_worthwhile and runs_our_tasks(self.engine.spark):
+        groups = AggregatedScan(SparkScan(self.spark, read, self.plan), partial)
+        if groups.is_worthwhile and runs_our_tasks(self.spark):
             return groups
         self.plan = groups.scan.plan
         return None
 
     def _may_aggregate(self, aggregation: JavaObject) -> bool:
-        is_plain = self.is_whole and not self.read.metadata_columns and is_wanted(self.engine.spark)
+        is_plain = self.is_whole and not self.read.metadata_columns and is_wanted(self.spark)
         return is_plain and self._counts_what_it_says(aggregation)
 
     def _counts_what_it_says(self, aggregation: JavaObject) -> bool:
-        """False where a count of rows may be one of different values of a constant."""
+        """Return False if a count of rows may stand for a count of a DISTINCT constant."""
         if all(simple_name(asked) != Function.ROWS for asked in aggregation.aggregateExpressions()):
             return True
         if self._counts_no_values is None:
-            self._counts_no_values = counts_no_values(self.engine.spark)
+            self._counts_no_values = counts_no_values(self.spark)
         return self._counts_no_values
 
     def _known_row(self, aggregation: JavaObject) -> KnownRow | None:
-        asked = aggregates_of(aggregation, self.read.state.schema) if self._may_aggregate(aggregation) else None
+        asked = aggregates_of(aggregation, self.read.schema) if self._may_aggregate(aggregation) else None
         if asked is None:
             return None
         if self._answered is None or self._answered[0] != asked:
@@ -146,7 +142,7 @@ class SparkScanBuilder(Proxy):
     def pruneColumns(self, wanted: JavaObject) -> None:
         """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
         names = set(map(str, wanted.fieldNames()))
-        fields = self.read.state.schema.fields
+        fields = self.read.schema.fields
         own = {field.name for field in fields}
         columns = tuple(field.field_id for field in fields if field.name in names)
         metadata: tuple[str, ...] = tuple(name for name in METADATA_COLUMNS if name in names - own)
@@ -155,22 +151,22 @@ class SparkScanBuilder(Proxy):
         self.read = replace(self.read, columns=columns, metadata_columns=metadata)
 
     def _cheapest(self) -> tuple[tuple[int, ...], tuple[str, ...]]:
-        """One column of those that Spark knows of, which are all or those that a statement names."""
+        """Return the cheapest column among those that Spark may project."""
         read = self.read
         if not read.columns:
             return (), read.metadata_columns[:1]
-        return (cheapest([read.state.schema.find_field(known) for known in read.columns]).field_id,), ()
+        return (cheapest([read.schema.find_field(known) for known in read.columns]).field_id,), ()
 
     def build(self) -> Proxy:
         """The scan."""
-        return self.known or self.groups or SparkScan(self.engine, self.read, self.plan, self.settings, self.options)
+        return self.known or self.groups or self.make_scan(self.spark, self.read, self.plan)
 
 
 def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
-    """Two filters that must both be true: what each asks is asked once, of long ones of the first not all."""
+    """Return the conjunction of two filters without duplicates; conjuncts of the first above the limit are dropped."""
     asked = {repr(part) for part in conjuncts(second)}
     rest = [part for part in conjuncts(first) if repr(part) not in asked]
-    return reduce(And, rest[: max(0, MAX_DEPTH - len(asked))], second)
+    return reduce(And, rest[: max(0, limits.MAX_CONDITION_DEPTH - len(asked))], second)
 
 
 def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
@@ -185,7 +181,7 @@ def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
 
 
 def cheapest(fields: Sequence[NestedField]) -> NestedField:
-    """The column that is read where only the number of rows matters."""
+    """Return the column to read if only the number of rows matters."""
     costs = {kind: cost for cost, kind in enumerate(CHEAP)}
     return min(
         fields, key=lambda field: costs.get(str(field.field_type), len(CHEAP) + (not field.field_type.is_primitive))
@@ -193,7 +189,7 @@ def cheapest(fields: Sequence[NestedField]) -> NestedField:
 
 
 class ConditionScanBuilder(SparkScanBuilder):
-    """The same, where calls of Iceberg's functions are looked for in conditions: it gets Spark's own expressions."""
+    """A builder that receives Catalyst expressions, to recognize calls of Iceberg's functions in conditions."""
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "read.ScanBuilder",
@@ -206,14 +202,9 @@ class ConditionScanBuilder(SparkScanBuilder):
         """Take conditions into account, a `Seq[Expression]`; Spark asks those of it that are left, as ever."""
         if not int(filters.size()):
             return filters
-        settings = self.settings or StatementSettings.of(self.engine.spark)
-        found = pushable_trees(
-            condition_trees(filters),
-            self.read.state.schema,
-            time_zone=settings.time_zone,
-            catalogs=self.engine.registry.catalogs,
-        )
-        self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and int(filters.size()) <= MAX_DEPTH))
+        found = pushable_trees(condition_trees(filters), self.read.schema, self.read.rules)
+        is_short = int(filters.size()) <= limits.MAX_CONDITION_DEPTH
+        self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and is_short))
         return scala_list(()) if self.is_whole else filters
 
     def pushedFilters(self) -> JavaObject:
@@ -221,19 +212,14 @@ class ConditionScanBuilder(SparkScanBuilder):
         return array(FILTER_PREDICATE, ())
 
 
-def scan_builder(
-    engine: Engine,
-    read: ScanRead,
-    settings: StatementSettings | None = None,
-    options: Mapping[str, str] | None = None,
-) -> SparkScanBuilder:
+def scan_builder(spark: SparkSession, read: SparkRead, make_scan: MakeScan = SparkScan) -> SparkScanBuilder:
     """A builder, as fits the conditions that there can be; the arguments are its own."""
     kind = ConditionScanBuilder if has_marked() and takes_catalyst_filters() else SparkScanBuilder
-    return kind(engine, read, settings, options)
+    return kind(spark, read, make_scan)
 
 
 def takes_catalyst_filters() -> bool:
-    """Return whether this Spark passes its own expressions to scan builders."""
+    """Return whether this version of Spark passes Catalyst expressions to scan builders."""
     return works(
         CATALYST_FILTERS,
         lambda: java_class("java.lang.Class").forName(CATALYST_FILTERS),

@@ -16,10 +16,10 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from dml.connector.java import java_class, none, struct_type
 from dml.errors import SetupError
 from dml.spark.handlers import session_key
 from dml.spark.internals import further_arguments, internals, works
+from dml.spark.java import java_class, none, struct_type
 from dml.spark.jvm import python_function
 from dml.spark.versions import Feature, has
 from dml.spark.workers import check_workers

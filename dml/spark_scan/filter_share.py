@@ -1,14 +1,13 @@
-"""How many rows of Parquet files a filter leaves, guessed from the footers of some of them. Driver.
+"""Estimate the selectivity of a filter on Parquet files from the footers of a sample. Driver.
 
-Input: a filter and the tasks of a scan. Output: whether it leaves so many rows that it is quicker not to filter before
-Spark does. Values are taken as spread evenly between the bounds of a row group, columns as independent. A guess decides
-who reads, never what is read.
+Input: a filter and the tasks of a scan. Output: whether Spark's own reader, which does not filter, is faster.
+The estimate assumes uniform values between the bounds of a row group, and independent columns. It selects the reader
+and never affects the result.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from pyiceberg.expressions import (
     BooleanExpression,
@@ -26,36 +25,27 @@ from pyiceberg.expressions import (
     BoundPredicate,
 )
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 
+from dml import limits
 from dml.files.file_io import file_io
-from dml.model.scan_task import ScanTask
 from dml.pruning.bound_expressions import bound_filter, folded
 from dml.pruning.row_tests import Bounds, BoundsOf, any_match
 from dml.read.data_file import DataFile, Piece
 from dml.read.open_data_file import open_data_file
+from dml.scan.table_scan import Scan
 
 __all__ = ["leaves_most"]
-
-ASKED_FILES: Final = 4
-"""Of so many files the footers are read; more would tell little more."""
-
-LEAST_SHARE: Final = 0.3
-"""Of fewer rows than this share, to filter them before they reach the JVM is quicker than to read them there."""
-
-LEAST_ROW_GROUPS: Final = 0.7
-"""Where fewer row groups than this share may have a match, to leave out the others is quicker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a filter leaves of some rows.
+    """The estimated effect of a filter on some rows.
 
     Attributes:
-        rows: How many there are.
-        may_match: How many of them are in row groups with a match.
-        match: How many of them match.
+        rows: The number of rows.
+        may_match: Rows in row groups that may have a match.
+        match: Rows that match.
     """
 
     rows: int = 0
@@ -68,28 +58,20 @@ class Left:
         )
 
 
-def leaves_most(
-    row_filter: BooleanExpression, table: Table, schema: Schema, tasks: Sequence[ScanTask], *, case_sensitive: bool
-) -> bool:
-    """Whether a filter leaves so many rows of Parquet files that Spark's reader, which does not filter, is quicker.
-
-    Args:
-        row_filter: An unbound expression.
-        table: The table.
-        schema: The schema that it is read with.
-        tasks: The files, or parts of them.
-        case_sensitive: How names match.
+def leaves_most(scan: Scan) -> bool:
+    """Return whether Spark's own reader is faster: it ignores the filter, which keeps most rows.
 
     Raises:
-        DmlError: a file cannot be read.
+        DmlError: A file cannot be read.
     """
-    files = list({task.path: task for task in tasks}.values())
-    asked = files[:: -(-len(files) // ASKED_FILES)]
-    bound = bound_filter(row_filter, schema, case_sensitive=case_sensitive)
-    may_match = any_match(row_filter, schema, case_sensitive=case_sensitive)
+    read, schema = scan.read, scan.read.schema
+    files = list({task.path: task for task in scan.plan.tasks}.values())
+    asked = files[:: -(-len(files) // limits.SAMPLED_FOOTERS)]
+    bound = bound_filter(read.row_filter, schema, case_sensitive=read.case_sensitive)
+    may_match = any_match(read.row_filter, schema, case_sensitive=read.case_sensitive)
     left = Left()
     for task in asked:
-        io = file_io(table.io.properties, task.path)
+        io = file_io(read.table.io.properties, task.path)
         with open_data_file(io, task.path, "parquet", NameMapping([]), size=task.file_size_in_bytes) as file:
             for piece in file.pieces:
                 known = partial(bounds_of, file, piece, schema)
@@ -99,16 +81,19 @@ def leaves_most(
                     may_match=piece.rows if matches else 0,
                     match=piece.rows * share(bound, known) if matches else 0.0,
                 )
-    return left.may_match >= LEAST_ROW_GROUPS * left.rows and left.match >= LEAST_SHARE * left.rows
+    return (
+        left.may_match >= limits.MIN_SPARK_READER_ROW_GROUP_SHARE * left.rows
+        and left.match >= limits.MIN_SPARK_READER_ROW_SHARE * left.rows
+    )
 
 
 def bounds_of(file: DataFile, piece: Piece, schema: Schema, field_id: int) -> Bounds:
-    """What a row group's statistics say of a column."""
+    """Return the bounds of a column in a row group's statistics."""
     return file.bounds(piece, schema.find_field(field_id))
 
 
 def share(expression: BooleanExpression, known: BoundsOf) -> float:
-    """Which share of a row group's rows a bound expression may leave."""
+    """Estimate the share of a row group's rows that a bound expression keeps."""
     return folded(
         expression,
         leaf=lambda predicate: share_of_values(predicate, known(predicate.term.ref().field.field_id)),
@@ -120,7 +105,7 @@ def share(expression: BooleanExpression, known: BoundsOf) -> float:
 
 
 def share_of_values(predicate: BoundPredicate, bounds: Any) -> float:
-    """Which share of a column's values a predicate leaves; where nothing is known, none: most filters ask for few."""
+    """Estimate the share of a column's values that a predicate keeps; 0 if unknown, since most filters keep few."""
     match predicate:
         case BoundNotNull() | BoundNotNaN() | BoundNotEqualTo() | BoundNotIn() | BoundNotStartsWith():
             return 1.0
@@ -136,7 +121,7 @@ def share_of_values(predicate: BoundPredicate, bounds: Any) -> float:
 
 
 def share_below(value: Any, bounds: Any, unknown: float = 0.0) -> float:
-    """Which share of the values between two bounds lies below a value, where they are numbers or times."""
+    """Estimate the share of values between two bounds that lies below a value, for numbers and times."""
     lower, upper = bounds.lower, bounds.upper
     if lower is None or upper is None:
         return unknown
@@ -148,7 +133,7 @@ def share_below(value: Any, bounds: Any, unknown: float = 0.0) -> float:
 
 
 def share_of_one(bounds: Any) -> float:
-    """Which share of the values between two bounds is one of them, where they are whole numbers, days or flags."""
+    """Estimate the share that a single value has between two bounds, for integers, dates and booleans."""
     lower, upper = bounds.lower, bounds.upper
     if lower is not None and lower == upper:
         return 1.0
@@ -156,5 +141,5 @@ def share_of_one(bounds: Any) -> float:
 
 
 def is_number(value: Any) -> bool:
-    """Whether there is a distance between values of this kind."""
+    """Return whether values of this kind have a distance."""
     return not isinstance(value, str | bytes | bool)

@@ -1,0 +1,667 @@
+"""Tuning constants: thresholds, memory limits, batch sizes, threads, cache sizes and waits. Worker-safe.
+
+Each constant documents its unit, the reason for its value, and the measurement behind it: a decision (`docs/decisions`)
+or a walk (`benchmarks/walks.py` runs statements of sizes on both sides of a threshold). "Estimate" marks an unmeasured
+value.
+
+Three kinds of numbers stay where they are used: those that a format, a protocol or another project sets (field ids,
+magic numbers, the defaults of Iceberg's and Spark's settings), the defaults of table properties (`dml/options.py`), and
+estimates of the size of one object (`dml/manifests/weights.py`). So does the number of items that a message lists.
+
+Read them as `limits.NAME` in the body of a function, so that a test can patch one for all of its users. Default
+arguments and decorators are evaluated at import and would miss the patch.
+"""
+
+from typing import Final
+
+# ---- Strategy of a statement ----------------------------------------------------------------------------------------
+
+# The source of a MERGE, and how it reaches the tasks that join it with the target (decision 038). The walks
+# `merge-source`, `merge-texts` and `merge-two-keys` cross these limits.
+
+MAX_INLINE_SOURCE_BYTES: Final = 2**20
+"""Source rows that are serialized with the task function. PySpark broadcasts functions above the same size."""
+
+MAX_CACHED_SOURCE_BYTES: Final = 4 * 2**20
+"""Sources that Spark caches for a fallback. Larger ones are evaluated again, which takes less time than caching
+them."""
+
+MAX_TRIED_SOURCE_BYTES: Final = 16 * 2**20
+"""The limit on Spark Connect, and where Spark's estimate is unknown or above the limit.
+
+Spark's estimate for a join or an aggregate may be a thousand times too high, so these sources are tried up to this
+size.
+"""
+
+MAX_SHARED_SOURCE_BYTES: Final = 512 * 2**20
+"""The limit where tasks and driver share files, divided by the concurrent tasks: each builds an index of the keys."""
+
+MAX_CLUSTER_SOURCE_BYTES: Final = 64 * 2**20
+"""The limit on a cluster: the driver collects the rows, and each worker process holds them twice. Decision 039."""
+
+MAX_SOURCE_ROW_BYTES: Final = 1024
+"""Bytes of text in a source row. Spark passes 10,000 rows to a task at once, however long they are."""
+
+MAX_RANGE_SOURCE_BYTES: Final = 16 * 2**20
+"""Sources whose new rows are one range, which one task writes. Above it, Spark joins and makes the ranges."""
+
+# The keys of a source that Spark joins (decision 011).
+
+MAX_SOURCE_KEYS: Final = 1_000_000
+"""Keys that are sent to the reader of the target. Sending more would cost more than it saves."""
+
+MAX_INTEGER_SOURCE_KEYS: Final = 4_000_000
+"""The same where the key is one integer or date: 8 bytes each, and tasks need no hash table to look one up.
+Estimate."""
+
+MAX_PRUNING_SOURCE_BYTES: Final = 4 * 2**20
+"""Sources that are evaluated beforehand for keys that only prune files, whatever the size of the target."""
+
+PRUNING_SOURCE_DIVISOR: Final = 8
+"""Larger sources are evaluated for pruning up to the size of the target divided by this.
+
+Caching a source row and collecting its key takes about twice as long as reading a target row. Caching 1.5 million rows
+added 2.5 s to a join of 2.5 s, and the keys pruned nothing (decision 011).
+"""
+
+# How the rows of a change, a scan or an INSERT are divided among tasks.
+
+MIN_INSERTS_PER_TASK: Final = 100_000
+"""New rows that justify another task, where tasks insert the unmatched source rows of a MERGE. Walk `merge-source`,
+decision 038."""
+
+MAX_UNSCATTERED_INSERTS: Final = 10_000
+"""New rows that go to the tasks of a MERGE joined by Spark without a shuffle of their own: more tasks would write more
+small files.
+
+`MIN_INSERTS_PER_TASK` answers the same question where tasks join, and was measured there. This is an estimate.
+"""
+
+MIN_TASK_BYTES: Final = 8 * 2**20
+"""Bytes of files that justify another writing task, which starts a Python worker and writes files of its own. Walk
+`update-tasks`."""
+
+MIN_TASK_FILES: Final = 8
+"""The same in files, so that a change of a few small files does not add a file for each core. Estimate."""
+
+MAX_TASK_IMBALANCE: Final = 1.1
+"""Factor by which the heaviest task may grow to keep the files of a partition together. Estimate."""
+
+MAX_PLACED_FILES: Final = 1_000
+"""Files whose tasks Spark's query lists one by one. Above it, consecutive files share a task, because Spark would have
+to parse the list with the query. Estimate."""
+
+CONNECT_PARALLELISM: Final = 8
+"""Concurrent tasks to assume on Spark Connect, where the client cannot ask for them. Estimate."""
+
+# Work that the driver does itself instead of starting a Spark job, which took 50 ms (decision 038).
+
+MAX_DRIVER_INSERT_BYTES: Final = 4 * 2**20
+"""New rows of a MERGE that the driver writes, in the time that a job takes to start. Walk `merge-new`, decision 038."""
+
+MAX_DRIVER_PROBE_BYTES: Final = 16 * 2**20
+"""New files of other writers that the driver reads to compare rows at a conflict. Above it, Spark's tasks read them in
+parallel. Estimate."""
+
+MAX_DRIVER_MANIFEST_BYTES: Final = 2**20
+"""Manifests that the driver reads for a metadata table. A Spark job takes as long as some thousand entries (decision
+019)."""
+
+MAX_KNOWN_VALUE_FILES: Final = 20_000
+"""Files whose metrics answer `count`, `min` and `max` without a job. Checking more takes as long as a job.
+Estimate."""
+
+MAX_LITERAL_PLAN_NODES: Final = 8
+"""Nodes of a plan that are checked for literals only: each check is a call to the JVM. Estimate."""
+
+# Whether Spark's own Parquet reader reads a scan (decision 023; walks `scan-vectorized` and `scan-files`).
+
+MIN_SPARK_READER_BYTES: Final = 16 * 2**20
+"""Below it, Python workers finish before Spark has prepared the job for its own reader. The two are equal at 15 to
+23 MiB."""
+
+MAX_SPARK_READER_FILES: Final = 512
+"""Above it, describing the files to the JVM, half a millisecond each, takes longer than starting Python workers."""
+
+SAMPLED_FOOTERS: Final = 4
+"""Footers that are read to guess the share of rows that a filter keeps. More would add little. Estimate."""
+
+MIN_SPARK_READER_ROW_SHARE: Final = 0.3
+"""Share of rows that a filter must keep. Spark's reader is faster from about a fifth of the rows on; below that,
+filtering before rows enter the JVM is faster."""
+
+MIN_SPARK_READER_ROW_GROUP_SHARE: Final = 0.7
+"""Share of row groups that may have a match. Below it, skipping the others is faster, and Spark's reader cannot skip
+them here."""
+
+# How the changes of a data file are written (decisions 025 and 029).
+
+MIN_SPLICED_ROW_RATIO: Final = 0.01
+"""Share of updated rows below which marking is cheaper than splicing, which encodes all rows of the changed columns."""
+
+MAX_SPLICED_BYTES_RATIO: Final = 0.5
+"""Share of new bytes above which splicing saves too little."""
+
+# ---- Pruning and conditions -----------------------------------------------------------------------------------------
+
+MAX_LISTED_KEYS: Final = 200
+"""Distinct keys that are listed individually to prune files; more become ranges. PyIceberg prunes by at most as many
+values of IN."""
+
+MAX_KEY_RANGES: Final = 16
+"""Ranges of keys. Each costs two comparisons per file. Estimate."""
+
+KEY_RANGE_PARTS: Final = 1024
+"""Equal parts of the span of the keys. One pass finds the minimum and the maximum in each. Estimate."""
+
+MIN_KEY_GAP: Final = 1 / 100
+"""Fraction of the span that separates two ranges. Random keys leave narrower gaps throughout. Estimate."""
+
+MAX_PRUNING_PARTITIONS: Final = 500
+"""Partitions that a manifest is tested against. Testing it against more costs more than opening it. Estimate."""
+
+MAX_CONDITION_NODES: Final = 20_000
+"""Nodes of a condition that is pushed down. Pruning by a larger one would be slow. Estimate."""
+
+MAX_CONDITION_DEPTH: Final = 200
+"""Depth, and conjuncts, of a condition that is pushed down: expressions are walked recursively, here and in PyIceberg,
+and Python's default stack has 1,000 frames."""
+
+MAX_TERM_DEPTH: Final = 20
+"""Depth of an expression that tasks compute: it is walked recursively, in the driver and in tasks. Estimate."""
+
+MAX_CONDITION_NESTING: Final = 5
+"""Conditions in values in conditions, as in `CASE WHEN ... END = 1`. Estimate."""
+
+MAX_CASE_BRANCHES: Final = 100
+"""Branches of a CASE that tasks compute: each is computed for all rows of a batch. Estimate."""
+
+MAX_TERM_VALUES: Final = 100
+"""Values of an IN that tasks compute. Estimate."""
+
+MAX_LISTED_BUCKETS: Final = 10_000
+"""Buckets of a `bucket(n, column)` that are compared by `<` or `>`, and so are listed. Estimate."""
+
+MAX_TRANSFORMED_VALUES: Final = 100
+"""Values of an IN or NOT IN over a transform, each of them a nested condition. More are left to Spark. Estimate."""
+
+MAX_SINGLE_VALUES: Final = 8
+"""Values of an IN that are read from Spark one by one. More are taken from the text of the expression, in one call
+to the JVM. Estimate."""
+
+MAX_CALL_NODES: Final = 500
+"""Nodes of a function call in Spark's plan that are examined to find its column; `bucket` of a string has fewer."""
+
+MAX_COLUMN_DEPTH: Final = 100
+"""Depth of a column expression of PySpark 3.5 that is translated: Python's stack must not overflow during a call to the
+JVM."""
+
+# ---- Memory of a task -----------------------------------------------------------------------------------------------
+
+# Batches. Spark sends Python 10,000 rows at a time; Arrow's kernels are efficient from a few thousand rows.
+
+SPARK_BATCH_ROWS: Final = 1 << 15
+"""Rows per batch that a task passes to Spark. A larger batch takes proportionally more memory. Estimate: speeds were
+compared on a busy machine only."""
+
+NARROW_BATCH_ROWS: Final = 1 << 16
+"""Rows per batch where few narrow columns of a file are read: paths, positions and keys of delete files, or none to
+count rows. Estimate."""
+
+INSERT_BATCH_ROWS: Final = 1 << 17
+"""Rows per batch that a MERGE inserts from its source. Estimate."""
+
+UPDATE_BATCH_ROWS: Final = 1 << 18
+"""Updated rows of a file that merge-on-read collects before it reads their old values: each read has a fixed cost.
+Estimate."""
+
+SPLIT_BATCH_ROWS: Final = 1 << 17
+"""Rows that are split by partition at once.
+
+Batches of 10,000 rows, split over a hundred partitions, would be pieces of a hundred rows, and a piece costs more than
+its rows.
+"""
+
+SPLIT_BATCH_BYTES: Final = 16 * 2**20
+"""The same in bytes, for long rows. Estimate."""
+
+SORTED_BATCH_ROWS: Final = 1 << 16
+"""Rows of a piece of sorted rows, which are merged piece by piece. Estimate."""
+
+GROUP_BATCH_ROWS: Final = 1 << 18
+"""Rows, or groups, per call of Arrow's `group_by`. Walk `scan-groups`, decision 035."""
+
+GROUP_BATCH_BYTES: Final = 64 * 2**20
+"""The same in bytes, for long rows."""
+
+MAX_GROUP_SHARE: Final = 0.5
+"""Groups per row up to which partial aggregation is worth its time: Spark aggregates in any case. Decision 035."""
+
+# Buffered rows.
+
+MAX_SORT_BUFFER_BYTES: Final = 256 * 2**20
+"""Rows that are sorted in memory. More are sorted in runs, which are spilled. Estimate."""
+
+MAX_PARTITION_BUFFER_BYTES: Final = 512 * 2**20
+"""Rows that a task buffers over all partitions, to write larger batches of each. Estimate."""
+
+KEPT_BUFFER_SHARE: Final = 0.75
+"""Share of `MAX_PARTITION_BUFFER_BYTES` that stays buffered when memory is freed.
+
+Freeing sorts all partitions by size. With less slack, thousands of partitions would be sorted for every few batches.
+"""
+
+MAX_UNOPENED_FILE_BYTES: Final = 16 * 2**20
+"""Rows of a partition that are buffered before its file is opened, so that thousands of small partitions do not keep
+files open until the task ends. Estimate."""
+
+MAX_OPEN_FILES: Final = 256
+"""Data files that a task has open. Systems allow a process 1,024 files, and each has a row group in memory.
+Estimate."""
+
+MAX_HELD_CHANGE_BYTES: Final = 64 * 2**20
+"""Changes of a file, or of one of its row groups, that are held in memory before the writer selects how to write them.
+With more, the file or row group is rewritten (decisions 025 and 029). Estimate."""
+
+MAX_SPLICED_BYTES: Final = 256 * 2**20
+"""New columns of a row group that is spliced: they are in memory at once (decision 025). Estimate."""
+
+MAX_APPENDED_BYTES: Final = 16 * 2**20
+"""New rows of a task that are appended to spliced files, held until then. More justify a file of their own.
+Estimate."""
+
+MAX_OPEN_SPLICED_FILES: Final = 16
+"""Spliced files that wait for the new rows of their partition: each holds a reader and a writer. Estimate."""
+
+# Tables for the lookup of integer keys: an array with an element for each integer of the span. Without one, keys are
+# searched in sorted order.
+
+MAX_PLACE_SPAN: Final = 1 << 24
+"""Integers in the span of keys whose places are looked up: 64 MiB at 4 bytes each."""
+
+MAX_MEMBER_SPAN: Final = 1 << 26
+"""Integers in the span of keys that are tested for membership: 64 MiB at 1 byte each."""
+
+MIN_TABLE_SPAN: Final = 1 << 20
+"""Integers in the span for which a table is made however few the keys are: filling it takes about a millisecond.
+Estimate."""
+
+PLACE_SPAN_PER_KEY: Final = 8
+"""Integers in the span per key up to which a table of places is made. Filling a sparser one takes longer than the
+searches. Estimate."""
+
+MEMBER_SPAN_PER_KEY: Final = 256
+"""The same for a table of members, whose elements are smaller. Estimate."""
+
+# Reads.
+
+AVRO_READ_BYTES: Final = 2**20
+"""Bytes that are read from an Avro file, or decompressed of a block, at once. Estimate."""
+
+FOOTER_READ_BYTES: Final = 64 * 2**10
+"""Bytes at the end of a Parquet file that are read at once: most footers fit, and a second request to an object store
+costs its latency. Estimate."""
+
+MAX_READ_GAP_BYTES: Final = 64 * 2**10
+"""Bytes between two ranges of a file that are read with them, as one request: object stores take longer to answer than
+to send so much. Estimate."""
+
+MAX_JOINED_READ_BYTES: Final = 8 * 2**20
+"""Bytes of ranges that are read as one. Estimate."""
+
+COPY_BYTES: Final = 8 * 2**20
+"""Bytes of column chunks that are copied at once into a spliced file (decision 025). Estimate."""
+
+# New files.
+
+DICTIONARY_SAMPLES: Final = 8
+"""Positions in the first row group of a Parquet file at which values are sampled to select the columns that get a
+dictionary. Estimate."""
+
+DICTIONARY_SAMPLE_ROWS: Final = 2048
+"""Rows that are sampled at each of these positions. Estimate."""
+
+MAX_DICTIONARY_SHARE: Final = 0.4
+"""Share of distinct values in the sample up to which a column gets a dictionary. Estimate."""
+
+MANIFEST_BLOCK_ENTRIES: Final = 1000
+"""Entries in an Avro block of a manifest: enough to compress well, few enough to decode one block at a time.
+Estimate."""
+
+CHUNK_ROWS: Final = 2**20
+"""Rows in a chunk of a new position delete file. Estimate."""
+
+MAX_CHUNK_BYTES: Final = 2**30
+"""Paths in such a chunk: half of what an Arrow string array can hold."""
+
+MAX_FILLED_BITMAPS: Final = 2**16
+"""Bitmaps of a deletion vector up to which absent ones are written empty, as Iceberg's Java library does, so that equal
+sets are equal bytes.
+
+The last of them holds row 2**48. Above it absent bitmaps are left out: a few positions must not become gigabytes.
+"""
+
+# ---- Memory of the JVM ----------------------------------------------------------------------------------------------
+
+JVM_MEMORY_PERCENT: Final = 40
+"""Share of the memory of a single machine for the JVM of a new session, which includes the executors. The rest is for
+Python workers and the cache of the operating system. Estimate."""
+
+MIN_JVM_MIB: Final = 1024
+"""Memory for the JVM on small machines, in mebibytes. Spark itself needs some hundreds. Estimate."""
+
+MAX_JVM_MIB: Final = 16 * 1024
+"""Memory for the JVM on large machines, in mebibytes. Estimate."""
+
+# ---- Untrusted numbers in files -------------------------------------------------------------------------------------
+
+# Limits on the work that a number in a file can cause, since files may be damaged or hostile. A file beyond a limit is
+# rejected, or takes the general path for reading or rewriting. `tests/damage` has files that try to exceed them.
+
+MAX_DECOMPRESSED_BYTES: Final = 2**30
+"""Bytes of a metadata file, or of a block of an Avro file, after decompression (decision 042)."""
+
+MAX_DECOMPRESSION_RATIO: Final = 256
+"""Decompressed bytes for each compressed one: metadata holds names, which no codec shortens further."""
+
+FREE_METADATA_BYTES: Final = 2**26
+"""Decompressed bytes of a metadata file that need no such ratio."""
+
+FREE_BLOCK_BYTES: Final = 2**24
+"""The same for a block of an Avro file. Lower than `FREE_METADATA_BYTES`: JSON repeats its keys in each snapshot, and
+compresses better."""
+
+MAX_AVRO_DEPTH: Final = 64
+"""Nesting of an Avro schema, which is walked recursively."""
+
+MAX_EMPTY_AVRO_ITEMS: Final = 2**16
+"""Items of a block of an Avro list that take no bytes, like nulls. A list may claim 50 million of them (decision
+042)."""
+
+MAX_EMPTY_AVRO_RECORDS: Final = 2**20
+"""Records of an Avro file in blocks with less than a byte for each. They hold nothing but nulls, so a block of a few
+bytes may claim any number of them; decoding a million takes a second (decision 043)."""
+
+MAX_PARTITION_SUMMARIES: Final = 1 << 12
+"""Partition summaries in a line of a manifest list, and so fields of a partition spec.
+
+The path of a data file has a folder for each field, so a path of 4,096 bytes has room for a quarter of these fields.
+"""
+
+MAX_FOOTER_BYTES: Final = 4 * 2**20
+"""Footers of Parquet files that are spliced. An empty struct of one byte takes 70 in memory, so larger ones are
+rewritten (decision 025)."""
+
+MAX_PAGE_INDEX_BYTES: Final = 128 * 2**20
+"""A page index or bloom filter of a column chunk that is spliced."""
+
+MAX_PAGE_HEADER_BYTES: Final = 2**20
+"""The header of a Parquet page, which holds statistics of two values."""
+
+MAX_ROW_GROUP_ROWS: Final = 2**24
+"""Rows in a row group of a Parquet file that is spliced: positions and masks of these are in memory at once."""
+
+MAX_PARQUET_DEPTH: Final = 200
+"""Nesting of a Parquet schema, which is walked recursively."""
+
+MAX_THRIFT_DEPTH: Final = 24
+"""Nesting of Thrift structs in a Parquet footer. Unknown fields are skipped recursively."""
+
+BITMAP_SCAN_RECORDS: Final = 4096
+"""Empty bitmaps of a deletion vector that are recognized at once. Estimate."""
+
+# ---- Messages between driver and tasks ------------------------------------------------------------------------------
+
+MESSAGE_COMPRESSION_LEVEL: Final = 1
+"""zlib's level for what is sent to tasks: paths repeat and shrink to a tenth, and higher levels gain little."""
+
+SCAN_TASKS_PER_BLOCK: Final = 64
+"""Scan tasks that are pickled together: a worker unpickles only the blocks that it needs. Estimate."""
+
+MAX_TASK_POSITION_BYTES: Final = 8 * 2**20
+"""Positions of changed rows that a task reports. Above it, a conflict is decided by files and not by rows (decision
+014). Estimate."""
+
+MAX_ALL_REPORT_BYTES: Final = 256 * 2**20
+"""Positions and origins that all tasks report. Spark aborts jobs whose results exceed
+`spark.driver.maxResultSize`, 1 GiB by default."""
+
+MAX_TASK_ORIGIN_RUNS: Final = 2**21
+"""Runs of rows with neighbouring origins that copy-on-write remembers for a rewritten file. Rows that sorting has
+scattered are not worth more. Estimate."""
+
+MAX_TASK_ORIGIN_BYTES: Final = 2 * 2**20
+"""Encoded origins that a task reports (decision 014). Estimate."""
+
+MAX_NARROW_TASK_NUMBERS: Final = 2**20
+"""Rows of a placeholder that tells a Spark Connect server how large a scan is, before a wide NULL column is added to
+them. Estimate."""
+
+MAX_TASK_NUMBERS: Final = 2**24
+"""Rows of such a placeholder. The server counts them for every scan, in a few hundredths of a second."""
+
+# ---- Rows that the driver writes for tasks --------------------------------------------------------------------------
+
+# Small outputs of tasks become one file per partition, written by the driver (decision 024, walk `insert-held`). What
+# the driver inserts in a MERGE has a limit of its own, `MAX_DRIVER_INSERT_BYTES`: there a Spark job is the alternative,
+# here it is a small file.
+
+MAX_TASK_HELD_BYTES: Final = 2**20
+"""Rows that a task leaves to the driver, which writes them in tens of milliseconds."""
+
+MAX_ALL_HELD_BYTES: Final = 16 * 2**20
+"""Rows that all tasks together leave to the driver, approximately: the limit of each task is this divided by their
+number."""
+
+# ---- Threads --------------------------------------------------------------------------------------------------------
+
+READ_THREADS: Final = 8
+"""Files that the driver reads in parallel. They wait for storage most of the time, so cores do not matter (decision
+034)."""
+
+MAX_THREAD_GROUPS: Final = 256
+"""Groups of manifests that are submitted to these threads: submitting thousands one by one takes longer than finding
+them in the cache. Estimate."""
+
+UPLOAD_THREADS: Final = 16
+"""Files that the driver writes to an object store in parallel (decision 024). Estimate."""
+
+DELETE_THREADS: Final = 8
+"""Orphan files that are deleted in parallel by default. Estimate."""
+
+ORPHAN_BATCH_FILES: Final = 1000
+"""Orphan files that are deleted before the newest metadata is read again. Estimate."""
+
+FILE_CHECKS_PER_HOST: Final = 2
+"""Tasks per host that check whether the hosts share files. Spark assigns tasks to executors in turn, so with extra ones
+each host gets one."""
+
+MIN_FILE_CHECKS: Final = 2
+"""Tasks that check this where the hosts are unknown."""
+
+# ---- Caches ---------------------------------------------------------------------------------------------------------
+
+MANIFEST_CACHE_BYTES: Final = 768 * 2**20
+"""Manifests that a catalog keeps by default (`io.manifest.cache.max-total-bytes`): a million files of six columns fit
+(decision 034)."""
+
+MAX_ENTRY_OBJECTS: Final = 200
+"""Entries of a manifest that are kept as objects. Arrays of more take less memory and are pruned faster (decision
+027)."""
+
+MAX_ENTRY_OBJECT_BYTES: Final = 1_000
+"""Bytes of an encoded entry up to which it is kept as an object, plus `MAX_ENTRY_OBJECT_COLUMN_BYTES` for each column.
+
+Entries hardly get so long. As objects they would take about forty times as many bytes.
+"""
+
+MAX_ENTRY_OBJECT_COLUMN_BYTES: Final = 100
+"""Bytes of the metrics of a column in an encoded entry."""
+
+LINE_CACHE_BYTES: Final = 2**26
+"""Decoded lines of manifest lists that are kept, and as many encoded ones. A line takes about a kilobyte (decision
+034). Estimate."""
+
+MAX_CACHED_LINE_BYTES: Final = 2**11
+"""A longer line is not cached: it would evict many others. Estimate."""
+
+CACHED_AVRO_SCHEMAS: Final = 64
+"""Schemas of manifests and manifest lists whose readers are kept. A table has about one of each. Making a reader takes
+longer than reading a small file, a fifth of the driver's time in a statement of ten rows."""
+
+MAX_CACHED_SCHEMA_BYTES: Final = 2**16
+"""A longer schema is not cached; no engine writes one. Estimate."""
+
+MIN_CACHED_HISTORY: Final = 50
+"""Snapshots from which their parsed form is kept. With 400 of them, a table loaded in 10 ms instead of 19."""
+
+SNAPSHOT_CACHE_CHARACTERS: Final = 32 * 2**20
+"""Text of snapshots that is kept with their parsed form; a snapshot has about 1,300 characters. Estimate."""
+
+CACHED_DELETE_FILES: Final = 8
+"""Delete files of whole partitions that a task keeps for its next data files. Estimate."""
+
+MAX_CACHED_DELETE_ROWS: Final = 2**21
+"""Rows of a delete file that is kept. Estimate."""
+
+STREAM_CACHE_FILES: Final = 20_000
+"""Entries of manifests that a stream keeps, so that a snapshot read in many batches is listed once.
+Estimate."""
+
+STREAM_CACHE_SNAPSHOTS: Final = 1_000
+"""Snapshots whose manifest lists a stream keeps. Estimate."""
+
+CACHED_TASK_NUMBERS: Final = 64
+"""Numbers of tasks for which a session keeps the leaf of a scan's plan. Estimate."""
+
+CACHED_STATEMENTS: Final = 64
+"""Parsed statements that are kept: each is looked up several times while it runs. Estimate."""
+
+CACHED_REFERENCES: Final = 16
+"""Statements whose table references are kept: they are looked up for each replacement. Estimate."""
+
+CACHED_FILE_IOS: Final = 16
+"""Storage configurations whose FileIO is kept: a new one would open its own connections. Estimate."""
+
+CACHED_JAVA_TYPES: Final = 256
+"""Spark data types that are kept as Java objects. Estimate."""
+
+CACHED_FIELD_ID_CHECKS: Final = 512
+"""Files for which the presence of field ids is remembered: checking one reads a footer. Estimate."""
+
+CACHED_PARTITION_PATHS: Final = 4096
+"""Partitions of which a task keeps the path. Estimate."""
+
+CARRIED_EXCEPTIONS: Final = 64
+"""Python exceptions that are kept while Java exceptions represent them on the way through the JVM. Estimate."""
+
+MIN_CALLERS_TO_CLOSE: Final = 16
+"""JVM threads that have called Python before connections of ended threads are closed: each connection keeps a thread
+and a socket. Estimate."""
+
+MAX_ARROW_SET_VALUES: Final = 20_000
+"""Byte strings of an equality delete that Arrow hashes again for every batch. For more, a Python dict that is kept is
+faster. Estimate."""
+
+# ---- Manifests that are decoded in lockstep (decision 034) ----------------------------------------------------------
+
+MIN_LOCKSTEP_ENTRIES: Final = 200
+"""Entries of manifests that are decoded in lockstep. Decoding fewer one by one is faster (decision 043)."""
+
+MANIFEST_GROUP_ENTRIES: Final = 2000
+"""Entries of small manifests that are decoded together: the fixed cost of lockstep, 2 ms, is a quarter of their time
+then (decision 043)."""
+
+MIN_LOCKSTEP_LINES: Final = 100
+"""Lines of a manifest list that are decoded in lockstep. Decoding fewer one by one is faster."""
+
+MIN_NUMPY_BLOCK_BYTES: Final = 2**10
+"""Bytes of a block in which numpy looks for numbers that are too long: it takes 3 us, a search 1.5 us for each KiB."""
+
+MAX_LOCKSTEP_ATTEMPTS: Final = 8
+"""Attempts to find where the records of a group of blocks start, before they are decoded one by one. Estimate."""
+
+LOCKSTEP_EXAMPLES: Final = 16
+"""Blocks whose first paths are used to find those of the other records. Estimate."""
+
+LOCKSTEP_GROUP_BYTES: Final = 2**24
+"""Bytes of blocks that are decoded together, and of small manifests. Estimate."""
+
+MAX_LOCKSTEP_BLOCK_BYTES: Final = 2**26
+"""Bytes of a block. A longer one is decoded record by record. Estimate."""
+
+MAX_LOCKSTEP_RECORDS: Final = 300_000
+"""Records, and offsets that look like one, that are decoded together: each takes memory in every step. Estimate."""
+
+MAX_LOCKSTEP_ITEMS: Final = 1 << 14
+"""Pairs in a map of a record. Each is a step for all records, so a record with more counts as damaged. Estimate."""
+
+MAX_LOCKSTEP_STEPS: Final = 60_000
+"""Steps for all maps and lists of the records. A table of 1,000 columns takes 6,000."""
+
+# ---- Waiting and retrying -------------------------------------------------------------------------------------------
+
+RETRY_JITTER: Final = 0.1
+"""Random share that is added to a wait, so that writers do not retry at the same moment; Iceberg's `Tasks` adds as
+much."""
+
+STORAGE_RETRIES: Final = 3
+"""Retries of deleting a file that is no longer needed. Estimate."""
+
+STORAGE_MIN_WAIT_MS: Final = 100
+"""First wait between them, in milliseconds; it doubles. Estimate."""
+
+STORAGE_MAX_WAIT_MS: Final = 30_000
+"""Longest wait between them, in milliseconds. Estimate."""
+
+STORAGE_RETRY_SECONDS: Final = 120.0
+"""Time for retries of all files of one call. Estimate."""
+
+CATALOG_LOCK_SECONDS: Final = 60
+"""Wait for another process that writes to the embedded catalog. A write takes milliseconds. Estimate."""
+
+DATABASE_CONNECT_SECONDS: Final = 5
+"""Wait for an answer from a PostgreSQL server, whose drivers would otherwise block forever. Estimate."""
+
+REST_CONNECT_MS: Final = 10_000
+"""Wait for a connection to a REST catalog, in milliseconds. PyIceberg has no limit. Estimate."""
+
+REST_RESPONSE_MS: Final = 60_000
+"""Wait for a response from a REST catalog that has responded before, in milliseconds. Estimate."""
+
+REST_SIGNED_RETRIES: Final = 1
+"""Retries of a signed request to a REST catalog, each after another time-out; PyIceberg's default is 10. Estimate."""
+
+JAVA_VERSION_SECONDS: Final = 30
+"""Wait for `java -version`. Estimate."""
+
+TASK_END_SECONDS: Final = 60.0
+"""Wait for the tasks of a failed job to end. Spark kills a worker two seconds after its task was stopped (decision
+017)."""
+
+JOB_REPORT_SECONDS: Final = 0.5
+"""Time until Spark's status tracker reports a job that has started. Estimate."""
+
+JOB_POLL_SECONDS: Final = 0.05
+"""Interval at which the status tracker is polled. Estimate."""
+
+CONNECT_END_SECONDS: Final = 2.0
+"""Wait for the tasks of a failed job on Spark Connect, where a client cannot see them (decision 017)."""
+
+JVM_END_SECONDS: Final = 0.2
+"""Wait for the end of a JVM that has closed its connections. Estimate."""
+
+SERVER_POLL_SECONDS: Final = 1.0
+"""Interval at which `dml serve` checks its server. Estimate."""
+
+SERVER_DRAIN_SECONDS: Final = 20
+"""Wait of `dml serve` for running statements when it stops: less than the 30 seconds after which Kubernetes kills a
+container. Estimate."""
+
+PROGRESS_DELAY_SECONDS: Final = 1.0
+"""Time until a progress bar appears, so that short statements show none. Estimate."""
+
+PROGRESS_POLL_SECONDS: Final = 0.25
+"""Time between two updates of a progress bar. Estimate."""
+
+__all__ = [name for name in dict(globals()) if name.isupper()]

@@ -1,0 +1,183 @@
+"""DataFrames over the tables of a SQL query, whose scans Spark plans. Driver, classic Spark only.
+
+Input: a table in one state, the columns and rows that the query may need. Output: a DataFrame that Spark plans like
+`spark.table`, so that later conditions and projections prune files too. It is pinned to a snapshot: its plan names no
+catalog, so Spark cannot reload the table for each action.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import ClassVar, Final
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from dml.scan.planner import ScanPlan
+from dml.scan.size import live_rows
+from dml.scan.table_scan import spark_schema
+from dml.spark.handlers import is_classic
+from dml.spark.internals import works
+from dml.spark.java import capabilities, java_class, none, static, struct_type
+from dml.spark.jvm import classic_session, take_callbacks, weak_session
+from dml.spark.proxies import Proxy, default_method
+from dml.spark.shared_files import check_reads
+from dml.spark_scan.known_values import has_known_extremes
+from dml.spark_scan.scan import PlannedScan, SparkRead, SparkScan
+from dml.spark_scan.scan_builder import cheapest, scan_builder
+from dml.spark_scan.workers import has_python_readers
+
+__all__ = ["ALIAS", "SUBQUERY_ALIAS", "frame_of", "plans_our_scans", "read_frame", "relation_of", "scala_sequence"]
+
+SUBQUERY_ALIAS: Final = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
+ALIAS: Final = "org.apache.spark.sql.catalyst.AliasIdentifier"
+TABLE_RELATION: Final = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
+DATASET: Final = "org.apache.spark.sql.classic.Dataset"
+
+
+def plans_our_scans(spark: SparkSession) -> bool:
+    """Return whether Spark can plan RowDelta's scans: not on Connect, nor where Python readers cannot run."""
+    return (
+        is_classic(spark)
+        and has_python_readers()
+        and works("the logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
+    )
+
+
+def try_plan(spark: SparkSession) -> None:
+    """Build the DataFrame of a table without columns, in the same way as for a real table."""
+    take_callbacks()
+    sequence, make = scala_sequence(()), java_class(SUBQUERY_ALIAS)
+    frame_of(spark, make(java_class(ALIAS)("nothing", sequence), relation_of(NoTable())))
+
+
+class NoTable(Proxy):
+    """A table without columns, to test whether the mechanism works."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
+
+    def name(self) -> str:
+        """A name."""
+        return "nothing"
+
+    def schema(self) -> JavaObject:
+        """No columns."""
+        return struct_type(StructType([]))
+
+    def columns(self) -> JavaObject:
+        """No columns, derived by Spark from the schema."""
+        return default_method(self, "columns")
+
+    def capabilities(self) -> JavaObject:
+        """It is read, and nothing else."""
+        return capabilities("BATCH_READ")
+
+
+def read_frame(
+    spark: SparkSession, read: SparkRead, extremes: Sequence[tuple[str, str]], plan: ScanPlan | None = None
+) -> DataFrame | None:
+    """Return a DataFrame of the rows that a SQL query reads from a table.
+
+    Args:
+        spark: The session.
+        read: The columns and rows that the query may need. Without columns, it needs only the number of rows.
+        extremes: As in `TableRead`.
+        plan: The scan tasks if exactly these are read; None if Spark may prune more.
+
+    Returns:
+        The rows; None if a plan is given and Python workers would read it. The connector API copies their rows once
+        more than the DataFrame of a `TableScan` does.
+
+    Raises:
+        NotSupportedError: Spark has no type for a column.
+        SetupError: The workers cannot run RowDelta's tasks.
+    """
+    check_reads(spark, read.table)
+    take_callbacks()
+    # A query that needs no column usually counts rows.
+    needs_nothing = not read.columns and not read.metadata_columns
+    if needs_nothing:
+        read = replace(read, columns=(cheapest(read.schema.fields).field_id,))
+    if plan is not None:
+        is_counted = needs_nothing and live_rows(plan.tasks, trust_position_deletes=False) is not None
+        if has_known_extremes(spark, read, plan, extremes):
+            plan = None  # the scan builder answers from the manifests
+        elif not is_counted and SparkScan(spark, read, plan).vectorized is None:
+            return None
+    return frame_of(spark, relation_of(ReadTable(weak_session(spark), read, plan)))
+
+
+class ReadTable(Proxy):
+    """A table with only the columns that a SQL query reads, including metadata columns.
+
+    The query's conditions prune it, even if they call functions that Spark does not push down to scans.
+
+    Args:
+        session: Returns the session. The table holds no reference to it: the session keeps temporary views and their
+            tables alive, so a reference would keep the session from being freed.
+        read: The columns and rows to read.
+        plan: The scan tasks if exactly these are read.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
+
+    def __init__(self, session: Callable[[], SparkSession], read: SparkRead, plan: ScanPlan | None = None) -> None:
+        self._session = session
+        self.read = read
+        self.plan = plan
+        self.fields = spark_schema(read.context(()))
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """A key for the columns, rows and snapshot."""
+        return (*self.read.identity, self.plan is None)
+
+    def name(self) -> str:
+        """The table's full name."""
+        return self.read.name
+
+    def schema(self) -> JavaObject:
+        """Its columns."""
+        return self._java_schema
+
+    def columns(self) -> JavaObject:
+        """Its columns, derived by Spark from the schema."""
+        return self._java_columns
+
+    def capabilities(self) -> JavaObject:
+        """It is read, and nothing else."""
+        return capabilities("BATCH_READ")
+
+    def newScanBuilder(self, _: JavaObject) -> Proxy:
+        """Return a scan builder."""
+        if self.plan is not None:
+            return PlannedScan(self._session(), self.read, self.plan)
+        return scan_builder(self._session(), self.read)
+
+    @cached_property
+    def _java_schema(self) -> JavaObject:
+        return struct_type(self.fields)
+
+    @cached_property
+    def _java_columns(self) -> JavaObject:
+        return default_method(self, "columns")
+
+
+def relation_of(table: Proxy) -> JavaObject:
+    """Return the logical plan of a table, without a catalog."""
+    create = static(TABLE_RELATION, "create")
+    return create(table, none(), none())
+
+
+def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
+    """Return the DataFrame of a logical plan."""
+    return DataFrame(static(DATASET, "ofRows")(classic_session(spark), plan), spark)
+
+
+def scala_sequence(parts: Iterable[str]) -> JavaObject:
+    """Convert strings to a Scala sequence."""
+    listed = java_class("java.util.ArrayList")()
+    for part in parts:
+        listed.add(part)
+    return java_class("org.apache.spark.api.python.PythonUtils").toSeq(listed)

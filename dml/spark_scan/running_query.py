@@ -1,0 +1,68 @@
+"""Inspect the query or write that Spark runs in this thread. Driver, classic Spark only.
+
+Output: its analyzed plan, which Spark does not pass to sources, and whether it may count distinct values: the optimizer
+turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
+"""
+
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from pyspark.sql import SparkSession
+
+from dml.spark.internals import FAILURES, internals
+from dml.spark.java import java_class, static
+
+__all__ = ["counts_no_values", "running_plan"]
+
+EXECUTIONS: Final = "org.apache.spark.sql.execution.SQLExecution"
+CATALYST: Final = "org.apache.spark.sql.catalyst."
+
+
+def running_plan(spark: SparkSession) -> JavaObject | None:
+    """Return the analyzed plan of the command that Spark runs in this thread; None if unknown."""
+    execution = running_execution(spark)
+    return None if execution is None else execution.analyzed()
+
+
+def running_execution(spark: SparkSession) -> JavaObject | None:
+    """Return the query execution in this thread; None if unknown."""
+    with internals(EXECUTIONS):  # a wrong guess about a write could lose rows of other commits
+        executions = java_class(EXECUTIONS)
+        number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
+        return None if number is None else executions.getQueryExecution(int(number))
+
+
+def counts_no_values(spark: SparkSession) -> bool:
+    """Return whether the query that Spark optimizes in this thread is known to have no aggregate with DISTINCT.
+
+    A query is known while Spark runs it. The result is False if only its plan is requested, as by EXPLAIN, or if it is
+    optimized while another query runs.
+    """
+    try:
+        execution = running_execution(spark)
+        tracker = static(CATALYST + "QueryPlanningTracker", "get")()
+        if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
+            return False
+        return not has_distinct(execution.analyzed())
+    except FAILURES:  # for example, an expression without a text
+        return False
+
+
+def has_distinct(plan: JavaObject) -> bool:
+    """Return whether an analyzed plan, including its subqueries, has an aggregate with DISTINCT."""
+    pattern = static(CATALYST + "trees.TreePattern", "AGGREGATE_EXPRESSION")()
+    stack = [plan]
+    while stack:
+        node = stack.pop()
+        if not node.containsPattern(pattern):  # the pattern covers children and subqueries
+            continue
+        asked = (each for each in items(node.expressions()) if each.containsPattern(pattern))
+        if any("DISTINCT" in str(each.sql()) for each in asked):
+            return True
+        stack += [*items(node.children()), *items(node.subqueries())]
+    return False
+
+
+def items(sequence: JavaObject) -> list[JavaObject]:
+    """Return the items of a Scala sequence."""
+    return [sequence.apply(place) for place in range(sequence.size())]

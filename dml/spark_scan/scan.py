@@ -1,0 +1,266 @@
+"""Table scans that Spark plans (`Scan` and `Batch` of DataSource V2). Driver, classic Spark only.
+
+Input: a table in one state, the columns and rows that Spark may need. Output: Spark's `Batch`: one partition for each
+group of scan tasks, read by the reader of `dml.read` in Python workers or by Spark's own (`dml.spark_scan.vectorized`),
+and statistics of its size.
+
+Spark applies its whole filter again to these rows, unless the remaining files hold no others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from py4j.java_gateway import JavaObject
+from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.types import NestedField
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from dml.model.scan_task import ScanContext, ScanTask
+from dml.plan.names import SqlRules
+from dml.pruning.filter_text import filter_text
+from dml.scan.planner import ScanPlan
+from dml.scan.table_scan import Scan, TableScan, spark_schema
+from dml.spark.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
+from dml.spark.proxies import Proxy
+from dml.spark.shared_files import check_files, check_reads
+from dml.spark_scan.conditions import pushed_down
+from dml.spark_scan.vectorized import VectorizedRead, vectorized_read
+from dml.spark_scan.workers import python_partition, reader_factory
+from dml.tasks.row_task import RowTask
+from dml.tasks.task_input import TaskInput, pack
+
+__all__ = ["FILTER_PREDICATE", "PlannedScan", "SparkBatch", "SparkRead", "SparkScan", "SparkStatistics", "references"]
+
+FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkRead(TableScan):
+    """The columns and rows that a scan planned by Spark reads. Names in the filter match the schema's with exact case.
+
+    Attributes:
+        name: The table's full name.
+        version: Identifies this state of the table, so that Spark can compare scans.
+        rules: Rules for the names and literals of the query.
+        parallelism: The number of concurrent tasks.
+    """
+
+    name: str
+    version: tuple[object, ...]
+    rules: SqlRules
+    parallelism: int
+    case_sensitive: bool = True
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What two scans of the same rows have in common."""
+        return (*self.version, self.columns, self.metadata_columns, repr(self.row_filter))
+
+
+class SparkScan(Proxy):
+    """Rows and columns of a table in one state.
+
+    Args:
+        spark: The session.
+        read: What is read.
+        plan: Its scan tasks, if they are known.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.Scan",
+        "read.SupportsReportStatistics",
+        "read.SupportsRuntimeV2Filtering",
+    )
+
+    def __init__(self, spark: SparkSession, read: SparkRead, plan: ScanPlan | None = None) -> None:
+        self.spark = spark
+        self.read = read
+        self._known_plan = plan
+        self._narrowed: tuple[ScanTask, ...] | None = None
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """A key that is equal for scans of the same rows; pruning by a join does not change it."""
+        return self.read.identity
+
+    def description(self) -> str:
+        """What EXPLAIN shows."""
+        read = self.read
+        shown = "" if isinstance(read.row_filter, AlwaysTrue) else f", filter {filter_text(read.row_filter)}"
+        return f"RowDelta {read.name} (snapshot {read.snapshot_id}{shown})"
+
+    def readSchema(self) -> JavaObject:
+        """The columns of its rows."""
+        return self._java_schema
+
+    def toBatch(self) -> "SparkBatch":
+        """Its rows."""
+        return SparkBatch(self)
+
+    def estimateStatistics(self) -> "SparkStatistics":
+        """Estimate rows and bytes of the remaining files and the projected columns."""
+        found = self.read.size(self.plan.tasks, self.row_schema)
+        return SparkStatistics(found.rows, found.size)
+
+    def filterAttributes(self) -> JavaObject:
+        """The sources of partition fields: their values on the other side of a join can prune files."""
+        return references(known.name for known in self.partition_sources)
+
+    @property
+    def partition_sources(self) -> Sequence[NestedField]:
+        """The projected columns that are sources of partition fields."""
+        sources = {part.source_id for spec in self.read.table.specs().values() for part in spec.fields}
+        return [known for known in self.read.schema.fields if known.field_id in sources & set(self.read.columns)]
+
+    def filter(self, predicates: Sequence[JavaObject]) -> None:
+        """Prune files by the values on the other side of a join."""
+        wanted = pushed_down(predicates, self.read.schema, self.read.rules)
+        narrower = replace(self.read, row_filter=And(self.read.row_filter, wanted.pruning))
+        left = {task.path for task in narrower.plan().tasks}
+        self._narrowed = tuple(task for task in self.tasks if task.path in left)
+
+    def pushedPredicates(self) -> JavaObject:
+        """None that replaces Spark's own filter."""
+        return array(FILTER_PREDICATE, ())
+
+    def supportsIterativePushdown(self) -> bool:
+        """Once is enough."""
+        return False
+
+    def reflectsFullyPushedDownFilters(self) -> bool:
+        """Statistics are those of the files that are left."""
+        return False
+
+    def supportedCustomMetrics(self) -> JavaObject:
+        """None."""
+        return array(CONNECTOR + "metric.CustomMetric", ())
+
+    def reportDriverMetrics(self) -> JavaObject:
+        """None."""
+        return array(CONNECTOR + "metric.CustomTaskMetric", ())
+
+    def columnarSupportMode(self) -> JavaObject:
+        """Rows, or column batches if Spark's own reader supports them."""
+        mode = "UNSUPPORTED" if self.vectorized is None else "PARTITION_DEFINED"
+        return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", mode)
+
+    @property
+    def tasks(self) -> tuple[ScanTask, ...]:
+        """The files that are read."""
+        return self.plan.tasks if self._narrowed is None else self._narrowed
+
+    @cached_property
+    def plan(self) -> ScanPlan:
+        """The plan, including the tasks that a join prunes."""
+        return self._known_plan or self.read.plan()
+
+    @cached_property
+    def vectorized(self) -> VectorizedRead | None:
+        """The settings of Spark's own reader; None if RowDelta's reader is used."""
+        if self.read.metadata_columns:
+            return None
+        return vectorized_read(self.spark, Scan(read=self.read, plan=self.plan))
+
+    @cached_property
+    def context(self) -> ScanContext:
+        """What its tasks share."""
+        read = self.read if self.vectorized is None else replace(self.read, columns=self.vectorized.order)
+        return Scan(read=read, plan=self.plan).context
+
+    @cached_property
+    def row_schema(self) -> StructType:
+        """The columns of its rows."""
+        return spark_schema(self.context)
+
+    @cached_property
+    def _java_schema(self) -> JavaObject:
+        return struct_type(self.row_schema)
+
+
+class PlannedScan(SparkScan):
+    """A scan with fixed tasks, which is its own builder."""
+
+    interfaces: ClassVar[tuple[str, ...]] = (
+        "read.SupportsPushDownRequiredColumns",
+        "read.Scan",
+        "read.SupportsReportStatistics",
+    )
+
+    def pruneColumns(self, wanted: JavaObject) -> None:
+        """Prune nothing: the columns are those of the query. After this call Spark finds columns by name."""
+
+    def build(self) -> "PlannedScan":
+        """Itself."""
+        return self
+
+
+def references(names: Iterable[str]) -> JavaObject:
+    """Convert column names to Spark's references."""
+    column = static(CONNECTOR + "expressions.FieldReference", "column")
+    return array(CONNECTOR + "expressions.NamedReference", map(column, names))
+
+
+class SparkBatch(Proxy):
+    """The batch of a scan.
+
+    Args:
+        scan: The scan.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("read.Batch",)
+
+    def __init__(self, scan: SparkScan) -> None:
+        self.scan = scan
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """That of its scan."""
+        return self.scan.identity
+
+    def planInputPartitions(self) -> JavaObject:
+        """A partition for each group of tasks."""
+        scan = self.scan
+        groups = scan.read.groups(scan.tasks, scan.read.parallelism)
+        if scan.vectorized is not None:
+            return scan.vectorized.partitions(groups, scan.read.schema)
+        partitions = (python_partition(number, pack(tuple(group))) for number, group in enumerate(groups))
+        return array(CONNECTOR + "read.InputPartition", partitions)
+
+    def createReaderFactory(self) -> JavaObject:
+        """What reads a partition on an executor."""
+        scan = self.scan
+        if scan.vectorized is not None:
+            check_files(scan.spark, scan.read.table)
+            return scan.vectorized.factory(scan.spark, scan.row_schema)
+        check_reads(scan.spark, scan.read.table)
+        return reader_factory(RowTask(input=TaskInput(packed_context=pack(scan.context))), scan.row_schema)
+
+
+class SparkStatistics(Proxy):
+    """The estimated size of a scan.
+
+    Args:
+        rows: Rows; None if unknown.
+        size: Bytes; None if unknown.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("read.Statistics",)
+
+    def __init__(self, rows: int | None, size: int | None) -> None:
+        self.rows = rows
+        self.size = size
+
+    def numRows(self) -> JavaObject:
+        """Rows."""
+        return optional_long(self.rows)
+
+    def sizeInBytes(self) -> JavaObject:
+        """Bytes."""
+        return optional_long(self.size)
+
+    def columnStats(self) -> JavaObject:
+        """Nothing of single columns."""
+        return java_class("java.util.HashMap")()

@@ -1,0 +1,65 @@
+"""Which functions still mean what they mean to Spark, for the answers of servers that tests do not run."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+
+from dml.spark import built_ins
+from dml.spark.built_ins import replaces_any
+
+CLASSES = {
+    "upper": "org.apache.spark.sql.catalyst.expressions.Upper",
+    "mod": "org.apache.spark.sql.UDFRegistration$$Lambda$1379/0x00007f3cbc919408",
+    "abs": "org.apache.hadoop.hive.ql.udf.UDFHex",
+    "lower": None,
+}
+
+
+def session(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], *, has_path: bool) -> tuple[Any, list[str]]:
+    """Return a session with these settings, and the list of the functions that it was asked for."""
+    asked: list[str] = []
+
+    def function(name: str) -> SimpleNamespace:
+        asked.append(name)
+        if name not in CLASSES:
+            raise AnalysisException("no such function")
+        return SimpleNamespace(className=CLASSES[name])
+
+    monkeypatch.setattr(built_ins, "settings_of", lambda _: settings.get)
+    monkeypatch.setattr(built_ins, "server_has", lambda *_: has_path)
+    return SimpleNamespace(catalog=SimpleNamespace(getFunction=function)), asked
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(["upper"], False), (["mod"], True), (["abs"], True), (["lower"], True), (["len"], True)]
+)
+def test_a_server_without_a_path_is_asked(monkeypatch: pytest.MonkeyPatch, names: list[str], expected: bool) -> None:
+    spark, asked = session(monkeypatch, {}, has_path=False)
+    assert replaces_any(spark, names) is expected
+    assert asked == names
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, False),
+        ({built_ins.ORDER: "Second", built_ins.PATH: "false"}, False),
+        ({built_ins.ORDER: "last"}, False),
+        ({built_ins.ORDER: "FIRST"}, True),
+        ({built_ins.PATH: "true"}, True),
+    ],
+)
+def test_a_server_with_a_path_says_by_its_settings(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], expected: bool
+) -> None:
+    spark, asked = session(monkeypatch, settings, has_path=True)
+    assert replaces_any(spark, ["upper", "mod"]) is expected
+    assert asked == []
+
+
+def test_without_a_function_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark, asked = session(monkeypatch, {built_ins.ORDER: "first"}, has_path=False)
+    assert not replaces_any(spark, [])
+    assert asked == []
