@@ -215,9 +215,9 @@ def avro_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         yield from manifest_cases(f"manifest: branch {number} of a union", container(SCHEMA, ENTRY + long(number)))
     nothing = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "null", "field-id": 1}]}
     for blocks in (1, 50):
-        rows = container(nothing, b"", count=50_000_000 // blocks)
-        again = rows[rows.index(SYNC) + len(SYNC) :] * (blocks - 1)
-        yield f"avro data: 50 million rows of no bytes in {blocks} blocks", of_rows(rows + again, "avro")
+        data = container(nothing, b"", count=50_000_000 // blocks)
+        again = data[data.index(SYNC) + len(SYNC) :] * (blocks - 1)
+        yield f"avro data: 50 million rows of no bytes in {blocks} blocks", of_rows(data + again, "avro")
     yield from manifest_cases("manifest: number of 12 bytes", container(SCHEMA, LONG_ENTRY))
     deep = '{"type":"array","items":' * 50_000 + '"int"' + "}" * 50_000
     yield from manifest_cases("avro: deep schema", container(deep, b""))
