@@ -575,9 +575,6 @@ then (decision 043)."""
 MIN_LOCKSTEP_LINES: Final = 100
 """Lines of a manifest list that are decoded in lockstep. Decoding fewer one by one is faster."""
 
-MIN_NUMPY_BLOCK_BYTES: Final = 2**10
-"""Bytes of a block in which numpy looks for numbers that are too long: it takes 3 us, a search 1.5 us for each KiB."""
-
 MAX_LOCKSTEP_ATTEMPTS: Final = 8
 """Attempts to find where the records of a group of blocks start, before they are decoded one by one. Estimate."""
 

@@ -8,18 +8,13 @@ here; a number may end at most nine bytes behind the block, where there are zero
 of which Avro's longest has ten bytes; blocks in which none can be longer, which are most, need no check of each.
 """
 
-import re
 import struct
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final, cast
 
-import numpy as np
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType, UnknownType
-
-from dml import limits
 
 __all__ = ["CheckedDecoder", "check_elements"]
 
@@ -28,13 +23,12 @@ PADDING: Final = 16
 MAX_NUMBER: Final = 10
 """The bytes of the longest number. All but its last have their highest bit set."""
 
+LONG_NUMBER: Final = f"a number has more than {MAX_NUMBER} bytes"
+
 HIGH: Final = bytes(0x80) + b"\x80" * 0x80
 """Translates a byte to its highest bit."""
 
-RUN: Final = b"\x80" * MAX_NUMBER
-RUNS: Final = re.compile(RUN + b"+")
-
-FOUR: Final = np.uint32(0x80808080)
+LONG: Final = b"\x80" * MAX_NUMBER
 DOUBLE: Final = struct.Struct("<d")
 
 
@@ -62,10 +56,11 @@ class CheckedDecoder:
         self.skip_int: Callable[[], object] = decoder.skip_int
         self.tell: Callable[[], int] = decoder.tell
         self._read: Callable[[int], bytes] = decoder.read
-        # Such places may lie in texts and bounds as well, where they are fine.
-        self._long = long_numbers(data)
-        if self._long:
-            self.read_int = self.skip_int = short_number_reader(decoder.read_int, decoder.tell, self._long)
+        # Few blocks have such bytes at all, and those usually in texts and bounds, where they are no numbers.
+        high = data.translate(HIGH)
+        self._high = high if high.rfind(LONG) >= 0 else b""  # `find` takes ten times as long on such bytes
+        if self._high:
+            self.read_int = self.skip_int = short_number_reader(decoder.read_int, decoder.tell)
 
     @property
     def remaining(self) -> int:
@@ -126,8 +121,8 @@ class CheckedDecoder:
         start = self.tell()
         numbers: Any = self._decoder.read_ints(count)
         self._check(0)
-        if self._long:
-            refuse_long_numbers(self._long, start, self.tell())
+        if self._high:
+            self._refuse_long_numbers(start)
         # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
         if isinstance(numbers, array):
             numbers = array("q", bytes(numbers))
@@ -162,8 +157,8 @@ class CheckedDecoder:
         if not 0 <= count <= self._size - start:
             self._check(count)
         self._decoder.read_ints(count)
-        if self._long:
-            refuse_long_numbers(self._long, start, self.tell())
+        if self._high:
+            self._refuse_long_numbers(start)
 
     def skip_int_bytes(self, count: int) -> None:
         """Pass over pairs of a number and bytes."""
@@ -208,51 +203,21 @@ class CheckedDecoder:
         if not 0 <= count <= self._size - self.tell():
             raise EOFError(f"a part of a block has the length {count}, and {self.remaining} bytes are left")
 
-
-def long_numbers(data: bytes) -> list[tuple[int, int]]:
-    """Return where a number that starts there would be too long, as pairs of the last such place and the first."""
-    if (
-        len(data) >= limits.MIN_NUMPY_BLOCK_BYTES
-        and (np.frombuffer(data, np.uint32, len(data) // 4) & FOUR).max() != FOUR
-    ):
-        return []
-    high = data.translate(HIGH)
-    if high.rfind(RUN) < 0:  # `find` and `in` take ten times as long here
-        return []
-    return [(found.end() - MAX_NUMBER, found.start()) for found in RUNS.finditer(high)]
+    def _refuse_long_numbers(self, start: int) -> None:
+        """Check bytes that are numbers only, from a place on."""
+        if self._high.rfind(LONG, start, self.tell()) >= 0:
+            raise ValueError(LONG_NUMBER)
 
 
-def refuse_long_numbers(spans: Sequence[tuple[int, int]], start: int, end: int) -> None:
-    """Check bytes that are numbers only.
-
-    Raises:
-        ValueError: One of them is too long.
-    """
-    place = bisect_left(spans, (start, 0))
-    if place < len(spans) and spans[place][1] < end:
-        raise ValueError(LONG_NUMBER)
-
-
-LONG_NUMBER: Final = f"a number has more than {MAX_NUMBER} bytes"
-
-
-def short_number_reader(
-    read_int: Callable[[], int], tell: Callable[[], int], spans: Sequence[tuple[int, int]]
-) -> Callable[[], int]:
+def short_number_reader(read_int: Callable[[], int], tell: Callable[[], int]) -> Callable[[], int]:
     """Return a function that reads a number, and raises ValueError if it is too long."""
-    remaining = iter(spans)
-    none = (1 << 63, 1 << 63)
-    last, first = next(remaining, none)
 
     def read() -> int:
-        nonlocal last, first
-        place = tell()
-        if place >= first:
-            while place > last:
-                last, first = next(remaining, none)
-            if place >= first:
-                raise ValueError(LONG_NUMBER)
-        return read_int()
+        start = tell()
+        number = read_int()
+        if tell() - start > MAX_NUMBER:
+            raise ValueError(LONG_NUMBER)
+        return number
 
     return read
 

@@ -18,32 +18,21 @@ import pyarrow as pa
 from pyiceberg.types import StructType
 
 from dml.manifests.entry_fields import (
-    COLUMN_SIZES,
     CONTENT,
-    CONTENT_OFFSET,
-    CONTENT_SIZE,
-    EQUALITY_IDS,
+    ENTRY_FIELDS,
+    FILE_FIELDS,
     FILE_FORMAT,
     FILE_PATH,
-    FILE_SEQUENCE_NUMBER,
     FILE_SIZE,
     FIRST_ROW_ID,
-    KEY_METADATA,
-    LOWER_BOUNDS,
-    NAN_VALUE_COUNTS,
-    NULL_VALUE_COUNTS,
     PARTITION,
     RECORD_COUNT,
     REFERENCED_DATA_FILE,
     SEQUENCE_NUMBER,
-    SNAPSHOT_ID,
-    SORT_ORDER_ID,
     SPLIT_OFFSETS,
     STATUS,
-    UPPER_BOUNDS,
-    VALUE_COUNTS,
 )
-from dml.manifests.read import CONTENTS, STATUSES
+from dml.manifests.read import content_file, manifest_entry
 from dml.manifests.weights import NUMBER_BYTES, bytes_of_values
 from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry
 
@@ -421,48 +410,21 @@ class EntryArrays:
 
     def file(self, place: int) -> ContentFile:
         """Make the file of an entry."""
-
-        def value(field_id: int) -> Any:
-            return self.columns[field_id][place].as_py()
-
-        maps = {field_id: found.of_file(place) for field_id, found in self.maps.items()}
-        return ContentFile(
-            content=CONTENTS[value(CONTENT)],
-            path=value(FILE_PATH),
-            file_format=value(FILE_FORMAT),
-            spec_id=self.spec_id,
-            partition=self.partitions[int(self.partition_of[place])],
-            record_count=value(RECORD_COUNT),
-            file_size_in_bytes=value(FILE_SIZE),
-            column_sizes=maps[COLUMN_SIZES],
-            value_counts=maps[VALUE_COUNTS],
-            null_value_counts=maps[NULL_VALUE_COUNTS],
-            nan_value_counts=maps[NAN_VALUE_COUNTS],
-            lower_bounds=maps[LOWER_BOUNDS],
-            upper_bounds=maps[UPPER_BOUNDS],
-            key_metadata=value(KEY_METADATA),
-            split_offsets=tuple(value(SPLIT_OFFSETS) or ()),
-            equality_ids=tuple(value(EQUALITY_IDS) or ()),
-            sort_order_id=value(SORT_ORDER_ID),
-            referenced_data_file=value(REFERENCED_DATA_FILE),
-            content_offset=value(CONTENT_OFFSET),
-            content_size_in_bytes=value(CONTENT_SIZE),
-        )
+        return content_file(self._record(FILE_FIELDS, place), self.spec_id)
 
     def entry(self, place: int) -> ManifestEntry:
         """Make an entry."""
+        record = [*self._record(ENTRY_FIELDS, place), self._record(FILE_FIELDS, place)]
+        return manifest_entry(record, self.spec_id)
 
+    def _record(self, field_ids: Sequence[int], place: int) -> list[Any]:
         def value(field_id: int) -> Any:
-            return self.columns[field_id][place].as_py()
+            if field_id == PARTITION:
+                return self.partitions[int(self.partition_of[place])]
+            found = self.maps.get(field_id)
+            return self.columns[field_id][place].as_py() if found is None else found.of_file(place)
 
-        return ManifestEntry(
-            status=STATUSES[value(STATUS)],
-            snapshot_id=value(SNAPSHOT_ID),
-            data_sequence_number=value(SEQUENCE_NUMBER),
-            file_sequence_number=value(FILE_SEQUENCE_NUMBER),
-            first_row_id=value(FIRST_ROW_ID),
-            data_file=self.file(place),
-        )
+        return list(map(value, field_ids))
 
     def _live(self) -> Flags:
         return np.asarray(self.columns[STATUS].to_numpy() != EntryStatus.DELETED)

@@ -1,17 +1,14 @@
-"""The fields of a manifest entry: ids, types, and what a manifest's own schema must look like. Worker-safe.
+"""The fields of a manifest entry: their ids, and their types as records and as arrays. Worker-safe.
 
-Input: the schema of a manifest. Output: checks of it, and the ids and types by which every reader and the writer go.
 Spec: "Manifests".
 """
 
-from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
-    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -20,48 +17,6 @@ from pyiceberg.types import (
     StringType,
     StructType,
 )
-
-from dml import limits
-from dml.manifests.record_reader import fits
-
-__all__ = [
-    "BOUND_MAPS",
-    "COLUMN_SIZES",
-    "COLUMN_TYPES",
-    "CONTENT",
-    "CONTENT_OFFSET",
-    "CONTENT_SIZE",
-    "COUNT_MAPS",
-    "DATA_FILE",
-    "ENTRY_READ_SCHEMA",
-    "EQUALITY_IDS",
-    "FILE_FIELDS",
-    "FILE_FORMAT",
-    "FILE_PATH",
-    "FILE_SEQUENCE_NUMBER",
-    "FILE_SIZE",
-    "FIRST_ROW_ID",
-    "KEY_METADATA",
-    "KNOWN",
-    "LOWER_BOUNDS",
-    "MAP_TYPES",
-    "NAN_VALUE_COUNTS",
-    "NULL_VALUE_COUNTS",
-    "NUMBER_LISTS",
-    "PARTITION",
-    "RECORD_COUNT",
-    "REFERENCED_DATA_FILE",
-    "SEQUENCE_NUMBER",
-    "SNAPSHOT_ID",
-    "SORT_ORDER_ID",
-    "SPLIT_OFFSETS",
-    "STATUS",
-    "UPPER_BOUNDS",
-    "VALUE_COUNTS",
-    "check_entry_type",
-    "check_type",
-    "partition_of",
-]
 
 STATUS: Final = 0
 SNAPSHOT_ID: Final = 1
@@ -127,8 +82,9 @@ DATA_FILE_TYPE: Final = StructType(
     NestedField(CONTENT_SIZE, "content_size_in_bytes", LongType(), required=False),
 )
 
+ENTRY_FIELDS: Final = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER)
 FILE_FIELDS: Final = tuple(field.field_id for field in DATA_FILE_TYPE.fields)
-"""The ids of a file's fields, in the order in which records have them."""
+"""The ids of the fields of entries and of files, in the order in which records have them."""
 
 ENTRY_READ_SCHEMA: Final = Schema(
     NestedField(STATUS, "status", IntegerType(), required=True),
@@ -139,14 +95,9 @@ ENTRY_READ_SCHEMA: Final = Schema(
 )
 """A manifest entry of every format version; what an older one lacks is read as null."""
 
-MAP_TYPES: Final = {
-    COLUMN_SIZES: pa.int64(),
-    VALUE_COUNTS: pa.int64(),
-    NULL_VALUE_COUNTS: pa.int64(),
-    NAN_VALUE_COUNTS: pa.int64(),
-    LOWER_BOUNDS: pa.large_binary(),
-    UPPER_BOUNDS: pa.large_binary(),
-}
+COUNT_MAPS: Final = (COLUMN_SIZES, VALUE_COUNTS, NULL_VALUE_COUNTS, NAN_VALUE_COUNTS)
+BOUND_MAPS: Final = (LOWER_BOUNDS, UPPER_BOUNDS)
+MAP_TYPES: Final = {**dict.fromkeys(COUNT_MAPS, pa.int64()), **dict.fromkeys(BOUND_MAPS, pa.large_binary())}
 """The metrics, and the types of their values as arrays."""
 
 COLUMN_TYPES: Final = {
@@ -170,47 +121,7 @@ COLUMN_TYPES: Final = {
 }
 """The other fields, and their types as arrays."""
 
-COUNT_MAPS: Final = frozenset({COLUMN_SIZES, VALUE_COUNTS, NULL_VALUE_COUNTS, NAN_VALUE_COUNTS})
-BOUND_MAPS: Final = frozenset({LOWER_BOUNDS, UPPER_BOUNDS})
-NUMBER_LISTS: Final = frozenset({SPLIT_OFFSETS, EQUALITY_IDS})
+NUMBER_LISTS: Final = (SPLIT_OFFSETS, EQUALITY_IDS)
 KNOWN: Final = frozenset(COLUMN_TYPES) | frozenset(MAP_TYPES) | {PARTITION}
 
-SPECIFIED: Final = {field.field_id: field.field_type for field in (*ENTRY_READ_SCHEMA.fields, *DATA_FILE_TYPE.fields)}
-
-
-@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
-def check_entry_type(file_type: StructType) -> None:
-    """Check that a manifest's schema has each field once, and those that are required as the specification has them.
-
-    Raises:
-        ValueError: It does not. Entries without required fields could take no bytes, so that there could be any number.
-    """
-    entry = {field.field_id: field for field in file_type.fields}
-    found = entry.get(DATA_FILE)
-    if found is None or not found.required or not isinstance(found.field_type, StructType):
-        raise ValueError("its entries have no file")
-    fields = (*file_type.fields, *found.field_type.fields)
-    required = {field.field_id for field in fields if field.required}
-    if missing := {STATUS, FILE_PATH, PARTITION, RECORD_COUNT, FILE_SIZE} - required:
-        raise ValueError(f"its entries lack the fields with the ids {sorted(missing)}")
-    known = [field.field_id for field in fields if field.field_id in KNOWN]
-    if twice := {field_id for field_id in known if known.count(field_id) > 1}:
-        raise ValueError(f"it has the fields with the ids {sorted(twice)} twice")
-    for field in fields:
-        check_type(field.field_id, field.field_type)
-
-
-def check_type(field_id: int, kind: IcebergType) -> None:
-    """Refuse a field of another type than the specification gives it: its bytes would be read as something else."""
-    if field_id in SPECIFIED and not fits(kind, SPECIFIED[field_id]):
-        raise ValueError(f"the field with the id {field_id} is of the type {kind}")
-
-
-def partition_of(file_type: StructType) -> StructType:
-    """Return the type of the partition tuples of a manifest."""
-    for field_id in (DATA_FILE, PARTITION):
-        inner = next((field.field_type for field in file_type.fields if field.field_id == field_id), None)
-        if not isinstance(inner, StructType):
-            return StructType()
-        file_type = inner
-    return file_type
+__all__ = [name for name in dict(globals()) if name.isupper()]

@@ -41,7 +41,7 @@ from pyiceberg.utils.decimal import decimal_required_bytes
 from dml import limits
 from dml.manifests.lockstep_decoder import Lanes, Pieces, Places, Read, RecordColumn, Step, UnsureError
 
-__all__ = ["ReadFrom", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
+__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
 
 MANIFEST_PATH: Final = 500
 """The id of the path in a line of a manifest list."""
@@ -86,14 +86,19 @@ class Records:
     Attributes:
         starts: Where each starts.
         ends: Where it ends.
-        columns: Its fields, in the order of the steps.
+        columns: Its fields, by field id.
         data: What the places are places in.
     """
 
     starts: Places
     ends: Places
-    columns: tuple[RecordColumn, ...]
+    columns: dict[int, RecordColumn]
     data: bytes
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.starts)
 
 
 class Search:
@@ -141,7 +146,8 @@ class Search:
             if self.is_right(attempt):
                 starts = np.append(self.block_starts, attempt.ends)[self.before]
                 head, _ = self.lanes.fields(starts, self.head)
-                return Records(starts, attempt.ends, (*head, *attempt.columns), self.data)
+                named = zip((*self.head, *self.tail), (*head, *attempt.columns), strict=True)
+                return Records(starts, attempt.ends, {step.field_id: found for step, found in named}, self.data)
             chosen, missed = self.walk(attempt)
             if missed is None:
                 paths = paths[chosen]

@@ -44,18 +44,22 @@ from dml.model.manifest import (
 )
 
 __all__ = [
+    "ENTRY_TYPE",
     "MANIFEST_LIST_SCHEMA",
     "SCHEMA_KEY",
     "blocks_of",
+    "content_file",
     "damage_named",
     "decoders_of",
     "entries_in",
     "entries_of",
+    "manifest_entry",
     "manifests_of",
     "partition_tuple",
     "read_all",
     "read_each",
     "read_manifest_list",
+    "reader_of",
     "records_in",
 ]
 
@@ -173,15 +177,7 @@ def entries_in(
     """
     with damage_named(manifest.manifest_path):
         for record in records_in(file_type, decoders, manifest, live_only=live_only, in_partition=in_partition):
-            data = record[4]
-            yield ManifestEntry(
-                status=STATUSES[record[0]],
-                snapshot_id=record[1],
-                data_sequence_number=record[2],
-                file_sequence_number=record[3],
-                first_row_id=data[16],
-                data_file=content_file(data, manifest.partition_spec_id),
-            )
+            yield manifest_entry(record, manifest.partition_spec_id)
 
 
 def records_in(
@@ -191,7 +187,6 @@ def records_in(
     *,
     live_only: bool = False,
     in_partition: Callable[[tuple[Any, ...]], bool] | None = None,
-    skipped: frozenset[int] = frozenset(),
     readers: Mapping[int, Bind] = NO_READERS,
 ) -> Iterator[list[Any]]:
     """Yield entries as records of `ENTRY_READ_SCHEMA`, inherited values filled in.
@@ -202,7 +197,6 @@ def records_in(
         manifest: As for `entries_in`.
         live_only: As for `entries_of`.
         in_partition: As for `entries_of`.
-        skipped: Ids of fields of files that are left as None. No rule depends on texts, bytes, lists and maps.
         readers: Readers of some fields to use instead of the usual ones, by field id.
 
     Raises:
@@ -210,7 +204,7 @@ def records_in(
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
     is_data = manifest.content is ManifestContent.DATA
-    for record in records_of(file_type, decoders, ENTRY_TYPE, skipped, readers):
+    for record in records_of(file_type, decoders, ENTRY_TYPE, readers):
         status, data = record[0], record[4]
         if status not in STATUSES:
             raise ValueError(f"it has an entry of status {status}")
@@ -269,11 +263,10 @@ def records_of(
     file_type: StructType,
     decoders: Iterable[tuple[int, CheckedDecoder]],
     read_type: StructType,
-    skipped: frozenset[int] = frozenset(),
     readers: Mapping[int, Bind] = NO_READERS,
 ) -> Iterator[list[Any]]:
     """Yield the records of blocks, projected to a type."""
-    reader = reader_of(file_type, read_type, skipped)
+    reader = reader_of(file_type, read_type)
     for count, decoder in decoders:
         read = reader.bind(decoder, readers)
         for _ in range(count):
@@ -282,9 +275,13 @@ def records_of(
 
 
 @lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
-def reader_of(file_type: StructType, read_type: StructType, skipped: frozenset[int] = frozenset()) -> RecordReader:
-    """Keep readers: making one takes longer than reading a small file with it."""
-    return RecordReader(file_type, read_type, skipped)
+def reader_of(file_type: StructType, read_type: StructType) -> RecordReader:
+    """Return the reader of a type, which is kept: making one takes longer than reading a small file with it.
+
+    Raises:
+        ValueError: The types do not fit.
+    """
+    return RecordReader(file_type, read_type)
 
 
 def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
@@ -414,7 +411,20 @@ def inherited_number(status: int, manifest: ManifestFile) -> int | None:
     )
 
 
+def manifest_entry(record: list[Any], spec_id: int) -> ManifestEntry:
+    """Convert a record of `ENTRY_READ_SCHEMA` in which inherited values are filled in."""
+    return ManifestEntry(
+        status=STATUSES[record[0]],
+        snapshot_id=record[1],
+        data_sequence_number=record[2],
+        file_sequence_number=record[3],
+        first_row_id=record[4][16],
+        data_file=content_file(record[4], spec_id),
+    )
+
+
 def content_file(data: list[Any], spec_id: int) -> ContentFile:
+    """Convert the record of a file."""
     return ContentFile(
         content=CONTENTS[data[0]],
         path=data[1],

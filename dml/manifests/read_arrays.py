@@ -10,8 +10,9 @@ a few entries, so small manifests of one schema are decoded together.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from pyiceberg.types import NestedField, StructType
 from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.manifests.avro_decoder import CheckedDecoder
+from dml.manifests.avro_schema import inner_struct
 from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps, metric_maps
 from dml.manifests.entry_fields import (
     BOUND_MAPS,
@@ -31,27 +33,28 @@ from dml.manifests.entry_fields import (
     CONTENT,
     COUNT_MAPS,
     DATA_FILE,
+    ENTRY_FIELDS,
     FILE_FIELDS,
     FILE_FORMAT,
     FILE_PATH,
     FILE_SEQUENCE_NUMBER,
     FILE_SIZE,
     FIRST_ROW_ID,
+    KEY_METADATA,
     KNOWN,
     MAP_TYPES,
     NUMBER_LISTS,
     PARTITION,
     RECORD_COUNT,
+    REFERENCED_DATA_FILE,
     SEQUENCE_NUMBER,
     SNAPSHOT_ID,
     STATUS,
-    check_entry_type,
-    check_type,
-    partition_of,
 )
 from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, Step, UnsureError
-from dml.manifests.lockstep_search import ReadFrom, Search, scalar, together, whole
-from dml.manifests.read import blocks_of, damage_named, decoders_of, partition_tuple, records_in
+from dml.manifests.lockstep_search import ReadFrom, Records, Search, scalar, together, whole
+from dml.manifests.read import ENTRY_TYPE, blocks_of, damage_named, decoders_of, partition_tuple, reader_of, records_in
+from dml.manifests.record_reader import Bind
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
 __all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
@@ -156,7 +159,8 @@ def entry_arrays(
     """
     # What is wrong with the schema is wrong with each of them; what is wrong with entries names the manifest itself.
     with damage_named(group[0].manifest.manifest_path):
-        check_entry_type(file_type)
+        check_required(file_type)
+        reader_of(file_type, ENTRY_TYPE)  # checks the types by which lockstep decodes
         if not lockstep and sum(found.rows for found in group) < limits.MIN_LOCKSTEP_ENTRIES:
             return decode_one_by_one(file_type, group, wanted)
         with DECODING:
@@ -164,6 +168,18 @@ def entry_arrays(
                 return decode_in_lockstep(file_type, group, wanted)
             except UnsureError:
                 return decode_one_by_one(file_type, group, wanted)
+
+
+def check_required(file_type: StructType) -> None:
+    """Check that each entry has a file, and what each file has.
+
+    Raises:
+        ValueError: It may lack some of it. Such entries could take no bytes, so that there could be any number of them.
+    """
+    fields = [*file_type.fields, *inner_struct(file_type, DATA_FILE).fields]
+    required = {field.field_id for field in fields if field.required}
+    if missing := {STATUS, DATA_FILE, FILE_PATH, PARTITION, RECORD_COUNT, FILE_SIZE} - required:
+        raise ValueError(f"its entries lack the fields with the ids {sorted(missing)}")
 
 
 def distinct(
@@ -182,14 +198,6 @@ def distinct(
 
 
 # ---- one by one -----------------------------------------------------------------------------------------------
-
-ENTRY_PLACES: Final = {STATUS: 0, SNAPSHOT_ID: 1, SEQUENCE_NUMBER: 2, FILE_SEQUENCE_NUMBER: 3}
-"""Where records have the fields of entries; those of files are in the record of the file."""
-
-SKIPPED: Final = (
-    KNOWN - {field_id for field_id, kind in COLUMN_TYPES.items() if pa.types.is_integer(kind)} - {FILE_PATH}
-)
-"""The fields that cost less to skip than to read, except the path, which errors name."""
 
 KEPT: Final = frozenset({STATUS, CONTENT})
 """Every result has these columns."""
@@ -243,6 +251,34 @@ class FlatMaps:
         )
 
 
+def skip_items(skip_of: Callable[[CheckedDecoder], Callable[[int], Any]]) -> Bind:
+    """Skip the items of a map or a list, which costs less than reading them."""
+
+    def bind_skip(decoder: CheckedDecoder) -> Callable[[], None]:
+        read_int, skip_bytes, skip = decoder.read_int, decoder.skip, skip_of(decoder)
+
+        def skip_all() -> None:
+            while count := read_int():
+                if count < 0:
+                    # The number of bytes follows, so that readers can skip them at once.
+                    skip_bytes(read_int())
+                else:
+                    skip(count)
+
+        return skip_all
+
+    return bind_skip
+
+
+SKIPS: Final[Mapping[int, Bind]] = {
+    **dict.fromkeys((FILE_FORMAT, KEY_METADATA, REFERENCED_DATA_FILE), attrgetter("skip_bytes")),
+    **dict.fromkeys(NUMBER_LISTS, skip_items(attrgetter("skip_ints"))),
+    **dict.fromkeys(COUNT_MAPS, skip_items(lambda decoder: lambda count: decoder.skip_ints(2 * count))),
+    **dict.fromkeys(BOUND_MAPS, skip_items(attrgetter("skip_int_bytes"))),
+}
+"""How fields are skipped that no rule depends on and that take longer to read."""
+
+
 def decode_one_by_one(
     file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN
 ) -> EntryArrays:
@@ -253,35 +289,30 @@ def decode_one_by_one(
     """
     wanted = KEPT.union(wanted)
     maps = {field_id: FlatMaps(field_id) for field_id in MAP_TYPES if field_id in wanted}
-    readers = {field_id: flat.bind for field_id, flat in maps.items()}
+    readers = {field_id: skip for field_id, skip in SKIPS.items() if field_id not in wanted}
+    readers.update({field_id: flat.bind for field_id, flat in maps.items()})
     records: list[list[Any]] = []
     for found in group:
         with damage_named(found.manifest.manifest_path):
-            blocks = decoders_of(found.blocks)
-            records += records_in(
-                file_type, blocks, found.manifest, skipped=SKIPPED.difference(wanted), readers=readers
-            )
+            records += records_in(file_type, decoders_of(found.blocks), found.manifest, readers=readers)
     files = [record[4] for record in records]
 
     def column(field_id: int) -> list[Any]:
-        place = ENTRY_PLACES.get(field_id)
-        if place is not None:
-            return [record[place] for record in records]
-        place = FILE_FIELDS.index(field_id)
-        return [file[place] for file in files]
+        found, fields = (records, ENTRY_FIELDS) if field_id in ENTRY_FIELDS else (files, FILE_FIELDS)
+        place = fields.index(field_id)
+        return [record[place] for record in found]
 
     columns = {field_id: column(field_id) for field_id in COLUMN_TYPES if field_id in wanted}
     if FILE_FORMAT in columns:
         columns[FILE_FORMAT] = [name.lower() for name in columns[FILE_FORMAT]]
     spec_id = group[0].manifest.partition_spec_id
-    partition_type = partition_of(file_type)
     partitions, codes = distinct(column(PARTITION) if PARTITION in wanted else (), spec_id)
     return EntryArrays(
         size=len(records),
         spec_id=spec_id,
         columns={field_id: pa.array(values, COLUMN_TYPES[field_id]) for field_id, values in columns.items()},
         maps={field_id: flat.arrays(column(field_id)) for field_id, flat in maps.items()},
-        partition_type=partition_type,
+        partition_type=inner_struct(file_type, DATA_FILE, PARTITION),
         partitions=partitions,
         partition_of=codes,
     )
@@ -297,10 +328,10 @@ def decode_in_lockstep(
 
     Raises:
         UnsureError: Only decoding them one by one is sure.
-        ValueError: A field is of another type than the specification gives it.
     """
     blocks = [block for found in group for block in found.blocks]
-    parts = [lockstep_entries(file_type, some) for some in together(blocks)]
+    steps = tuple(steps_of(file_type.fields))
+    parts = [Search(steps, FILE_PATH, some).records() for some in together(blocks)]
     spec_id = group[0].manifest.partition_spec_id
     try:
         columns = {
@@ -308,9 +339,9 @@ def decode_in_lockstep(
             for field_id, kind in COLUMN_TYPES.items()
             if field_id in wanted or field_id in NEEDED
         }
-        own_type = partition_of(file_type)
+        partition_type = inner_struct(file_type, DATA_FILE, PARTITION)
         # They are checked even if nobody asks for them, as all other fields are.
-        partitions, codes = partitions_of(concatenate(map(encoded_partitions, parts)), own_type, spec_id)
+        partitions, codes = partitions_of(concatenate(map(encoded_partitions, parts)), partition_type, spec_id)
         if PARTITION not in wanted:
             partitions, codes = distinct((), spec_id)
         return EntryArrays(
@@ -320,44 +351,12 @@ def decode_in_lockstep(
             maps={
                 field_id: maps_of(parts, field_id, kind) for field_id, kind in MAP_TYPES.items() if field_id in wanted
             },
-            partition_type=own_type,
+            partition_type=partition_type,
             partitions=partitions,
             partition_of=codes,
         )
     except (pa.ArrowInvalid, ValueError, EOFError) as error:
         raise UnsureError from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LockstepEntries:
-    """The entries of some blocks as the file has them, nothing inherited yet.
-
-    Attributes:
-        rows: The number of entries.
-        columns: By field id: the known fields that the manifest has.
-        data: The bytes into which the columns point.
-    """
-
-    rows: int
-    columns: dict[int, RecordColumn]
-    data: pa.Buffer
-
-
-def lockstep_entries(file_schema: StructType, blocks: Sequence[tuple[int, bytes]]) -> LockstepEntries:
-    """Find and decode the entries of some blocks.
-
-    Raises:
-        UnsureError: Only decoding them one by one is sure.
-        ValueError: A field is of another type than the specification gives it.
-    """
-    steps = tuple(steps_of(file_schema.fields))
-    known = [step.field_id for step in steps if step.field_id in KNOWN]
-    if len(known) != len(set(known)):
-        raise UnsureError
-    found = Search(steps, FILE_PATH, blocks).records()
-    named = zip(steps, found.columns, strict=True)
-    columns = {step.field_id: column for step, column in named if step.field_id in KNOWN}
-    return LockstepEntries(rows=len(found.starts), columns=columns, data=pa.py_buffer(found.data))
 
 
 def steps_of(fields: Iterable[NestedField]) -> Iterator[Step]:
@@ -370,7 +369,6 @@ def steps_of(fields: Iterable[NestedField]) -> Iterator[Step]:
         if found.field_id == DATA_FILE and found.required and isinstance(found.field_type, StructType):
             yield from steps_of(found.field_type.fields)
         else:
-            check_type(found.field_id, found.field_type)
             yield Step(found.field_id, found.required, read_of(found))
 
 
@@ -405,7 +403,7 @@ def concatenate(arrays: Iterable[pa.Array]) -> pa.Array:
     return found[0] if len(found) == 1 else pa.concat_arrays(found)
 
 
-def column_of(entries: LockstepEntries, field_id: int, kind: pa.DataType) -> pa.Array:
+def column_of(entries: Records, field_id: int, kind: pa.DataType) -> pa.Array:
     """Return a column; null where an entry has no value.
 
     Raises:
@@ -443,7 +441,7 @@ def scatter(found: pa.Array, column: RecordColumn, rows: int) -> pa.Array:
     return found.take(pa.array(places, mask=places < 0))
 
 
-def maps_of(parts: Sequence[LockstepEntries], field_id: int, kind: pa.DataType) -> RaggedMaps | EvenMaps:
+def maps_of(parts: Sequence[Records], field_id: int, kind: pa.DataType) -> RaggedMaps | EvenMaps:
     """Return the metrics of one kind.
 
     Raises:
@@ -454,7 +452,7 @@ def maps_of(parts: Sequence[LockstepEntries], field_id: int, kind: pa.DataType) 
 
 
 def map_parts(
-    entries: LockstepEntries, field_id: int, kind: pa.DataType
+    entries: Records, field_id: int, kind: pa.DataType
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int32], pa.Array]:
     """Return the number of each entry's pairs, where there is no map, and all keys and values."""
     column = entries.columns.get(field_id)
@@ -474,7 +472,7 @@ def map_parts(
     return sizes, absent, keys, pa.array(items.values.values)
 
 
-def encoded_partitions(entries: LockstepEntries) -> pa.LargeBinaryArray:
+def encoded_partitions(entries: Records) -> pa.LargeBinaryArray:
     """Return the bytes of the partition tuples.
 
     Raises:

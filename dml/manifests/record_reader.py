@@ -8,7 +8,7 @@ reverse, and cannot skip decimals. So structs, optional fields and the types tha
 types, which only partition values have, by its readers.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, cast
@@ -30,7 +30,7 @@ from pyiceberg.types import (
 
 from dml.manifests.avro_decoder import CheckedDecoder
 
-__all__ = ["NO_READERS", "Bind", "RecordReader", "fits"]
+__all__ = ["NO_READERS", "Bind", "RecordReader"]
 
 Bind = Callable[[CheckedDecoder], Callable[[], Any]]
 """Returns a function that reads the next value of a decoder. Binding a block once saves a call for each value."""
@@ -43,17 +43,15 @@ class FieldStep(NamedTuple):
 
     Attributes:
         field_id: Its id.
-        place: Its index in the result; the last one, which is no field's, if it is skipped.
+        place: Its index in the result; the last one, which is no field's, if it is unknown.
         required: True if the file stores no union.
-        bind: Makes the function that reads it.
-        nested: The reader that `bind` belongs to, if the field is a struct.
+        reader: Reads it.
     """
 
     field_id: int
     place: int
     required: bool
-    bind: Bind
-    nested: "RecordReader | None"
+    reader: "Bind | RecordReader"
 
 
 class RecordReader:
@@ -62,27 +60,22 @@ class RecordReader:
     Args:
         file_type: The type of the file's records.
         read_type: The type to read them as. A struct without fields is read as the file has it.
-        skipped: Ids of fields whose values are None in the result.
 
     Raises:
         ValueError: A required field is missing, a field occurs twice, or it has another type.
     """
 
-    def __init__(self, file_type: StructType, read_type: StructType, skipped: Collection[int] = ()) -> None:
-        self._projects = bool(read_type.fields)
+    def __init__(self, file_type: StructType, read_type: StructType) -> None:
+        found, expected = file_type.fields, read_type.fields
+        self._projects = bool(expected)
         if self._projects:
-            expected = read_type.fields
-            places = places_of(file_type, expected)
+            self._steps = tuple(map(step_of, found, places_of(file_type, expected), [expected] * len(found)))
+            # Unknown fields go to the last one.
+            self._empty = [*(field.initial_default for field in expected), None]
         else:
-            # Partition tuples, by position: their ids have another meaning, and need not differ.
-            expected, places, skipped = file_type.fields, list(range(len(file_type.fields))), ()
-        self._steps = tuple(
-            step_of(found, expected, place, skipped) for found, place in zip(file_type.fields, places, strict=True)
-        )
-        # The last one takes what skipping returns; partition tuples skip nothing and must not be longer.
-        self._empty = [field.initial_default for field in expected]
-        if any(step.place == len(expected) for step in self._steps):
-            self._empty.append(None)
+            # Partition tuples, by position: the ids of their fields need not differ from each other and other fields'.
+            self._steps = tuple(step_of(field, place, found) for place, field in enumerate(found))
+            self._empty = [None] * len(found)
 
     def bind(self, decoder: CheckedDecoder, readers: Mapping[int, Bind] = NO_READERS) -> Callable[[], list[Any]]:
         """Return a function that reads the next record.
@@ -94,13 +87,13 @@ class RecordReader:
         if not self._steps:
             return self._empty.copy  # the partition of an unpartitioned table
         steps = []
-        for field_id, place, required, bind, nested in self._steps:
-            if nested is not None:
-                value = nested.bind(decoder, readers)
-            elif field_id in readers and self._projects:
+        for field_id, place, required, reader in self._steps:
+            if self._projects and field_id in readers:
                 value = readers[field_id](decoder)
+            elif isinstance(reader, RecordReader):
+                value = reader.bind(decoder, readers)
             else:
-                value = bind(decoder)
+                value = reader(decoder)
             steps.append((place, required, value))
         empty, read_int = self._empty, decoder.read_int
 
@@ -131,21 +124,14 @@ def places_of(file_type: StructType, expected: tuple[NestedField, ...]) -> list[
     return [places.get(field_id) for field_id in found]
 
 
-def step_of(
-    found: NestedField, expected: tuple[NestedField, ...], place: int | None, skipped: Collection[int]
-) -> FieldStep:
+def step_of(found: NestedField, place: int | None, expected: tuple[NestedField, ...]) -> FieldStep:
     kind = found.field_type
     if place is None:
-        bind, place = by_pyiceberg(kind), len(expected)
-    elif not fits(kind, expected[place].field_type):
-        name = expected[place].name
-        raise ValueError(f"the field '{name}' with the id {found.field_id} is of the type {kind}")
-    elif found.field_id in skipped:
-        bind, place = skip_of(kind), len(expected)
-    else:
-        bind = reader_of_values(kind, expected[place].field_type, skipped)
-    nested = getattr(bind, "__self__", None)
-    return FieldStep(found.field_id, place, found.required, bind, nested if isinstance(nested, RecordReader) else None)
+        return FieldStep(found.field_id, len(expected), found.required, by_pyiceberg(kind))
+    specified = expected[place]
+    if not fits(kind, specified.field_type):
+        raise ValueError(f"the field '{specified.name}' with the id {found.field_id} is of the type {kind}")
+    return FieldStep(found.field_id, place, found.required, reader_of_values(kind, specified.field_type))
 
 
 def fits(kind: IcebergType, specified: IcebergType) -> bool:
@@ -163,7 +149,7 @@ def fits(kind: IcebergType, specified: IcebergType) -> bool:
             return isinstance(kind, type(specified))
 
 
-def reader_of_values(kind: IcebergType, specified: IcebergType, skipped: Collection[int] = ()) -> Bind:
+def reader_of_values(kind: IcebergType, specified: IcebergType) -> Bind | RecordReader:
     match kind:
         case IntegerType() | LongType():
             return attrgetter("read_int")
@@ -173,10 +159,10 @@ def reader_of_values(kind: IcebergType, specified: IcebergType, skipped: Collect
             return attrgetter("read_bytes")
         case BooleanType():
             return attrgetter("read_boolean")
-        case StructType():
-            return RecordReader(kind, specified if isinstance(specified, StructType) else kind, skipped).bind
-        case ListType(element_type=StructType()) if isinstance(specified, ListType):
-            return list_of(reader_of_values(kind.element_type, specified.element_type))
+        case StructType() if isinstance(specified, StructType):
+            return RecordReader(kind, specified)
+        case ListType(element_type=StructType() as element) if isinstance(specified, ListType):
+            return list_of(RecordReader(element, cast("StructType", specified.element_type)))
         case _:
             return by_pyiceberg(kind)
 
@@ -186,9 +172,9 @@ def by_pyiceberg(kind: IcebergType) -> Bind:
     return lambda decoder: partial(reader.read, cast("BinaryDecoder", decoder))
 
 
-def list_of(bind: Bind) -> Bind:
+def list_of(reader: RecordReader) -> Bind:
     def bind_list(decoder: CheckedDecoder) -> Callable[[], list[Any]]:
-        read_int, element = decoder.read_int, bind(decoder)
+        read_int, element = decoder.read_int, reader.bind(decoder)
 
         def read() -> list[Any]:
             found: list[Any] = []
@@ -202,37 +188,3 @@ def list_of(bind: Bind) -> Bind:
         return read
 
     return bind_list
-
-
-def skip_of(kind: IcebergType) -> Bind:
-    """Pass over a value at less cost than reading it, where its type allows that."""
-    match kind:
-        case StringType() | BinaryType():
-            return attrgetter("skip_bytes")
-        case MapType(value_type=BinaryType()):
-            return skip_pairs(lambda decoder: decoder.skip_int_bytes)
-        case MapType(value_type=IntegerType() | LongType()):
-            return skip_pairs(lambda decoder: lambda count: decoder.skip_ints(2 * count))
-        case ListType(element_type=IntegerType() | LongType()):
-            return skip_pairs(attrgetter("skip_ints"))
-        case StructType():
-            return RecordReader(kind, StructType()).bind
-        case _:
-            return by_pyiceberg(kind)
-
-
-def skip_pairs(pass_over: Callable[[CheckedDecoder], Callable[[int], Any]]) -> Bind:
-    def bind_skip(decoder: CheckedDecoder) -> Callable[[], None]:
-        read_int, skip, pass_items = decoder.read_int, decoder.skip, pass_over(decoder)
-
-        def pass_all() -> None:
-            while count := read_int():
-                if count < 0:
-                    # The number of bytes follows, so that readers can skip them at once.
-                    skip(read_int())
-                else:
-                    pass_items(count)
-
-        return pass_all
-
-    return bind_skip

@@ -158,7 +158,7 @@ def test_an_empty_map_is_not_an_absent_one(decode: Callable[..., EntryArrays]) -
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda fields: [*fields, {**fields[3], "name": "again"}], r"fields with the ids \[103\] twice"),
+        (lambda fields: [*fields, {**fields[3], "name": "again"}], r"the field .record_count. with the id 103 twice"),
         (lambda fields: [*fields[:3], {**fields[3], "type": ["null", "long"]}, *fields[4:]], r"lack the .* \[103\]"),
     ],
     ids=["twice", "optional"],

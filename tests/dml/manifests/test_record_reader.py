@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +226,9 @@ def test_fields_are_skipped_moved_and_filled(values: list[tuple[int, str | None]
     block = b"".join(long(a) + (NULL if b is None else VALUE + text(b)) for a, b in values)
     absent = NestedField(3, "c", LongType(), required=False)
     read_type = StructType(absent, *reversed(file_type.fields))
-    for skipped in ((), (2,)):
+    for skipped in ({}, {2: attrgetter("skip_bytes")}):
         decoder = CheckedDecoder(block)
-        read = RecordReader(file_type, read_type, skipped).bind(decoder)
+        read = RecordReader(file_type, read_type).bind(decoder, skipped)
         found = [read()[:3] for _ in values]
         decoder.finish()
         assert found == [[None, None if skipped else b, a] for a, b in values]
