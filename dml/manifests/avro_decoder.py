@@ -121,8 +121,9 @@ class CheckedDecoder:
         start = self.tell()
         numbers: Any = self._decoder.read_ints(count)
         self._check(0)
-        if self._high:
-            self._refuse_long_numbers(start)
+        # A run of high bytes among numbers is one of them.
+        if self._high and self._high.rfind(LONG, start, self.tell()) >= 0:
+            raise ValueError(LONG_NUMBER)
         # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
         if isinstance(numbers, array):
             numbers = array("q", bytes(numbers))
@@ -151,27 +152,15 @@ class CheckedDecoder:
                 self._check(length)
             values.append(read(length))
 
-    def skip_ints(self, count: int) -> None:
-        """Pass over numbers."""
-        start = self.tell()
-        if not 0 <= count <= self._size - start:
-            self._check(count)
-        self._decoder.read_ints(count)
-        if self._high:
-            self._refuse_long_numbers(start)
-
     def skip_int_bytes(self, count: int) -> None:
         """Pass over pairs of a number and bytes."""
-        left = self._size - self.tell()
-        if not 0 <= count <= left:
-            self._check(count)
-        read_int, skip_int, skip = self.read_int, self.skip_int, self._decoder.skip
+        self._check(count)
+        read_int, skip_int, tell, skip, size = self.read_int, self.skip_int, self.tell, self._decoder.skip, self._size
         for _ in range(count):
             skip_int()
             length = read_int()
-            left -= length
-            if length < 0 or left < 0:
-                raise EOFError(f"a part of a block has the length {length}, and not as many bytes are left")
+            if not 0 <= length <= size - tell():
+                self._check(length)
             skip(length)
 
     def skip(self, n: int) -> None:
@@ -202,11 +191,6 @@ class CheckedDecoder:
     def _check(self, count: int) -> None:
         if not 0 <= count <= self._size - self.tell():
             raise EOFError(f"a part of a block has the length {count}, and {self.remaining} bytes are left")
-
-    def _refuse_long_numbers(self, start: int) -> None:
-        """Check bytes that are numbers only, from a place on."""
-        if self._high.rfind(LONG, start, self.tell()) >= 0:
-            raise ValueError(LONG_NUMBER)
 
 
 def short_number_reader(read_int: Callable[[], int], tell: Callable[[], int]) -> Callable[[], int]:

@@ -210,28 +210,22 @@ class RaggedMaps:
         ends: Where the map of each file starts, and the end of the last.
         keys: Field ids.
         values: Counts, or serialised bounds.
-        absent: The files that have no map; None if all have one. It may be empty, which is something else.
+        absent: The files that have no map. It may be empty, which is something else.
     """
 
     ends: npt.NDArray[np.int64]
     keys: npt.NDArray[np.int32]
     values: pa.Array
-    absent: Flags | None
+    absent: Flags
 
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """The number of metrics of each file."""
-        return np.diff(self.ends)
-
-    @property
-    def all_keys(self) -> npt.NDArray[np.int32]:
-        """The field ids of all values."""
-        return self.keys
+    def sizes_and_keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Return the number of metrics of each file, and the field ids of all of them."""
+        return np.diff(self.ends), self.keys
 
     @property
     def nbytes(self) -> int:
         """The memory that keys and values take."""
-        return int(self.ends.nbytes + self.keys.nbytes + self.values.nbytes) + flags_bytes(self.absent)
+        return int(self.ends.nbytes + self.keys.nbytes + self.values.nbytes + self.absent.nbytes)
 
     def of_file(self, place: int) -> dict[int, Any]:
         """Return the metrics of one file by field id."""
@@ -263,22 +257,17 @@ class EvenMaps:
     rows: int
     keys: tuple[int, ...]
     values: pa.Array
-    absent: Flags | None
+    absent: Flags
 
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """The number of metrics of each file."""
-        return np.full(self.rows, len(self.keys), np.int64)
-
-    @property
-    def all_keys(self) -> npt.NDArray[np.int32]:
-        """The field ids of all values."""
-        return np.tile(np.array(self.keys, np.int32), self.rows)
+    def sizes_and_keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Return the number of metrics of each file, and the field ids of all of them."""
+        sizes = np.full(self.rows, len(self.keys), np.int64)
+        return sizes, np.tile(np.array(self.keys, np.int32), self.rows)
 
     @property
     def nbytes(self) -> int:
         """The memory that keys and values take."""
-        return int(self.values.nbytes) + NUMBER_BYTES * len(self.keys) + flags_bytes(self.absent)
+        return int(self.values.nbytes) + NUMBER_BYTES * len(self.keys) + self.absent.nbytes
 
     def of_file(self, place: int) -> dict[int, Any]:
         """Return the metrics of one file by field id."""
@@ -293,10 +282,6 @@ class EvenMaps:
         return files, self.values.take(pa.array(files * len(self.keys) + self.keys.index(field_id)))
 
 
-def flags_bytes(flags: Flags | None) -> int:
-    return 0 if flags is None else flags.nbytes
-
-
 def metric_maps(
     sizes: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], values: pa.Array, absent: Flags
 ) -> RaggedMaps | EvenMaps:
@@ -308,13 +293,12 @@ def metric_maps(
         values: Values of all metrics, in the same order.
         absent: The files that have no map.
     """
-    missing = absent if absent.any() else None
     rows, width = len(sizes), int(sizes[0]) if len(sizes) else 0
     first = tuple(keys[:width].tolist())
     is_even = len(keys) == rows * width and bool((sizes == width).all()) and len(set(first)) == width
     if is_even and (keys.reshape(rows, width) == keys[:width]).all():
-        return EvenMaps(rows=rows, keys=first, values=values, absent=missing)
-    return RaggedMaps(ends=np.append(0, np.cumsum(sizes)), keys=keys, values=values, absent=missing)
+        return EvenMaps(rows=rows, keys=first, values=values, absent=absent)
+    return RaggedMaps(ends=np.append(0, np.cumsum(sizes)), keys=keys, values=values, absent=absent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,7 @@ def records_in(
     in_partition: Callable[[tuple[Any, ...]], bool] | None = None,
     readers: Mapping[int, Bind] = NO_READERS,
 ) -> Iterator[list[Any]]:
-    """Yield entries as records of `ENTRY_READ_SCHEMA`, inherited values filled in.
+    """Yield what `entries_in` yields as records of `ENTRY_READ_SCHEMA`.
 
     Args:
         file_type: As for `entries_in`.
@@ -208,8 +208,8 @@ def records_in(
         status, data = record[0], record[4]
         if status not in STATUSES:
             raise ValueError(f"it has an entry of status {status}")
-        if data[1] is None:
-            raise ValueError("it has an entry without a path")
+        if data[1] is None or data[3] is None or data[4] is None or data[5] is None:
+            raise ValueError("it has an entry without a path, a partition, a row count or a size")
         if data[4] < 0 or data[5] < 0:
             raise ValueError(f"the file '{data[1]}' has {data[4]} rows and {data[5]} bytes")
         if manifest.first_row_id is None:
@@ -222,8 +222,7 @@ def records_in(
         content = data[0] = data[0] or 0
         if content not in CONTENTS or (content == 0) is not is_data:
             raise ValueError(f"it is a manifest of {manifest.content.name}, and has a file of content {content}")
-        if data[3] is not None:
-            data[3] = tuple(data[3])
+        data[3] = tuple(data[3])
         if in_partition is not None and not in_partition(data[3]):
             continue
         if record[1] is None:
@@ -321,15 +320,13 @@ class LineReader:
 
     def read(self, lines: Sequence[bytes]) -> tuple[ManifestFile, ...]:
         """Return lines from memory, or decode those that are not there."""
-        found = [READ_LINES.get((self, line)) for line in lines]
-        if missing := [line for line, known in zip(lines, found, strict=True) if known is None]:
-            decoded = iter(self.decode(missing))
-            for place, line in enumerate(lines):
-                if found[place] is None:
-                    found[place] = manifest = next(decoded)
-                    if len(line) <= limits.MAX_CACHED_LINE_BYTES:
-                        READ_LINES.keep((self, line), manifest)
-        return tuple(manifest for manifest in found if manifest is not None)
+        known = {line: found for line in lines if (found := READ_LINES.get((self, line))) is not None}
+        missing = [line for line in lines if line not in known]
+        for line, found in zip(missing, self.decode(missing), strict=True):
+            known[line] = found
+            if len(line) <= limits.MAX_CACHED_LINE_BYTES:
+                READ_LINES.keep((self, line), found)
+        return tuple(known[line] for line in lines)
 
     def decode(self, lines: Sequence[bytes]) -> list[ManifestFile]:
         """Decode lines with one decoder: making one for each would take as long as decoding."""

@@ -59,18 +59,7 @@ from dml.model.manifest import EntryStatus, FileContent, ManifestContent, Manife
 
 __all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
 
-NEEDED: Final = frozenset(
-    {
-        STATUS,
-        SNAPSHOT_ID,
-        SEQUENCE_NUMBER,
-        FILE_SEQUENCE_NUMBER,
-        CONTENT,
-        RECORD_COUNT,
-        FILE_SIZE,
-        FIRST_ROW_ID,
-    }
-)
+NEEDED: Final = frozenset({*ENTRY_FIELDS, CONTENT, RECORD_COUNT, FILE_SIZE, FIRST_ROW_ID})
 """The columns that inheritance and checks go by, where all entries are decoded together."""
 
 DECODING: Final = threading.Lock()
@@ -272,8 +261,8 @@ def skip_items(skip_of: Callable[[CheckedDecoder], Callable[[int], Any]]) -> Bin
 
 SKIPS: Final[Mapping[int, Bind]] = {
     **dict.fromkeys((FILE_FORMAT, KEY_METADATA, REFERENCED_DATA_FILE), attrgetter("skip_bytes")),
-    **dict.fromkeys(NUMBER_LISTS, skip_items(attrgetter("skip_ints"))),
-    **dict.fromkeys(COUNT_MAPS, skip_items(lambda decoder: lambda count: decoder.skip_ints(2 * count))),
+    **dict.fromkeys(NUMBER_LISTS, skip_items(attrgetter("read_ints"))),
+    **dict.fromkeys(COUNT_MAPS, skip_items(lambda decoder: lambda count: decoder.read_ints(2 * count))),
     **dict.fromkeys(BOUND_MAPS, skip_items(attrgetter("skip_int_bytes"))),
 }
 """How fields are skipped that no rule depends on and that take longer to read."""

@@ -260,11 +260,11 @@ def arrow_field_of(found: NestedField) -> pa.Field:
 
 def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
     """Return maps as an array; null where a file has none."""
-    starts = np.append(0, np.cumsum(maps.sizes)).astype(np.int32)
-    absent = None if maps.absent is None else np.append(maps.absent, False)
-    offsets = pa.array(starts, pa.int32(), mask=absent)
-    keys, values = pa.array(maps.all_keys, kind.key_type), cast_if_needed(maps.values, kind.item_type)
-    return cast_if_needed(pa.MapArray.from_arrays(offsets, keys, values), kind)
+    sizes, keys = maps.sizes_and_keys()
+    ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    offsets = pa.array(ends, pa.int32(), mask=np.append(maps.absent, False))
+    values = cast_if_needed(maps.values, kind.item_type)
+    return cast_if_needed(pa.MapArray.from_arrays(offsets, pa.array(keys, kind.key_type), values), kind)
 
 
 def cast_if_needed(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -70,7 +70,7 @@ class ByColumn:
     @staticmethod
     def of(maps: RaggedMaps | EvenMaps) -> "ByColumn":
         """Order the pairs."""
-        keys, sizes = maps.all_keys, maps.sizes
+        sizes, keys = maps.sizes_and_keys()
         order = np.argsort(keys, kind="stable")
         return ByColumn(keys[order], np.repeat(np.arange(len(sizes)), sizes)[order], maps.values.take(pa.array(order)))
 

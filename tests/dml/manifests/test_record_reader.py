@@ -101,7 +101,6 @@ def test_a_number_has_at_most_ten_bytes() -> None:
             lambda decoder: decoder.read_int(),
             lambda decoder: decoder.skip_int(),
             lambda decoder: decoder.read_ints(1),
-            lambda decoder: decoder.skip_ints(1),
             lambda decoder: decoder.read_bytes(),
             lambda decoder: decoder.skip_utf8(),
             lambda decoder: decoder.read_int_bytes_dict(1, {}),
@@ -138,7 +137,7 @@ def test_bytes_beside_numbers_make_no_number_too_long(values: list[int | bytes],
     skipping.skip_bytes()
     for value in values:
         if isinstance(value, int):
-            skipping.skip_ints(1)
+            skipping.skip_int()
         else:
             skipping.skip_bytes()
     skipping.finish()
@@ -174,10 +173,14 @@ def test_a_field_of_another_type_is_refused(schema: dict[str, Any], block: bytes
             pytest.fail(f"{way}: {read()}")
 
 
-def test_an_entry_without_a_path_is_refused() -> None:
-    block = long(1) + NULL + GOOD[len(long(1) + text("/f")) :]
-    for way, read in ways(container(changed(0, ["null", "string"]), block)).items():
-        with pytest.raises(CorruptFileError, match=r"without a path|lack the fields with the ids \[100\]"):
+@pytest.mark.parametrize("place", [0, 2, 3, 4])
+def test_an_entry_without_a_value_that_is_required_is_refused(place: int) -> None:
+    parts = [text("/f"), text("parquet"), b"", long(1), long(1)]
+    parts[place] = NULL
+    block = long(1) + b"".join(parts) + NULL * 3
+    field_id = FILE[place]["field-id"]
+    for way, read in ways(container(changed(place, ["null", FILE[place]["type"]]), block)).items():
+        with pytest.raises(CorruptFileError, match=rf"without a path|lack the fields with the ids \[{field_id}\]"):
             pytest.fail(f"{way}: {read()}")
 
 
