@@ -1,7 +1,6 @@
 """Deletes of rows: vectors, files, and which apply to which data file. Pure: no Spark, no storage. Worker-safe."""
 
 from dml.deletes.delete_file_index import AppliedDeletes, DeleteEntry, DeleteFileIndex, DeleteKind
-from dml.deletes.equality import EqualityDeleteSet
 from dml.deletes.position_index import PositionDeleteIndex
 
 __all__ = [
@@ -9,6 +8,5 @@ __all__ = [
     "DeleteEntry",
     "DeleteFileIndex",
     "DeleteKind",
-    "EqualityDeleteSet",
     "PositionDeleteIndex",
 ]

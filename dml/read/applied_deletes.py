@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
@@ -19,40 +17,32 @@ from pyiceberg.types import NestedField
 
 from dml import limits
 from dml.deletes.deletion_vector import decode
-from dml.deletes.equality import EqualityDeleteSet
 from dml.deletes.position_delete_file import FILE_PATH_ID, POS_ID, positions_by_file
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.errors import CorruptFileError
+from dml.errors import CorruptFileError, NotSupportedError
 from dml.files.file_io import file_io, read_range
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.read.data_file import DataFile, FileField, counted
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import arrow_type, projector
+from dml.rows.lookup import KeyLookup
 
 __all__ = ["DeleteLoader", "EqualityDeletes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualityDeletes:
-    """Keys of deleted rows.
+    """Keys of deleted rows. Equal means what Iceberg's Java library (`StructLikeSet`, `Comparators`) makes of it.
+
+    NULL equals NULL, every NaN equals every NaN, and -0.0 does not equal 0.0.
 
     Attributes:
         column_ids: Field ids of the key columns.
-        keys: The keys; their columns are named by their field ids.
+        keys: Their values.
     """
 
     column_ids: tuple[int, ...]
-    keys: EqualityDeleteSet
-
-    def mask(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
-        """Which rows are deleted.
-
-        Args:
-            columns: The rows' key columns, in the order of `column_ids`.
-        """
-        names = [str(field_id) for field_id in self.column_ids]
-        mask: npt.NDArray[np.bool_] = self.keys.mask(pa.RecordBatch.from_arrays(list(columns), names=names))
-        return mask
+    keys: KeyLookup
 
 
 class DeleteLoader:
@@ -171,13 +161,10 @@ class DeleteLoader:
 
     def _keys(self, ids: tuple[int, ...], refs: Sequence[DeleteFileRef]) -> EqualityDeletes:
         fields = [key_field(self.schema, field_id, refs[0].path) for field_id in ids]
-        schema = pa.schema([(str(field.field_id), arrow_type(field.field_type, spark=False)) for field in fields])
-        rows = [
-            pa.RecordBatch.from_arrays(columns, schema=schema)
-            for ref in refs
-            for columns in self._key_rows(fields, ref)
-        ]
-        return EqualityDeletes(column_ids=ids, keys=EqualityDeleteSet(rows, schema))
+        rows = [columns for ref in refs for columns in self._key_rows(fields, ref)]
+        none = [pa.nulls(0, arrow_type(field.field_type, spark=False)) for field in fields]
+        columns = [pa.concat_arrays(parts) for parts in zip(none, *rows, strict=True)]
+        return EqualityDeletes(column_ids=ids, keys=KeyLookup(columns, range(len(ids)), signed_zeros=True))
 
     def _key_rows(self, fields: list[NestedField], ref: DeleteFileRef) -> Iterator[list[pa.Array]]:
         with open_data_file(self._io(ref.path), ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
@@ -220,9 +207,15 @@ def key_field(schema: Schema, field_id: int, path: str) -> NestedField:
 
     Raises:
         CorruptFileError: the schema that the scan was given does not have it.
+        NotSupportedError: its type is nested.
     """
     for field in schema.fields:
         if field.field_id == field_id:
+            if not field.field_type.is_primitive:
+                raise NotSupportedError(
+                    f"The equality delete file '{path}' compares the column '{field.name}' of type {field.field_type}",
+                    hint="Equality deletes may compare columns of primitive types only",
+                )
             return field
     raise CorruptFileError(
         f"The equality delete file '{path}' compares the field {field_id}, which is no column of the table", file=path

@@ -329,7 +329,7 @@ class FileView:
         """Which rows are not deleted; None for all."""
         deleted = None if positions is None else positions.deleted_mask(start, batch.num_rows)
         for deletes in self.equality:
-            matching = deletes.mask([self._native(batch, field_id) for field_id in deletes.column_ids])
+            matching = deletes.keys.contains([self._native(batch, field_id) for field_id in deletes.column_ids])
             deleted = matching if deleted is None else deleted | matching
         return ~deleted if deleted is not None and deleted.any() else None
 

@@ -1,7 +1,8 @@
 """Look up rows by the values of their key columns, as the build side of a hash join does.
 
-Input: key columns of primitive types. Output: for other rows, whether their key may be among these, and its place.
+Input: key columns of primitive types. Output: for other rows, whether their key is among these, and its place.
 Equality is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key.
+Equality deletes compare all columns null-safe and distinguish the zeros, as Iceberg's Java library does.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,7 +29,10 @@ NOWHERE: Final = -1
 MAX_INT64_DIGITS: Final = 18
 """Maximum precision at which every decimal fits 64 bits."""
 
+UUID_BYTES: Final = 16
+
 INTEGERS: Final = (
+    (pa.types.is_null, pa.int8()),
     (pa.types.is_boolean, pa.int8()),
     (pa.types.is_date32, pa.int32()),
     (pa.types.is_time64, pa.int64()),
@@ -43,9 +47,13 @@ class KeyLookup:
     Args:
         columns: The key columns, of one length.
         null_safe: Indices of columns in which NULL equals NULL. In the others, NULL equals nothing.
+        signed_zeros: Whether -0.0 differs from 0.0.
     """
 
-    def __init__(self, columns: Sequence[pa.Array], null_safe: Collection[int] = ()) -> None:
+    def __init__(
+        self, columns: Sequence[pa.Array], null_safe: Collection[int] = (), *, signed_zeros: bool = False
+    ) -> None:
+        self._signed_zeros = signed_zeros
         # If no key is NULL, NULL matches nothing in a null-safe column either.
         self._null_safe = frozenset(place for place in null_safe if columns[place].null_count)
         keys = self._comparable(columns)
@@ -53,7 +61,7 @@ class KeyLookup:
 
     @property
     def is_unique(self) -> bool:
-        """Whether no key occurs twice. Different keys with equal hashes count as duplicates, which is rare."""
+        """Whether no key occurs twice."""
         return self._keys.is_unique
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
@@ -65,7 +73,7 @@ class KeyLookup:
         return self._keys.places(self._comparable(columns))
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """Return the mask of rows whose key may be in the lookup. It is exact for one column of at most 64 bits.
+        """Return the mask of rows whose key is in the lookup.
 
         Args:
             columns: As in `places`.
@@ -75,7 +83,7 @@ class KeyLookup:
     def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         found = []
         for place, column in enumerate(columns):
-            array = comparable(column)
+            array = comparable(column, signed_zeros=self._signed_zeros)
             if place in self._null_safe:
                 found += [array.is_null().cast(pa.int8()), array.fill_null(zero(array.type))]
             else:
@@ -83,11 +91,14 @@ class KeyLookup:
         return found
 
 
-def comparable(column: pa.Array) -> pa.Array:
-    """Convert values to integers that are equal if and only if Spark's `=` is true; wider types are unchanged."""
+def comparable(column: pa.Array, *, signed_zeros: bool = False) -> pa.Array:
+    """Convert values to integers that are equal if and only if the values are; wider types keep their values."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
     kind = column.type
     if pa.types.is_floating(kind):
-        numbers = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False) + 0.0
+        numbers = (column.fill_null(0) if column.null_count else column).to_numpy(zero_copy_only=False)
+        numbers = numbers.copy() if signed_zeros else numbers + 0.0
         numbers[np.isnan(numbers)] = np.nan
         return with_nulls_of(column, numbers.view(np.int32 if kind == pa.float32() else np.int64))
     if pa.types.is_decimal128(kind) and kind.precision <= MAX_INT64_DIGITS:
@@ -95,6 +106,10 @@ def comparable(column: pa.Array) -> pa.Array:
     for is_kind, integer in INTEGERS:
         if is_kind(kind):
             return column.cast(integer)
+    if pa.types.is_fixed_size_binary(kind) and kind.byte_width != UUID_BYTES:
+        return column.cast(pa.binary())
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
     return column
 
 
@@ -183,7 +198,7 @@ class IntegerKeys:
             found[rows] = self._places_table[values - self._least]
             return found
         is_key, near, order = self._search(values)
-        found[rows[order[is_key]]] = self._ascending[1][near[is_key]]
+        found[rows[order][is_key]] = self._ascending[1][near[is_key]]
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
@@ -200,44 +215,98 @@ class IntegerKeys:
         found[rows[order]] = is_key
         return found
 
-    def _search(self, values: npt.NDArray[np.int64]) -> tuple[Mask, Places, Places]:
+    def _search(self, values: npt.NDArray[np.int64]) -> tuple[Mask, Places, Places | slice]:
+        """Search values, and return which are keys, the nearest places among the keys, and the order of both."""
+        keys, _ = self._ascending
         # Each search in many keys is a walk through memory: neighbouring searches share it if values are in order.
-        order = np.argsort(values)
-        sought, (keys, _) = values[order], self._ascending
+        order = np.argsort(values) if len(keys) > limits.MAX_UNORDERED_SEARCH_KEYS else slice(None)
+        sought = values[order]
         near = np.searchsorted(keys, sought)
         return keys[near] == sought, near, order
 
 
 class HashedKeys:
-    """Keys of any type: hashes are looked up, and for a place the values of equal hashes are compared.
+    """Keys of any type: hashes are looked up, and the values of equal hashes are compared.
 
     Arrow would rebuild its hash table for each batch: 0.3 s for a million strings.
+
+    Args:
+        columns: The key columns.
+        seed: Changes the hashes: keys with equal hashes are looked up by other hashes.
     """
 
-    def __init__(self, columns: Sequence[pa.Array]) -> None:
-        self._columns = columns
+    def __init__(self, columns: Sequence[pa.Array], seed: int = 0) -> None:
+        self._columns, self._seed = columns, seed
         self._longest = [longest(column) for column in columns]
-        self._hashes = IntegerKeys(key_hashes(columns, self._longest))
+        self._hashes = IntegerKeys(self._hashes_of(columns))
+
+    def _hashes_of(self, columns: Sequence[pa.Array]) -> pa.Array:
+        return key_hashes(columns, self._longest, self._seed)
+
+    @cached_property
+    def _own_places(self) -> Places:
+        return self._hashes.places([self._hashes_of(self._columns)])
+
+    @cached_property
+    def _others(self) -> tuple[Places, "HashedKeys"] | None:
+        """The rows of keys that their hash does not find, because different keys have it, and their lookup."""
+        if self._hashes.is_unique:
+            return None
+        places = self._own_places.copy()
+        rows = np.flatnonzero(places != NOWHERE)
+        self._drop_unequal(places, self._columns)
+        rows = rows[places[rows] == NOWHERE]
+        if not len(rows):
+            return None
+        return rows, HashedKeys([column.take(pa.array(rows)) for column in self._columns], self._seed + 1)
 
     @property
     def is_unique(self) -> bool:
         """As `KeyLookup.is_unique`."""
-        return self._hashes.is_unique
+        if self._hashes.is_unique:
+            return True
+        if self._others is None:
+            return False
+        rows, others = self._others
+        found = np.delete(self._own_places, rows)
+        return others.is_unique and bool((np.diff(np.sort(found[found != NOWHERE])) > 0).all())
+
+    def _drop_unequal(self, places: Places, columns: Sequence[pa.Array]) -> None:
+        """Set places whose keys do not have the values of the row to `NOWHERE`."""
+        rows = np.flatnonzero(places != NOWHERE)
+        for column, keys in zip(columns, self._columns, strict=True):
+            equal = pc.equal(column.take(pa.array(rows)), keys.take(pa.array(places[rows])))
+            is_equal = np.asarray(equal.to_numpy(zero_copy_only=False))
+            places[rows[~is_equal]] = NOWHERE
+            rows = rows[is_equal]
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
         """As `KeyLookup.places`."""
-        found = self._hashes.places([key_hashes(columns, self._longest)])
-        rows = np.flatnonzero(found != NOWHERE)
-        for column, keys in zip(columns, self._columns, strict=True):
-            equal = pc.equal(column.take(pa.array(rows)), keys.take(pa.array(found[rows])))
-            is_equal = np.asarray(equal.to_numpy(zero_copy_only=False))
-            found[rows[~is_equal]] = NOWHERE
-            rows = rows[is_equal]
+        if self._few is not None:
+            found = np.full(len(columns[0]), NOWHERE, np.int64)
+            rows = pc.indices_nonzero(pc.is_in(columns[0], self._few))
+            found[rows] = self._places([column.take(rows) for column in columns])
+            return found
+        return self._places(columns)
+
+    @cached_property
+    def _few(self) -> pa.Array | None:
+        """The values of the first column if they are so few that Arrow's hash table of them takes no time to build."""
+        return pc.unique(self._columns[0]) if len(self._columns[0]) <= limits.MAX_ARROW_SET_VALUES else None
+
+    def _places(self, columns: Sequence[pa.Array]) -> Places:
+        found = self._hashes.places([self._hashes_of(columns)])
+        self._drop_unequal(found, columns)
+        if self._others is not None:
+            rows, others = self._others
+            places = others.places(columns)
+            found[places != NOWHERE] = rows[places[places != NOWHERE]]
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
         """As `KeyLookup.contains`."""
-        return self._hashes.contains([key_hashes(columns, self._longest)])
+        found: Mask = self.places(columns) != NOWHERE
+        return found
 
 
 SEED: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -251,9 +320,9 @@ def mixed(hashes: Hashes, values: Hashes) -> Hashes:
     return found ^ (found >> np.uint64(31))
 
 
-def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int]) -> pa.Array:
+def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int], seed: int) -> pa.Array:
     """Return the hash of each row; NULL for rows that equal no key, with a NULL or a string longer than any key's."""
-    hashes = np.zeros(len(columns[0]), np.uint64)
+    hashes = np.full(len(columns[0]), seed, np.uint64)
     is_key = np.ones(len(hashes), np.bool_)
     for column, most in zip(columns, longest_texts, strict=True):
         if column.null_count:
@@ -268,7 +337,12 @@ def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int]) -> pa.
 
 def has_length(kind: pa.DataType) -> bool:
     """Return whether values of a type are strings or bytes of any length."""
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
 
 
 def longest(column: pa.Array) -> int:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import And, EqualTo, GreaterThan, GreaterThanOrEqual, In, IsNaN, IsNull, LessThan, Or
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, IntegerType, ListType, LongType, NestedField, StringType
 
 from dml.errors import CorruptFileError, NotSupportedError
 from dml.model import columns
@@ -284,6 +284,22 @@ def test_an_equality_delete_of_an_unknown_column_is_reported(lake, path):
     task = lake.task(path, equality_deletes=(lake.delete_ref(other, 1, equality_ids=(77,)),))
     with pytest.raises(CorruptFileError, match=r"eq\.parquet"):
         lake.read(task, lake.context(SCHEMA))
+
+
+def test_an_equality_delete_of_a_nested_column_is_refused(lake, path, field):
+    nested = ListType(5, LongType(), element_required=False)
+    schema = Schema(*SCHEMA.fields, NestedField(4, "tags", nested, required=False))
+    keys = pa.table([pa.array([[1]])], schema=pa.schema([field(4, "tags", pa.list_(field(5, "element", pa.int64())))]))
+    task = lake.task(path, equality_deletes=(lake.delete_ref(lake.parquet(keys, "eq.parquet"), 1, equality_ids=(4,)),))
+    with pytest.raises(NotSupportedError, match=r"eq\.parquet.*'tags' of type list<long>"):
+        lake.read(task, lake.context(schema))
+
+
+def test_equality_deletes_from_before_a_column_became_long(lake, path, field):
+    keys = pa.table([pa.array([7, 8, None], pa.int32())], schema=pa.schema([field(1, "id", pa.int32())]))
+    task = lake.task(path, equality_deletes=(lake.delete_ref(lake.parquet(keys, "eq.parquet"), 3, equality_ids=(1,)),))
+    found = lake.read(task, lake.context(SCHEMA, projected_ids=(1,)))
+    assert found.column("id").to_pylist() == [i for i in range(ROWS) if i not in {7, 8}]
 
 
 def test_a_required_column_that_is_not_there_is_reported(lake, path):
