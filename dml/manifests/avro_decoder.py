@@ -11,7 +11,7 @@ of which Avro's longest has ten bytes; blocks in which none can be longer, which
 import struct
 from array import array
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType, UnknownType
@@ -116,18 +116,26 @@ class CheckedDecoder:
 
     def read_ints(self, count: int) -> tuple[int, ...]:
         """So many numbers."""
-        self._check(count)
+        numbers = self.skip_ints(count)
         self.numbers += count
-        start = self.tell()
-        numbers: Any = self._decoder.read_ints(count)
-        self._check(0)
-        # A run of high bytes among numbers is one of them.
-        if self._high and self._high.rfind(LONG, start, self.tell()) >= 0:
-            raise ValueError(LONG_NUMBER)
         # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
         if isinstance(numbers, array):
             numbers = array("q", bytes(numbers))
-        return cast("tuple[int, ...]", numbers)
+        found: tuple[int, ...] = numbers
+        return found
+
+    def skip_ints(self, count: int) -> Any:
+        """Pass over so many numbers; return them as PyIceberg's decoder gives them."""
+        start, size = self.tell(), self._size
+        if not 0 <= count <= size - start:
+            self._check(count)
+        numbers = self._decoder.read_ints(count)
+        if (end := self.tell()) > size:
+            self._check(0)
+        # A run of high bytes among numbers is one of them.
+        if self._high and self._high.rfind(LONG, start, end) >= 0:
+            raise ValueError(LONG_NUMBER)
+        return numbers
 
     def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
         """So many pairs of a number and bytes."""

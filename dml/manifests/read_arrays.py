@@ -12,6 +12,7 @@ a few entries, so small manifests of one schema are decoded together.
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -159,6 +160,7 @@ def entry_arrays(
                 return decode_one_by_one(file_type, group, wanted)
 
 
+@lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def check_required(file_type: StructType) -> None:
     """Check that each entry has a file, and what each file has.
 
@@ -261,8 +263,8 @@ def skip_items(skip_of: Callable[[CheckedDecoder], Callable[[int], Any]]) -> Bin
 
 SKIPS: Final[Mapping[int, Bind]] = {
     **dict.fromkeys((FILE_FORMAT, KEY_METADATA, REFERENCED_DATA_FILE), attrgetter("skip_bytes")),
-    **dict.fromkeys(NUMBER_LISTS, skip_items(attrgetter("read_ints"))),
-    **dict.fromkeys(COUNT_MAPS, skip_items(lambda decoder: lambda count: decoder.read_ints(2 * count))),
+    **dict.fromkeys(NUMBER_LISTS, skip_items(attrgetter("skip_ints"))),
+    **dict.fromkeys(COUNT_MAPS, skip_items(lambda decoder: lambda count: decoder.skip_ints(2 * count))),
     **dict.fromkeys(BOUND_MAPS, skip_items(attrgetter("skip_int_bytes"))),
 }
 """How fields are skipped that no rule depends on and that take longer to read."""

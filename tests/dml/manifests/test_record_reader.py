@@ -101,6 +101,7 @@ def test_a_number_has_at_most_ten_bytes() -> None:
             lambda decoder: decoder.read_int(),
             lambda decoder: decoder.skip_int(),
             lambda decoder: decoder.read_ints(1),
+            lambda decoder: decoder.skip_ints(1),
             lambda decoder: decoder.read_bytes(),
             lambda decoder: decoder.skip_utf8(),
             lambda decoder: decoder.read_int_bytes_dict(1, {}),
@@ -137,7 +138,7 @@ def test_bytes_beside_numbers_make_no_number_too_long(values: list[int | bytes],
     skipping.skip_bytes()
     for value in values:
         if isinstance(value, int):
-            skipping.skip_int()
+            skipping.skip_ints(1)
         else:
             skipping.skip_bytes()
     skipping.finish()
