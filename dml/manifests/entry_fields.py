@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     BinaryType,
+    IcebergType,
     IntegerType,
     ListType,
     LongType,
@@ -45,16 +46,9 @@ CONTENT_OFFSET: Final = 144
 CONTENT_SIZE: Final = 145
 
 
-def counts(field_id: int, name: str, key_id: int) -> NestedField:
-    return NestedField(
-        field_id, name, MapType(key_id, IntegerType(), key_id + 1, LongType(), value_required=True), required=False
-    )
-
-
-def bounds(field_id: int, name: str, key_id: int) -> NestedField:
-    return NestedField(
-        field_id, name, MapType(key_id, IntegerType(), key_id + 1, BinaryType(), value_required=True), required=False
-    )
+def metrics(field_id: int, name: str, key_id: int, kind: IcebergType) -> NestedField:
+    metric_map = MapType(key_id, IntegerType(), key_id + 1, kind, value_required=True)
+    return NestedField(field_id, name, metric_map, required=False)
 
 
 DATA_FILE_TYPE: Final = StructType(
@@ -65,12 +59,12 @@ DATA_FILE_TYPE: Final = StructType(
     NestedField(PARTITION, "partition", StructType(), required=True),
     NestedField(RECORD_COUNT, "record_count", LongType(), required=True),
     NestedField(FILE_SIZE, "file_size_in_bytes", LongType(), required=True),
-    counts(COLUMN_SIZES, "column_sizes", 117),
-    counts(VALUE_COUNTS, "value_counts", 119),
-    counts(NULL_VALUE_COUNTS, "null_value_counts", 121),
-    counts(NAN_VALUE_COUNTS, "nan_value_counts", 138),
-    bounds(LOWER_BOUNDS, "lower_bounds", 126),
-    bounds(UPPER_BOUNDS, "upper_bounds", 129),
+    metrics(COLUMN_SIZES, "column_sizes", 117, LongType()),
+    metrics(VALUE_COUNTS, "value_counts", 119, LongType()),
+    metrics(NULL_VALUE_COUNTS, "null_value_counts", 121, LongType()),
+    metrics(NAN_VALUE_COUNTS, "nan_value_counts", 138, LongType()),
+    metrics(LOWER_BOUNDS, "lower_bounds", 126, BinaryType()),
+    metrics(UPPER_BOUNDS, "upper_bounds", 129, BinaryType()),
     NestedField(KEY_METADATA, "key_metadata", BinaryType(), required=False),
     NestedField(SPLIT_OFFSETS, "split_offsets", ListType(133, LongType(), element_required=True), required=False),
     # The specification says int; PyIceberg writes long, and an int is read as a long.

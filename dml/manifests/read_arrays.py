@@ -190,9 +190,6 @@ def distinct(
 
 # ---- one by one -----------------------------------------------------------------------------------------------
 
-KEPT: Final = frozenset({STATUS, CONTENT})
-"""Every result has these columns."""
-
 
 class FlatMaps:
     """The metrics of one kind of all entries, concatenated while they are decoded: no entry gets a dict."""
@@ -278,7 +275,7 @@ def decode_one_by_one(
     Raises:
         Exception: A manifest breaks the rules; `damage_named` makes a CorruptFileError of it.
     """
-    wanted = KEPT.union(wanted)
+    wanted = {STATUS, CONTENT, *wanted}  # every result has these two
     maps = {field_id: FlatMaps(field_id) for field_id in MAP_TYPES if field_id in wanted}
     readers = {field_id: skip for field_id, skip in SKIPS.items() if field_id not in wanted}
     readers.update({field_id: flat.bind for field_id, flat in maps.items()})
