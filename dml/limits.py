@@ -392,6 +392,10 @@ MAX_EMPTY_AVRO_ITEMS: Final = 2**16
 """Items of a block of an Avro list that take no bytes, like nulls. A list may claim 50 million of them (decision
 042)."""
 
+MAX_EMPTY_AVRO_RECORDS: Final = 2**20
+"""Records of an Avro file in blocks with less than a byte for each. They hold nothing but nulls, so a block of a few
+bytes may claim any number of them; decoding a million takes a second (decision 043)."""
+
 MAX_PARTITION_SUMMARIES: Final = 1 << 12
 """Partition summaries in a line of a manifest list, and so fields of a partition spec.
 
@@ -571,6 +575,13 @@ and a socket. Estimate."""
 
 # ---- Manifests that are decoded in lockstep (decision 034) ----------------------------------------------------------
 
+MIN_LOCKSTEP_ENTRIES: Final = 200
+"""Entries of manifests that are decoded in lockstep. Decoding fewer one by one is faster (decision 043)."""
+
+MANIFEST_GROUP_ENTRIES: Final = 2000
+"""Entries of small manifests that are decoded together: the fixed cost of lockstep, 2 ms, is a quarter of their time
+then (decision 043)."""
+
 MIN_LOCKSTEP_LINES: Final = 100
 """Lines of a manifest list that are decoded in lockstep. Decoding fewer one by one is faster."""
 
@@ -581,7 +592,7 @@ LOCKSTEP_EXAMPLES: Final = 16
 """Blocks whose first paths are used to find those of the other records. Estimate."""
 
 LOCKSTEP_GROUP_BYTES: Final = 2**24
-"""Bytes of blocks that are decoded together. Estimate."""
+"""Bytes of blocks that are decoded together, and of small manifests. Estimate."""
 
 MAX_LOCKSTEP_BLOCK_BYTES: Final = 2**26
 """Bytes of a block. A longer one is decoded record by record. Estimate."""

@@ -58,6 +58,7 @@ class AvroContainer:
             ValueError: a block breaks the format.
             EOFError: the file ends in a block.
         """
+        empty = 0
         while first := self._read(1):
             count = self._long(first)
             data = self._exactly(self._long())
@@ -65,7 +66,12 @@ class AvroContainer:
                 raise ValueError("a block does not end with the file's sync marker")
             if count < 0:
                 raise ValueError(f"a block claims {count} records")
-            yield count, self._decompressed(data)
+            plain = self._decompressed(data)
+            if count > len(plain):
+                empty += count
+                if empty > limits.MAX_EMPTY_AVRO_RECORDS:
+                    raise ValueError(f"a block of {len(plain)} bytes claims {count} records")
+            yield count, plain
 
     def _header(self) -> Iterator[tuple[str, bytes]]:
         while count := self._long():

@@ -4,13 +4,14 @@ Input: the bytes of a block. Output: values. Spec: Avro 1.11, "Binary Encoding".
 
 PyIceberg's decoder, written in C for speed, looks at the end of its bytes in few places: a length or a count that is
 damaged makes it hand out whatever lies behind them in memory, or end the process. So lengths and counts are looked at
-here; a number may end at most nine bytes behind the block, where there are zeros.
+here; a number may end at most nine bytes behind the block, where there are zeros. It also reads numbers of any length,
+of which Avro's longest has ten bytes; blocks in which none can be longer, which are most, need no check of each.
 """
 
 import struct
 from array import array
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.types import FixedType, IcebergType, ListType, MapType, NestedField, StructType, UnknownType
@@ -19,7 +20,15 @@ __all__ = ["CheckedDecoder", "check_elements"]
 
 PADDING: Final = 16
 
+MAX_NUMBER: Final = 10
+"""The bytes of the longest number. All but its last have their highest bit set."""
 
+LONG_NUMBER: Final = f"a number has more than {MAX_NUMBER} bytes"
+
+HIGH: Final = bytes(0x80) + b"\x80" * 0x80
+"""Translates a byte to its highest bit."""
+
+LONG: Final = b"\x80" * MAX_NUMBER
 DOUBLE: Final = struct.Struct("<d")
 
 
@@ -44,9 +53,14 @@ class CheckedDecoder:
         self._decoder = decoder
         # Most of what is decoded are numbers: they go straight to the decoder.
         self.read_int: Callable[[], int] = decoder.read_int
-        self.skip_int: Callable[[], None] = decoder.skip_int
+        self.skip_int: Callable[[], object] = decoder.skip_int
         self.tell: Callable[[], int] = decoder.tell
         self._read: Callable[[int], bytes] = decoder.read
+        # Few blocks have such bytes at all, and those usually in texts and bounds, where they are no numbers.
+        high = data.translate(HIGH)
+        self._high = high if high.rfind(LONG) >= 0 else b""  # `find` takes ten times as long on such bytes
+        if self._high:
+            self.read_int = self.skip_int = short_number_reader(decoder.read_int, decoder.tell)
 
     @property
     def remaining(self) -> int:
@@ -102,14 +116,26 @@ class CheckedDecoder:
 
     def read_ints(self, count: int) -> tuple[int, ...]:
         """So many numbers."""
-        self._check(count)
+        numbers = self.skip_ints(count)
         self.numbers += count
-        numbers: Any = self._decoder.read_ints(count)
-        self._check(0)
         # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
         if isinstance(numbers, array):
             numbers = array("q", bytes(numbers))
-        return cast("tuple[int, ...]", numbers)
+        found: tuple[int, ...] = numbers
+        return found
+
+    def skip_ints(self, count: int) -> Any:
+        """Pass over so many numbers; return them as PyIceberg's decoder gives them."""
+        start, size = self.tell(), self._size
+        if not 0 <= count <= size - start:
+            self._check(count)
+        numbers = self._decoder.read_ints(count)
+        if (end := self.tell()) > size:
+            self._check(0)
+        # A run of high bytes among numbers is one of them.
+        if self._high and self._high.rfind(LONG, start, end) >= 0:
+            raise ValueError(LONG_NUMBER)
+        return numbers
 
     def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
         """So many pairs of a number and bytes."""
@@ -123,8 +149,9 @@ class CheckedDecoder:
             dest[key] = read(length)
 
     def read_int_bytes(self, count: int, keys: list[int], values: list[bytes]) -> None:
-        """So many pairs of a number and bytes, added to two lists."""
+        """Read pairs of a number and bytes, and append them to two lists."""
         self._check(count)
+        self.pairs += count
         read_int, tell, read, size = self.read_int, self.tell, self._read, self._size
         for _ in range(count):
             keys.append(read_int())
@@ -134,7 +161,7 @@ class CheckedDecoder:
             values.append(read(length))
 
     def skip_int_bytes(self, count: int) -> None:
-        """Pass over so many pairs of a number and bytes."""
+        """Pass over pairs of a number and bytes."""
         self._check(count)
         read_int, skip_int, tell, skip, size = self.read_int, self.skip_int, self.tell, self._decoder.skip, self._size
         for _ in range(count):
@@ -172,6 +199,19 @@ class CheckedDecoder:
     def _check(self, count: int) -> None:
         if not 0 <= count <= self._size - self.tell():
             raise EOFError(f"a part of a block has the length {count}, and {self.remaining} bytes are left")
+
+
+def short_number_reader(read_int: Callable[[], int], tell: Callable[[], int]) -> Callable[[], int]:
+    """Return a function that reads a number, and raises ValueError if it is too long."""
+
+    def read() -> int:
+        start = tell()
+        number = read_int()
+        if tell() - start > MAX_NUMBER:
+            raise ValueError(LONG_NUMBER)
+        return number
+
+    return read
 
 
 def check_elements(file_type: IcebergType) -> None:

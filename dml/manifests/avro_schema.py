@@ -15,7 +15,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import PrimitiveType, StructType
 from pyiceberg.utils.schema_conversion import PRIMITIVE_FIELD_TYPE_MAPPING, AvroSchemaConversion
 
-__all__ = ["avro_schema", "check_partition", "record_type"]
+__all__ = ["avro_schema", "check_partition", "inner_struct", "record_type"]
 
 PARTITION: Final = (2, 102)
 """The ids of the field of a file in an entry, and of that of its partition in there."""
@@ -45,16 +45,21 @@ def check_partition(file_type: StructType) -> None:
     Raises:
         ValueError: there is one.
     """
-    for field_id in PARTITION:
-        inner = next((found.field_type for found in file_type.fields if found.field_id == field_id), None)
-        if not isinstance(inner, StructType):
-            return
-        file_type = inner
-    for found in file_type.fields:
+    for found in inner_struct(file_type, *PARTITION).fields:
         if not isinstance(found.field_type, PrimitiveType):
             raise ValueError(  # noqa: TRY004 - what a file says is no type of ours
                 f"the values of its partition field '{found.name}' are of the type {found.field_type}"
             )
+
+
+def inner_struct(kind: StructType, *field_ids: int) -> StructType:
+    """Return the struct to which field ids lead from another one, or one without fields."""
+    for field_id in field_ids:
+        inner = next((found.field_type for found in kind.fields if found.field_id == field_id), None)
+        if not isinstance(inner, StructType):
+            return StructType()
+        kind = inner
+    return kind
 
 
 def avro_schema(schema: Schema, name: str) -> str:

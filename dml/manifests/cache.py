@@ -22,8 +22,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dml import limits
 from dml.manifests.entries import Entries, EntryList
-from dml.manifests.read import blocks_of, damage_named, decoders_of, entries_in, manifests_of
-from dml.manifests.read_packed import packed_entries_in
+from dml.manifests.read import decoders_of, entries_in, manifests_of
+from dml.manifests.read_arrays import entry_arrays, read_blocks
 from dml.manifests.weights import bytes_of_entries, bytes_of_lines
 from dml.model.manifest import ManifestFile
 from dml.options import boolean, integer
@@ -148,20 +148,18 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
 
     How many there are the file says, whatever the manifest list does.
     """
-    with damage_named(manifest.manifest_path):
-        file_type, found = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
-        blocks = list(found)
-    rows, size = sum(count for count, _ in blocks), sum(len(block) for _, block in blocks)
-    if rows <= limits.MAX_ENTRY_OBJECTS and size <= limits.MAX_ENTRY_OBJECTS * (
+    file_type, found = read_blocks(manifest, io)
+    if found.rows <= limits.MAX_ENTRY_OBJECTS and found.size <= limits.MAX_ENTRY_OBJECTS * (
         limits.MAX_ENTRY_OBJECT_BYTES + limits.MAX_ENTRY_OBJECT_COLUMN_BYTES * columns
     ):
-        decoders = list(decoders_of(blocks))
+        decoders = list(decoders_of(found.blocks))
         entries = tuple(entries_in(file_type, decoders, manifest))
         return Weighed(
             EntryList(entries, manifest.partition_spec_id),
             bytes_of_entries(entries, (decoder for _, decoder in decoders)),
         )
-    arrays = packed_entries_in(file_type, blocks, manifest)
+    # Long entries are as large as dicts as they are as objects, so lockstep comes first, however few they are.
+    arrays = entry_arrays(file_type, [found], lockstep=True)
     return Weighed(arrays, arrays.nbytes)
 
 

@@ -15,95 +15,47 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.types import StructType
 
-from dml.manifests.entry_columns import (
+from dml.manifests.entry_fields import (
     CONTENT,
+    ENTRY_FIELDS,
+    FILE_FIELDS,
+    FILE_FORMAT,
     FILE_PATH,
     FILE_SIZE,
     FIRST_ROW_ID,
     PARTITION,
     RECORD_COUNT,
-    SNAPSHOT_ID,
+    REFERENCED_DATA_FILE,
+    SEQUENCE_NUMBER,
+    SPLIT_OFFSETS,
     STATUS,
 )
-from dml.manifests.read import CONTENTS, STATUSES
+from dml.manifests.read import content_file, manifest_entry
 from dml.manifests.weights import NUMBER_BYTES, bytes_of_values
 from dml.model.manifest import ContentFile, EntryStatus, ManifestEntry
 
 __all__ = [
-    "COLUMN_TYPES",
-    "FILE_FORMAT",
-    "FILE_SEQUENCE_NUMBER",
-    "LOWER_BOUNDS",
-    "MAP_TYPES",
-    "NAN_VALUE_COUNTS",
-    "NULL_VALUE_COUNTS",
-    "REFERENCED_DATA_FILE",
-    "SEQUENCE_NUMBER",
-    "SPLIT_OFFSETS",
-    "UPPER_BOUNDS",
-    "VALUE_COUNTS",
     "Entries",
     "EntryArrays",
     "EntryList",
     "EvenMaps",
+    "Flags",
     "Places",
     "PlannedFile",
     "RaggedMaps",
     "metric_maps",
 ]
 
-SEQUENCE_NUMBER: Final = 3
-FILE_SEQUENCE_NUMBER: Final = 4
-FILE_FORMAT: Final = 101
-COLUMN_SIZES: Final = 108
-VALUE_COUNTS: Final = 109
-NULL_VALUE_COUNTS: Final = 110
-NAN_VALUE_COUNTS: Final = 137
-LOWER_BOUNDS: Final = 125
-UPPER_BOUNDS: Final = 128
-KEY_METADATA: Final = 131
-SPLIT_OFFSETS: Final = 132
-EQUALITY_IDS: Final = 135
-SORT_ORDER_ID: Final = 140
-REFERENCED_DATA_FILE: Final = 143
-CONTENT_OFFSET: Final = 144
-CONTENT_SIZE: Final = 145
-
 TUPLE_BYTES: Final = 60
 """Memory of a partition tuple without its values."""
 
-MAP_TYPES: Final = {
-    COLUMN_SIZES: pa.int64(),
-    VALUE_COUNTS: pa.int64(),
-    NULL_VALUE_COUNTS: pa.int64(),
-    NAN_VALUE_COUNTS: pa.int64(),
-    LOWER_BOUNDS: pa.large_binary(),
-    UPPER_BOUNDS: pa.large_binary(),
-}
-COLUMN_TYPES: Final = {
-    STATUS: pa.int8(),
-    SNAPSHOT_ID: pa.int64(),
-    SEQUENCE_NUMBER: pa.int64(),
-    FILE_SEQUENCE_NUMBER: pa.int64(),
-    CONTENT: pa.int8(),
-    FILE_PATH: pa.large_string(),
-    FILE_FORMAT: pa.dictionary(pa.int32(), pa.string()),
-    RECORD_COUNT: pa.int64(),
-    FILE_SIZE: pa.int64(),
-    KEY_METADATA: pa.large_binary(),
-    SPLIT_OFFSETS: pa.large_list(pa.int64()),
-    EQUALITY_IDS: pa.large_list(pa.int64()),
-    SORT_ORDER_ID: pa.int32(),
-    FIRST_ROW_ID: pa.int64(),
-    REFERENCED_DATA_FILE: pa.large_string(),
-    CONTENT_OFFSET: pa.int64(),
-    CONTENT_SIZE: pa.int64(),
-}
-
-
 Places = npt.NDArray[np.int64]
 """Indexes of entries, in the order of the file."""
+
+Flags = npt.NDArray[np.bool_]
+"""A flag for each entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,14 +130,14 @@ class Entries(Protocol):
         self,
         in_partition: Callable[[tuple[Any, ...]], bool],
         of_file: Callable[[ContentFile], bool] | None = None,
-        of_arrays: Callable[["EntryArrays", Places], Places] | None = None,
+        of_arrays: Callable[["EntryArrays", Flags], Flags] | None = None,
     ) -> list[int]:
         """Return the places of live entries that pass tests of their partitions, and then of their files.
 
         Args:
             in_partition: Asked at least once for each partition that has a live entry.
             of_file: The test of one file; None if partitions decide.
-            of_arrays: The same test of many files at once.
+            of_arrays: The same test of many files at once: returns those of the flagged files that pass.
         """
 
     def planned_files(self, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
@@ -222,7 +174,7 @@ class EntryList:
         self,
         in_partition: Callable[[tuple[Any, ...]], bool],
         of_file: Callable[[ContentFile], bool] | None = None,
-        of_arrays: Callable[["EntryArrays", Places], Places] | None = None,  # noqa: ARG002 - the other form's
+        of_arrays: Callable[["EntryArrays", Flags], Flags] | None = None,  # noqa: ARG002 - the other form's
     ) -> list[int]:
         """Test entry by entry."""
         entries = self.entries
@@ -258,16 +210,22 @@ class RaggedMaps:
         ends: Where the map of each file starts, and the end of the last.
         keys: Field ids.
         values: Counts, or serialised bounds.
+        absent: The files that have no map. It may be empty, which is something else.
     """
 
     ends: npt.NDArray[np.int64]
     keys: npt.NDArray[np.int32]
     values: pa.Array
+    absent: Flags
+
+    def sizes_and_keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Return the number of metrics of each file, and the field ids of all of them."""
+        return np.diff(self.ends), self.keys
 
     @property
     def nbytes(self) -> int:
         """The memory that keys and values take."""
-        return int(self.ends.nbytes + self.keys.nbytes + self.values.nbytes)
+        return int(self.ends.nbytes + self.keys.nbytes + self.values.nbytes + self.absent.nbytes)
 
     def of_file(self, place: int) -> dict[int, Any]:
         """Return the metrics of one file by field id."""
@@ -293,16 +251,23 @@ class EvenMaps:
         rows: How many files.
         keys: The field ids of each; none twice.
         values: Counts, or serialised bounds, of all of them.
+        absent: As in `RaggedMaps`.
     """
 
     rows: int
     keys: tuple[int, ...]
     values: pa.Array
+    absent: Flags
+
+    def sizes_and_keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Return the number of metrics of each file, and the field ids of all of them."""
+        sizes = np.full(self.rows, len(self.keys), np.int64)
+        return sizes, np.tile(np.array(self.keys, np.int32), self.rows)
 
     @property
     def nbytes(self) -> int:
         """The memory that keys and values take."""
-        return int(self.values.nbytes) + NUMBER_BYTES * len(self.keys)
+        return int(self.values.nbytes) + NUMBER_BYTES * len(self.keys) + self.absent.nbytes
 
     def of_file(self, place: int) -> dict[int, Any]:
         """Return the metrics of one file by field id."""
@@ -317,20 +282,23 @@ class EvenMaps:
         return files, self.values.take(pa.array(files * len(self.keys) + self.keys.index(field_id)))
 
 
-def metric_maps(sizes: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], values: pa.Array) -> RaggedMaps | EvenMaps:
+def metric_maps(
+    sizes: npt.NDArray[np.int64], keys: npt.NDArray[np.int32], values: pa.Array, absent: Flags
+) -> RaggedMaps | EvenMaps:
     """Store the metrics of one kind in the smaller form that holds them.
 
     Args:
         sizes: The number of metrics of each file.
         keys: Field ids of all metrics, file by file.
         values: Values of all metrics, in the same order.
+        absent: The files that have no map.
     """
     rows, width = len(sizes), int(sizes[0]) if len(sizes) else 0
     first = tuple(keys[:width].tolist())
     is_even = len(keys) == rows * width and bool((sizes == width).all()) and len(set(first)) == width
     if is_even and (keys.reshape(rows, width) == keys[:width]).all():
-        return EvenMaps(rows=rows, keys=first, values=values)
-    return RaggedMaps(ends=np.append(0, np.cumsum(sizes)), keys=keys, values=values)
+        return EvenMaps(rows=rows, keys=first, values=values, absent=absent)
+    return RaggedMaps(ends=np.append(0, np.cumsum(sizes)), keys=keys, values=values, absent=absent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,9 +308,10 @@ class EntryArrays:
     Attributes:
         size: The number of entries.
         spec_id: The partition spec of all entries.
-        columns: By the field id of the entry's or the file's field, inherited values filled in.
+        columns: By field id, inherited values filled in; all of them, or those that the reader was asked for.
         maps: The metrics, by field id.
-        partitions: The distinct partition tuples.
+        partition_type: The type of the partition tuples.
+        partitions: The distinct ones.
         partition_of: For each entry its index in `partitions`.
     """
 
@@ -350,6 +319,7 @@ class EntryArrays:
     spec_id: int
     columns: dict[int, pa.Array]
     maps: dict[int, RaggedMaps | EvenMaps]
+    partition_type: StructType
     partitions: tuple[tuple[Any, ...], ...]
     partition_of: npt.NDArray[np.int32]
 
@@ -369,7 +339,7 @@ class EntryArrays:
         self,
         in_partition: Callable[[tuple[Any, ...]], bool],
         of_file: Callable[[ContentFile], bool] | None = None,  # noqa: ARG002 - the other form's
-        of_arrays: Callable[["EntryArrays", Places], Places] | None = None,
+        of_arrays: Callable[["EntryArrays", Flags], Flags] | None = None,
     ) -> list[int]:
         """Test each distinct partition once, and then all files at once."""
         live = self._live()
@@ -377,8 +347,8 @@ class EntryArrays:
         # Partitions that only deleted entries have are not asked: the table may have lost their spec.
         for code in np.unique(self.partition_of[live]).tolist():
             may[code] = in_partition(self.partitions[code])
-        found: Places = np.flatnonzero(live & may[self.partition_of])
-        return list((found if of_arrays is None else of_arrays(self, found)).tolist())
+        chosen: Flags = live & may[self.partition_of]
+        return list(np.flatnonzero(chosen if of_arrays is None else of_arrays(self, chosen)).tolist())
 
     def numbers(self, field_id: int) -> npt.NDArray[np.int64]:
         """Return a column of numbers without nulls, of all entries."""
@@ -424,48 +394,21 @@ class EntryArrays:
 
     def file(self, place: int) -> ContentFile:
         """Make the file of an entry."""
-
-        def value(field_id: int) -> Any:
-            return self.columns[field_id][place].as_py()
-
-        maps = {field_id: found.of_file(place) for field_id, found in self.maps.items()}
-        return ContentFile(
-            content=CONTENTS[value(CONTENT)],
-            path=value(FILE_PATH),
-            file_format=value(FILE_FORMAT),
-            spec_id=self.spec_id,
-            partition=self.partitions[int(self.partition_of[place])],
-            record_count=value(RECORD_COUNT),
-            file_size_in_bytes=value(FILE_SIZE),
-            column_sizes=maps[COLUMN_SIZES],
-            value_counts=maps[VALUE_COUNTS],
-            null_value_counts=maps[NULL_VALUE_COUNTS],
-            nan_value_counts=maps[NAN_VALUE_COUNTS],
-            lower_bounds=maps[LOWER_BOUNDS],
-            upper_bounds=maps[UPPER_BOUNDS],
-            key_metadata=value(KEY_METADATA),
-            split_offsets=tuple(value(SPLIT_OFFSETS) or ()),
-            equality_ids=tuple(value(EQUALITY_IDS) or ()),
-            sort_order_id=value(SORT_ORDER_ID),
-            referenced_data_file=value(REFERENCED_DATA_FILE),
-            content_offset=value(CONTENT_OFFSET),
-            content_size_in_bytes=value(CONTENT_SIZE),
-        )
+        return content_file(self._record(FILE_FIELDS, place), self.spec_id)
 
     def entry(self, place: int) -> ManifestEntry:
         """Make an entry."""
+        record = [*self._record(ENTRY_FIELDS, place), self._record(FILE_FIELDS, place)]
+        return manifest_entry(record, self.spec_id)
 
+    def _record(self, field_ids: Sequence[int], place: int) -> list[Any]:
         def value(field_id: int) -> Any:
-            return self.columns[field_id][place].as_py()
+            if field_id == PARTITION:
+                return self.partitions[int(self.partition_of[place])]
+            found = self.maps.get(field_id)
+            return self.columns[field_id][place].as_py() if found is None else found.of_file(place)
 
-        return ManifestEntry(
-            status=STATUSES[value(STATUS)],
-            snapshot_id=value(SNAPSHOT_ID),
-            data_sequence_number=value(SEQUENCE_NUMBER),
-            file_sequence_number=value(FILE_SEQUENCE_NUMBER),
-            first_row_id=value(FIRST_ROW_ID),
-            data_file=self.file(place),
-        )
+        return list(map(value, field_ids))
 
-    def _live(self) -> npt.NDArray[np.bool_]:
+    def _live(self) -> Flags:
         return np.asarray(self.columns[STATUS].to_numpy() != EntryStatus.DELETED)

@@ -48,7 +48,7 @@ class Pieces:
     starts: Places
     ends: Places
 
-    def array(self, data: pa.Buffer) -> pa.LargeBinaryArray:
+    def array(self, data: bytes) -> pa.LargeBinaryArray:
         """The bytes.
 
         Args:
@@ -60,7 +60,7 @@ class Pieces:
         offsets = np.empty(2 * len(self.starts), np.int64)
         offsets[::2], offsets[1::2] = self.starts, self.ends
         pieces = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data]
+            pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         )
         return pieces.take(pa.array(np.arange(0, len(offsets), 2)))
 

@@ -26,9 +26,11 @@ from pyiceberg.types import (
     FloatType,
     IcebergType,
     IntegerType,
+    ListType,
     LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -39,7 +41,10 @@ from pyiceberg.utils.decimal import decimal_required_bytes
 from dml import limits
 from dml.manifests.lockstep_decoder import Lanes, Pieces, Places, Read, RecordColumn, Step, UnsureError
 
-__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "plain_step", "scalar", "together", "whole", "whole_list"]
+__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
+
+MANIFEST_PATH: Final = 500
+"""The id of the path in a line of a manifest list."""
 
 
 START: Final = re.compile(rb"(?:[^/]*/){1,3}")
@@ -81,14 +86,19 @@ class Records:
     Attributes:
         starts: Where each starts.
         ends: Where it ends.
-        columns: Its fields, in the order of the steps.
+        columns: Its fields, by field id.
         data: What the places are places in.
     """
 
     starts: Places
     ends: Places
-    columns: tuple[RecordColumn, ...]
+    columns: dict[int, RecordColumn]
     data: bytes
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        return len(self.starts)
 
 
 class Search:
@@ -136,7 +146,8 @@ class Search:
             if self.is_right(attempt):
                 starts = np.append(self.block_starts, attempt.ends)[self.before]
                 head, _ = self.lanes.fields(starts, self.head)
-                return Records(starts, attempt.ends, (*head, *attempt.columns), self.data)
+                named = zip((*self.head, *self.tail), (*head, *attempt.columns), strict=True)
+                return Records(starts, attempt.ends, {step.field_id: found for step, found in named}, self.data)
             chosen, missed = self.walk(attempt)
             if missed is None:
                 paths = paths[chosen]
@@ -314,3 +325,35 @@ def whole_list(steps: Sequence[Step]) -> ReadFrom:
         return Pieces(places, ends), ends
 
     return read
+
+
+# ---- manifest lists ---------------------------------------------------------------------------------------------
+
+
+def lockstep_lines(file_type: StructType, blocks: Sequence[tuple[int, bytes]]) -> list[bytes]:
+    """Return the bytes of each line of a manifest list. Most are those of the list before, and need no decoding.
+
+    Args:
+        file_type: The type of the lines.
+        blocks: For each block the number of lines, and their bytes.
+
+    Raises:
+        UnsureError: Only decoding them one by one is sure.
+    """
+    steps = [line_step(part) for part in file_type.fields]
+    lines: list[bytes] = []
+    for group in together(blocks):
+        found = Search(steps, MANIFEST_PATH, group).records()
+        places = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
+        lines.extend(found.data[start:end] for start, end in places)
+    return lines
+
+
+def line_step(found: NestedField) -> Step:
+    kind = found.field_type
+    if not isinstance(kind, ListType):
+        return plain_step(found)
+    if not kind.element_required or not isinstance(kind.element_type, StructType):
+        raise UnsureError
+    steps = [plain_step(part) for part in kind.element_type.fields]
+    return Step(found.field_id, found.required, whole_list(steps))

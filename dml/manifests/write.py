@@ -40,7 +40,8 @@ from pyiceberg.types import (
 from dml import limits
 from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
-from dml.manifests.read import ENTRY_READ_SCHEMA, SCHEMA_KEY
+from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
+from dml.manifests.read import SCHEMA_KEY
 from dml.manifests.weights import KeptLines, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 

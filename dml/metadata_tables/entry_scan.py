@@ -1,6 +1,6 @@
 """The rows of `files`, `entries` and their like: manifests as record batches. Worker-safe.
 
-Input: an `EntryScan`, manifests. Output: a record batch for each manifest, with the columns that are asked for alone.
+Input: an `EntryScan`, manifests. Output: record batches, with the columns that are asked for alone.
 What a filter says of partitions, contents and specs leaves out manifests and rows that cannot match; Spark asks the
 whole filter again.
 """
@@ -11,21 +11,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StructType
 
 from dml.files.file_io import file_io
-from dml.manifests.entry_columns import (
-    CONTENT,
-    DATA_FILE,
-    PARTITION,
-    STATUS,
-    EntryColumns,
-    FlatMaps,
-    read_columns,
-)
+from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps
+from dml.manifests.entry_fields import CONTENT, DATA_FILE, FILE_FORMAT, MAP_TYPES, PARTITION, STATUS
+from dml.manifests.read_arrays import read_arrays
 from dml.metadata_tables.readable_metrics import METRIC_IDS, readable_metrics
 from dml.metadata_tables.values import value_array
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
@@ -38,9 +33,6 @@ from dml.tasks.task_input import TaskInput
 __all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "unified"]
 
 SPEC_ID = 141
-UPPER_CASE = 101
-"""The file format, which writers spell as they like."""
-
 UNKNOWN = Bounds()
 
 
@@ -148,17 +140,17 @@ class EntryReader:
         self.metrics = StructType.model_validate_json(scan.metrics_json).fields
         self.tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
         self.schema = pa.schema([arrow_field_of(found) for found in self.fields])
+        inner = [part for found in self.fields if found.field_id == DATA_FILE for part in struct_fields(found)]
+        # Converting a type takes longer than making a column of few files.
+        self.arrow_fields = {found.field_id: arrow_field_of(found) for found in (*self.fields, *inner)}
+        self.partition_fields = [arrow_field_of(found) for found in self.partition.fields]
         self.wanted = self.wanted_ids()
 
     def wanted_ids(self) -> frozenset[int]:
         """The fields that are read of a manifest."""
         ids: set[int] = set()
         for found in self.fields:
-            inner = (
-                found.field_type.fields
-                if isinstance(found.field_type, StructType) and found.field_id == DATA_FILE
-                else ()
-            )
+            inner = struct_fields(found) if found.field_id == DATA_FILE else ()
             ids |= {found.field_id, *(part.field_id for part in inner)}
             if is_metrics(found):
                 ids |= set(METRIC_IDS)
@@ -171,65 +163,66 @@ class EntryReader:
             CorruptFileError: a manifest is missing or damaged.
             ExecutionError: the storage failed.
         """
-        for manifest in manifests:
-            entries = read_columns(manifest, self.io_of(manifest.manifest_path), self.wanted)
-            arrays = [self.array(found, entries, manifest) for found in self.fields]
+        for entries in read_arrays(manifests, self.io_of, self.wanted):
+            arrays = [self.array(found, entries) for found in self.fields]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            kept = self.kept(entries, manifest)
+            kept = self.kept(entries)
             yield batch if kept is None else batch.filter(kept)
 
-    def kept(self, entries: EntryColumns, manifest: ManifestFile) -> pa.Array | None:
+    def kept(self, entries: EntryArrays) -> pa.Array | None:
         """Which rows are kept; None for all."""
-        keep = np.ones(entries.rows, bool)
+        keep = np.ones(entries.size, bool)
         if self.scan.live_only:
-            keep &= np.array(entries.values[STATUS], np.int64) != EntryStatus.DELETED
+            keep &= entries.numbers(STATUS) != EntryStatus.DELETED
         if self.tests.prunes:
-            keep &= self.matching(entries, manifest)
+            keep &= self.matching(entries)
         return None if keep.all() else pa.array(keep)
 
-    def matching(self, entries: EntryColumns, manifest: ManifestFile) -> Any:
+    def matching(self, entries: EntryArrays) -> Any:
         """Which rows the filter may keep: files are many, partitions few."""
-        known: dict[tuple[Any, ...], bool] = {}
+        known: dict[tuple[int, int], bool] = {}
         found = []
-        for values, content in zip(entries.values[PARTITION], entries.values[CONTENT], strict=True):
-            key = (content, *values)
+        for key in zip(entries.partition_of.tolist(), entries.values(CONTENT), strict=True):
             if key not in known:
-                known[key] = self.tests.partition(values, entries.partition, manifest.partition_spec_id, content)
+                code, content = key
+                known[key] = self.tests.partition(
+                    entries.partitions[code], entries.partition_type, entries.spec_id, content
+                )
             found.append(known[key])
         return np.array(found, bool)
 
-    def array(self, found: NestedField, entries: EntryColumns, manifest: ManifestFile) -> pa.Array:
+    def array(self, found: NestedField, entries: EntryArrays) -> pa.Array:
         """One column."""
-        field_id, rows = found.field_id, entries.rows
+        field_id, rows = found.field_id, entries.size
+        kind = self.arrow_fields[field_id].type
         if is_metrics(found):
-            maps = {metric: entries.values[metric] for metric in METRIC_IDS}
-            return readable_metrics(self.metrics, maps, rows).cast(self.type_of(found))
+            return readable_metrics(self.metrics, entries.maps, rows).cast(kind)
         if field_id == DATA_FILE:
-            assert isinstance(found.field_type, StructType)
-            inner = found.field_type.fields
+            inner = struct_fields(found)
             return pa.StructArray.from_arrays(
-                [self.array(part, entries, manifest) for part in inner], fields=[arrow_field_of(part) for part in inner]
+                [self.array(part, entries) for part in inner],
+                fields=[self.arrow_fields[part.field_id] for part in inner],
             )
         if field_id == SPEC_ID:
-            return pa.repeat(pa.scalar(manifest.partition_spec_id, pa.int32()), rows)
+            return pa.repeat(pa.scalar(entries.spec_id, pa.int32()), rows)
         if field_id == PARTITION:
-            return self.partition_array(unified(entries.values[PARTITION], entries.partition, self.partition))
-        values = entries.values[field_id]
-        if isinstance(values, FlatMaps):
-            return map_array(values, self.type_of(found))
-        if field_id == UPPER_CASE:
-            values = [value.upper() for value in values]
-        return pa.array(values, self.type_of(found))
+            return self.partition_array(entries)
+        if field_id in MAP_TYPES:
+            return map_array(entries.maps[field_id], kind)
+        column = entries.columns[field_id]
+        if field_id == FILE_FORMAT:
+            column = pc.utf8_upper(column.cast(pa.string()))
+        return cast_if_needed(column, kind)
 
-    def partition_array(self, columns: list[list[Any]]) -> pa.StructArray:
-        """Partition tuples as a struct."""
+    def partition_array(self, entries: EntryArrays) -> pa.StructArray:
+        """Partition tuples as a struct: the distinct ones are converted, and taken for each entry."""
         fields = self.partition.fields
+        columns = unified(entries.partitions, entries.partition_type, self.partition)
         arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=[arrow_field_of(found) for found in fields])
-
-    def type_of(self, found: NestedField) -> pa.DataType:
-        """The Arrow type of a column."""
-        return arrow_field_of(found).type
+        distinct = pa.StructArray.from_arrays(
+            arrays, fields=self.partition_fields, mask=pa.array([False] * len(entries.partitions))
+        )
+        return distinct.take(pa.array(entries.partition_of))
 
 
 def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
@@ -251,6 +244,10 @@ def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType
     return columns
 
 
+def struct_fields(found: NestedField) -> tuple[NestedField, ...]:
+    return found.field_type.fields if isinstance(found.field_type, StructType) else ()
+
+
 def is_metrics(found: NestedField) -> bool:
     """Whether a field is `readable_metrics`."""
     return found.name == "readable_metrics"
@@ -261,16 +258,18 @@ def arrow_field_of(found: NestedField) -> pa.Field:
     return pa.field(found.name, arrow_type(found.field_type, spark=True))
 
 
-def map_array(maps: FlatMaps, kind: pa.MapType) -> pa.MapArray:
-    """Maps that lie end to end, as an array; null for one that is not there."""
-    sizes = np.array([size or 0 for size in maps.sizes], np.int32)
-    ends = np.cumsum(sizes, dtype=np.int32)
-    starts = np.concatenate([np.zeros(1, np.int32), ends])
-    absent = np.array([size is None for size in maps.sizes] + [False], bool)
-    offsets = pa.array(starts, pa.int32(), mask=absent)
-    keys = pa.array(maps.keys, kind.key_type)
-    values = pa.array(maps.values, kind.item_type)
-    return pa.MapArray.from_arrays(offsets, keys, values).cast(kind)
+def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
+    """Return maps as an array; null where a file has none."""
+    sizes, keys = maps.sizes_and_keys()
+    ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    offsets = pa.array(ends, pa.int32(), mask=np.append(maps.absent, False))
+    values = cast_if_needed(maps.values, kind.item_type)
+    return cast_if_needed(pa.MapArray.from_arrays(offsets, pa.array(keys, kind.key_type), values), kind)
+
+
+def cast_if_needed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cast a column to a type. A cast to its own type takes longer than making a column of few files."""
+    return column if column.type.equals(kind) else column.cast(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import PrimitiveType, StructType
 
-from dml.manifests.entry_columns import STATUS, read_columns
+from dml.manifests.entry_fields import STATUS
 from dml.manifests.read import manifests_of
+from dml.manifests.read_arrays import read_arrays
 from dml.manifests.write import partition_type
 from dml.metadata_tables.tables import MetadataTable
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile, PartitionSummary
@@ -84,7 +85,9 @@ def all_manifest_rows(table: Table) -> Iterator[Row]:
 
 def counted(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
     """The numbers of added, existing and deleted files that a list of version 1 leaves out."""
-    statuses = Counter(read_columns(manifest, table.io, ()).values[STATUS])
+    statuses = Counter(
+        status for entries in read_arrays([manifest], lambda _: table.io, ()) for status in entries.values(STATUS)
+    )
     return statuses[EntryStatus.ADDED], statuses[EntryStatus.EXISTING], statuses[EntryStatus.DELETED]
 
 

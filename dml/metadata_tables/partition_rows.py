@@ -7,27 +7,24 @@ reference.
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.io import FileIO
 from pyiceberg.types import StructType
 
 from dml.deletes.delete_file_index import partition_key
-from dml.manifests.entry_columns import (
-    CONTENT,
-    FILE_SIZE,
-    PARTITION,
-    RECORD_COUNT,
-    SNAPSHOT_ID,
-    STATUS,
-    read_columns,
-)
+from dml.manifests.entries import EntryArrays
+from dml.manifests.entry_fields import CONTENT, FILE_SIZE, PARTITION, RECORD_COUNT, SNAPSHOT_ID, STATUS
+from dml.manifests.read_arrays import read_arrays
 from dml.metadata_tables.entry_scan import PartitionTest, unified
 from dml.model.manifest import EntryStatus, FileContent, ManifestFile
 
 __all__ = ["partition_rows"]
 
 Row = tuple[Any, ...]
+
+PLAIN: Final = (STATUS, CONTENT, SNAPSHOT_ID, RECORD_COUNT, FILE_SIZE)
+READ: Final = (*PLAIN, PARTITION)
 
 
 @dataclass(slots=True)
@@ -74,31 +71,27 @@ def partition_rows(
         ExecutionError: the storage failed.
     """
     found: dict[Hashable, Totals] = {}
-    for manifest in manifests:
-        add_manifest(manifest, io, partition, times_ms, tests, found)
+    for entries in read_arrays(manifests, lambda _: io, READ):
+        add_entries(entries, partition, times_ms, tests, found)
     return [row_of(totals, partitioned=bool(partition.fields)) for totals in found.values()]
 
 
-def add_manifest(
-    manifest: ManifestFile,
-    io: FileIO,
+def add_entries(
+    entries: EntryArrays,
     partition: StructType,
     times_ms: Mapping[int, int],
     tests: PartitionTest,
     found: dict[Hashable, Totals],
 ) -> None:
-    """Add the live files of a manifest."""
-    wanted = (STATUS, SNAPSHOT_ID, PARTITION, RECORD_COUNT, FILE_SIZE)
-    entries = read_columns(manifest, io, wanted)
-    columns = unified(entries.values[PARTITION], entries.partition, partition)
-    tuples = list(zip(*columns, strict=True)) if columns else [()] * entries.rows
-    plain = (entries.values[field_id] for field_id in (STATUS, CONTENT, SNAPSHOT_ID, RECORD_COUNT, FILE_SIZE))
-    for values, own, status, content, snapshot_id, records, size in zip(
-        tuples, entries.values[PARTITION], *plain, strict=True
-    ):
+    """Add the live files of some manifests."""
+    columns = unified(entries.partitions, entries.partition_type, partition)
+    tuples = list(zip(*columns, strict=True)) if columns else [()] * len(entries.partitions)
+    plain = (entries.values(field_id) for field_id in PLAIN)
+    for code, status, content, snapshot_id, records, size in zip(entries.partition_of.tolist(), *plain, strict=True):
         if status == EntryStatus.DELETED:
             continue
-        if tests.prunes and not tests.partition(own, entries.partition, manifest.partition_spec_id, content):
+        values, own = tuples[code], entries.partitions[code]
+        if tests.prunes and not tests.partition(own, entries.partition_type, entries.spec_id, content):
             continue
         key = partition_key(0, values)
         totals = found.get(key)
@@ -106,7 +99,7 @@ def add_manifest(
             totals = found[key] = Totals(values, [0, 0, 0], [0, 0, 0])
         time_ms = times_ms.get(snapshot_id)
         if time_ms is not None and (totals.updated_ms is None or time_ms > totals.updated_ms):
-            totals.spec_id, totals.updated_ms = manifest.partition_spec_id, time_ms
+            totals.spec_id, totals.updated_ms = entries.spec_id, time_ms
             totals.snapshot_id = snapshot_id
         totals.records[content] += records
         totals.files[content] += 1

@@ -5,7 +5,7 @@ done at once, column by column: files are many, and columns have one type each.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.manifests.entry_columns import FlatMaps
+from dml.manifests.entries import EvenMaps, RaggedMaps
 from dml.metadata_tables.values import value_array
 from dml.read.projection import arrow_type
 
@@ -63,18 +63,16 @@ class ByColumn:
         values: The counts or bounds.
     """
 
-    keys: Positions
+    keys: npt.NDArray[np.int32]
     rows: Positions
     values: pa.Array
 
     @staticmethod
-    def of(maps: FlatMaps, *, bounds: bool) -> "ByColumn":
-        """Orders the pairs."""
-        sizes = np.array([size or 0 for size in maps.sizes], np.int64)
-        keys = np.array(maps.keys, np.int64)
+    def of(maps: RaggedMaps | EvenMaps) -> "ByColumn":
+        """Order the pairs."""
+        sizes, keys = maps.sizes_and_keys()
         order = np.argsort(keys, kind="stable")
-        values = pa.array(maps.values, pa.large_binary() if bounds else pa.int64())
-        return ByColumn(keys[order], np.repeat(np.arange(len(sizes)), sizes)[order], values.take(pa.array(order)))
+        return ByColumn(keys[order], np.repeat(np.arange(len(sizes)), sizes)[order], maps.values.take(pa.array(order)))
 
     def of_column(self, field_id: int) -> tuple[Positions, pa.Array]:
         """The files that have a value for a column, and the values."""
@@ -82,7 +80,9 @@ class ByColumn:
         return self.rows[first:last], self.values.slice(first, last - first)
 
 
-def readable_metrics(columns: Sequence[NestedField], maps: dict[int, FlatMaps], rows: int) -> pa.StructArray:
+def readable_metrics(
+    columns: Sequence[NestedField], maps: Mapping[int, RaggedMaps | EvenMaps], rows: int
+) -> pa.StructArray:
     """The column, of some files.
 
     Args:
@@ -90,7 +90,7 @@ def readable_metrics(columns: Sequence[NestedField], maps: dict[int, FlatMaps], 
         maps: The files' metrics, by the ids of `METRIC_IDS`.
         rows: How many files.
     """
-    ordered = [ByColumn.of(maps[field_id], bounds=place >= 4) for place, field_id in enumerate(METRIC_IDS)]
+    ordered = [ByColumn.of(maps[field_id]) for field_id in METRIC_IDS]
     children = [column_metrics(column, ordered, rows) for column in columns]
     if not children:
         return pa.array([{}] * rows, pa.struct([]))

@@ -29,15 +29,15 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.schema import Schema
 
-from dml.manifests.entries import (
+from dml.manifests.entries import EntryArrays
+from dml.manifests.entry_fields import (
     LOWER_BOUNDS,
     NAN_VALUE_COUNTS,
     NULL_VALUE_COUNTS,
+    RECORD_COUNT,
     UPPER_BOUNDS,
     VALUE_COUNTS,
-    EntryArrays,
 )
-from dml.manifests.entry_columns import RECORD_COUNT
 from dml.pruning.bound_expressions import bound_filter, folded
 from dml.pruning.file_bounds import MetricColumn, in_byte_order
 from dml.pruning.row_tests import Bounds, ColumnBounds, may_match

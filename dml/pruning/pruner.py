@@ -22,8 +22,8 @@ from pyiceberg.types import NestedField, StructType
 
 from dml import limits
 from dml.deletes.delete_file_index import partition_key
-from dml.manifests.entries import Entries, EntryArrays, Places
-from dml.manifests.entry_columns import RECORD_COUNT
+from dml.manifests.entries import Entries, EntryArrays, Flags
+from dml.manifests.entry_fields import RECORD_COUNT
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, Partition, unpartitioned_specs
 from dml.pruning.bound_expressions import optional_schema
@@ -137,17 +137,15 @@ class Pruner:
         identity = self._partition(key).identity
         return file.content is FileContent.DATA and self._must(file_bounds(file, self._columns, identity))
 
-    def _may_match_of(self, entries: EntryArrays, places: Places) -> Places:
-        chosen: Places = places[entries.numbers(RECORD_COUNT)[places] != 0]
-        if not self._prunes or not len(chosen):
+    def _may_match_of(self, entries: EntryArrays, found: Flags) -> Flags:
+        chosen: Flags = found & (entries.numbers(RECORD_COUNT) != 0)
+        if not self._prunes or not chosen.any():
             return chosen
         identity = {
             code: self._partition((entries.spec_id, entries.partitions[code])).identity
             for code in np.unique(entries.partition_of[chosen]).tolist()
         }
-        may = self._may_of_files(files_bounds(entries, self._columns, identity))
-        found: Places = chosen[np.broadcast_to(may, entries.size)[chosen]]
-        return found
+        return np.asarray(chosen & self._may_of_files(files_bounds(entries, self._columns, identity)))
 
     @cached_property
     def _may_of_files(self) -> FilesTest:

@@ -23,8 +23,7 @@ from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.cache import cache_of
 from dml.manifests.entries import Entries, PlannedFile
-from dml.manifests.read import damage_named
-from dml.manifests.read_many import read_each
+from dml.manifests.read import damage_named, read_each
 from dml.model.manifest import (
     ContentFile,
     DeleteFileKey,

@@ -24,8 +24,7 @@ from pyiceberg.table.snapshots import Snapshot
 from dml import limits
 from dml.deletes.delete_file_index import DeleteFileIndex
 from dml.manifests.entries import PlannedFile
-from dml.manifests.read import entries_of, manifests_of
-from dml.manifests.read_many import read_all
+from dml.manifests.read import entries_of, manifests_of, read_all
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.scan.planner import delete_index
 

@@ -21,8 +21,9 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dml.deletes.deletion_vector import decode
 from dml.errors import CorruptFileError
 from dml.files.table_metadata import read_table_metadata
-from dml.manifests.entry_columns import KNOWN, read_columns
+from dml.manifests.entry_fields import KNOWN
 from dml.manifests.read import entries_of
+from dml.manifests.read_arrays import entry_arrays, read_arrays, read_blocks
 from dml.model.manifest import ManifestFile
 from dml.read.open_data_file import open_data_file
 
@@ -100,6 +101,8 @@ def manifest_schema(fields: list[dict[str, Any]]) -> dict[str, Any]:
 ENTRY: Final = long(1) + text("/f") + text("parquet") + long(1) + long(1)
 NULL, VALUE = long(0), long(1)
 SCHEMA: Final = manifest_schema(FILE[:-1])
+LONG_ENTRY: Final = b"\x82" + b"\x80" * 10 + b"\x00" + ENTRY[1:] + NULL * 3
+"""Its status, 1, takes 12 bytes."""
 
 
 class Memory(InputFile):
@@ -165,13 +168,26 @@ def of_columns(data: bytes, wanted: Collection[int]) -> Callable[[], object]:
     """Reads a manifest as columns, as metadata tables do; what is not wanted is passed over."""
     line = ManifestFile(manifest_path="f", manifest_length=len(data), partition_spec_id=0, added_snapshot_id=1)
     io: FileIO = MemoryIO({"f": data})
-    return lambda: read_columns(line, io, wanted)
+    return lambda: next(read_arrays([line], lambda _: io, wanted))
+
+
+def of_lockstep(data: bytes) -> Callable[[], object]:
+    """Reads a manifest as the cache does, where it has many files."""
+    line = ManifestFile(manifest_path="f", manifest_length=len(data), partition_spec_id=0, added_snapshot_id=1)
+    io: FileIO = MemoryIO({"f": data})
+
+    def read() -> object:
+        file_type, found = read_blocks(line, io)
+        return entry_arrays(file_type, [found], lockstep=True)
+
+    return read
 
 
 def manifest_cases(name: str, data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
     """A manifest, in each way that manifests are read."""
     yield name, of_manifest(data)
     yield f"{name}, as columns", of_columns(data, KNOWN)
+    yield f"{name}, in lockstep", of_lockstep(data)
     yield f"{name}, passed over", of_columns(data, ())
 
 
@@ -196,6 +212,13 @@ def avro_cases() -> Iterator[tuple[str, Callable[[], object]]]:
         yield from manifest_cases(f"manifest: {number} of nothing", container(manifest_schema(FILE), odd))
         rows = {"type": "record", "name": "r", "fields": [optional({"type": "array", "items": "null"}, "a", 1)]}
         yield f"avro data: {number} nulls", of_rows(container(rows, VALUE + long(number)), "avro")
+        yield from manifest_cases(f"manifest: branch {number} of a union", container(SCHEMA, ENTRY + long(number)))
+    nothing = {"type": "record", "name": "r", "fields": [{"name": "a", "type": "null", "field-id": 1}]}
+    for blocks in (1, 50):
+        data = container(nothing, b"", count=50_000_000 // blocks)
+        again = data[data.index(SYNC) + len(SYNC) :] * (blocks - 1)
+        yield f"avro data: 50 million rows of no bytes in {blocks} blocks", of_rows(data + again, "avro")
+    yield from manifest_cases("manifest: number of 12 bytes", container(SCHEMA, LONG_ENTRY))
     deep = '{"type":"array","items":' * 50_000 + '"int"' + "}" * 50_000
     yield from manifest_cases("avro: deep schema", container(deep, b""))
     yield from manifest_cases("avro: schema that is no JSON", container("{", b""))

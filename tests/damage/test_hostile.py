@@ -16,7 +16,8 @@ from pyiceberg.table import Table
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError, DmlError
-from dml.manifests.entry_columns import KNOWN, EntryColumns
+from dml.manifests.entries import EntryArrays
+from dml.manifests.entry_fields import KNOWN
 from dml.manifests.read import entries_of
 from dml.model.manifest import EntryStatus, ManifestContent, ManifestFile
 from dml.model.scan_task import DeleteFileRef, ScanTask
@@ -49,8 +50,8 @@ def test_what_they_were_made_from_is_read() -> None:
     assert hostile.of_manifest(manifest)() == [{5: 7}]
     for wanted in (KNOWN, ()):
         columns = hostile.of_columns(manifest, wanted)()
-        assert isinstance(columns, EntryColumns)
-        assert columns.rows == 1
+        assert isinstance(columns, EntryArrays)
+        assert columns.size == 1
 
 
 def first_column(table: Table) -> TableScan:

@@ -3,13 +3,11 @@
 from pyiceberg.io import FileIO
 
 from dml.manifests.entries import EntryArrays
-from dml.manifests.read import blocks_of, damage_named
-from dml.manifests.read_packed import packed_entries_in
+from dml.manifests.read_arrays import entry_arrays, read_blocks
 from dml.model.manifest import ManifestFile
 
 
 def read_arrays(manifest: ManifestFile, io: FileIO) -> EntryArrays:
     """All entries, however few there are."""
-    with damage_named(manifest.manifest_path):
-        file_type, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
-        return packed_entries_in(file_type, blocks, manifest)
+    file_type, found = read_blocks(manifest, io)
+    return entry_arrays(file_type, [found], lockstep=True)

@@ -44,11 +44,10 @@ from dml import limits
 from dml.errors import CorruptFileError
 from dml.manifests import lockstep_search
 from dml.manifests.avro_decoder import CheckedDecoder
-from dml.manifests.entries import EntryArrays
-from dml.manifests.entry_columns import KNOWN, columns_of
+from dml.manifests.entries import EntryArrays, EvenMaps, RaggedMaps
 from dml.manifests.lockstep_decoder import Lanes, Numbers, Pieces, UnsureError
 from dml.manifests.read import blocks_of
-from dml.manifests.read_packed import packed, packed_in_lockstep
+from dml.manifests.read_arrays import ManifestBlocks, decode_in_lockstep, decode_one_by_one
 from dml.manifests.write import ManifestWriter
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry, ManifestFile
 
@@ -125,7 +124,12 @@ def read(line: ManifestFile) -> tuple[StructType, Blocks]:
 
 def one_by_one(file_schema: StructType, blocks: Blocks, line: ManifestFile) -> EntryArrays:
     """The entries, as the other decoder has them."""
-    return packed(columns_of(file_schema, blocks, line, KNOWN), line.partition_spec_id)
+    return decode_one_by_one(file_schema, [ManifestBlocks(line, blocks)])
+
+
+def in_lockstep(file_schema: StructType, blocks: Blocks, line: ManifestFile) -> EntryArrays:
+    """The entries, decoded together."""
+    return decode_in_lockstep(file_schema, [ManifestBlocks(line, blocks)])
 
 
 def same(left: EntryArrays, right: EntryArrays) -> bool:
@@ -140,11 +144,15 @@ def same(left: EntryArrays, right: EntryArrays) -> bool:
         )
         and left.maps.keys() == right.maps.keys()
         and all(
-            (type(maps), maps.values.type, [maps.of_file(place) for place in range(left.size)])
-            == (type(other), other.values.type, [other.of_file(place) for place in range(left.size)])
+            (type(maps), maps.values.type, absent(maps), [maps.of_file(place) for place in range(left.size)])
+            == (type(other), other.values.type, absent(other), [other.of_file(place) for place in range(left.size)])
             for maps, other in ((maps, right.maps[key]) for key, maps in left.maps.items())
         )
     )
+
+
+def absent(maps: RaggedMaps | EvenMaps) -> list[bool] | None:
+    return None if maps.absent is None else maps.absent.tolist()
 
 
 def cut(file_schema: StructType, blocks: Blocks, sizes: Sequence[int]) -> Blocks:
@@ -230,7 +238,7 @@ def test_entries_of_one_table_are_decoded_in_lockstep(
     line = written(folder, found, version=version)
     file_schema, blocks = read(line)
     blocks = cut(file_schema, blocks, sizes)
-    assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
+    assert same(in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 
 @settings(max_examples=25, deadline=None)
@@ -242,7 +250,7 @@ def test_paths_that_no_entry_starts_with_are_passed_by(
     line = written(folder, found, version=version, deletes=True)
     file_schema, blocks = read(line)
     blocks = cut(file_schema, blocks, sizes)
-    assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
+    assert same(in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 
 @settings(max_examples=25, deadline=None)
@@ -254,7 +262,7 @@ def test_paths_that_have_nothing_in_common_are_found_or_given_up(
     file_schema, blocks = read(line)
     blocks = cut(file_schema, blocks, sizes)
     try:
-        decoded = packed_in_lockstep(file_schema, blocks, line)
+        decoded = in_lockstep(file_schema, blocks, line)
     except UnsureError:
         return
     assert same(decoded, one_by_one(file_schema, blocks, line))
@@ -269,7 +277,7 @@ def test_a_path_that_begins_in_another_way_is_learnt(folder: Path) -> None:
     ]
     line = written(folder, found)
     file_schema, blocks = read(line)
-    assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
+    assert same(in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 
 PLAIN = ContentFile(
@@ -316,11 +324,11 @@ def test_damage_is_never_read_as_something_else(folder: Path) -> None:
             expected = one_by_one(file_schema, those, line)
         except (ArithmeticError, LookupError, ValueError, EOFError, CorruptFileError):
             with pytest.raises((UnsureError, ValueError)):
-                packed_in_lockstep(file_schema, those, line)
+                in_lockstep(file_schema, those, line)
             outcomes["refused by both"] += 1
             continue
         try:
-            assert same(packed_in_lockstep(file_schema, those, line), expected)
+            assert same(in_lockstep(file_schema, those, line), expected)
             outcomes["same"] += 1
         except UnsureError:
             outcomes["left"] += 1
@@ -353,7 +361,7 @@ def test_blocks_that_are_decoded_in_several_turns_are_one_manifest(
     blocks = cut(file_schema, blocks, [3] * 13)
     monkeypatch.setattr(limits, "LOCKSTEP_GROUP_BYTES", 700)
     assert len(list(lockstep_search.together(blocks))) > 5
-    assert same(packed_in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
+    assert same(in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 
 @pytest.mark.parametrize("what", [b"file:///t/data/", b"a", b"\x80", b"\x02\x00"], ids=["paths", "a", "bits", "counts"])
@@ -365,7 +373,7 @@ def test_what_looks_like_many_entries_takes_little_memory(folder: Path, what: by
     data = block + what * ((60 << 20) // len(what))
     tracemalloc.start()
     with pytest.raises(UnsureError):
-        packed_in_lockstep(file_schema, [(claimed, data)], line)
+        in_lockstep(file_schema, [(claimed, data)], line)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 600 << 20
@@ -390,7 +398,7 @@ def test_entries_that_share_their_bytes_take_little_memory(folder: Path, lanes: 
     assert len(data) < 1 << 20
     tracemalloc.start()
     with pytest.raises(UnsureError):
-        packed_in_lockstep(file_schema, [(lanes, data)], line)
+        in_lockstep(file_schema, [(lanes, data)], line)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100 << 20
@@ -400,12 +408,12 @@ def test_another_count_of_entries_is_no_entry_more_or_less(folder: Path) -> None
     found = [entry(replace(PLAIN, path=f"file:///t/data/{number}"), EntryStatus.ADDED, 7) for number in range(6)]
     line = written(folder, found)
     file_schema, ((count, block),) = read(line)
-    assert packed_in_lockstep(file_schema, [(count, block)], line).size == 6
+    assert in_lockstep(file_schema, [(count, block)], line).size == 6
     for wrong in (count - 1, count + 1, 0, -1, 2**40):
         with pytest.raises(UnsureError):
-            packed_in_lockstep(file_schema, [(wrong, block)], line)
+            in_lockstep(file_schema, [(wrong, block)], line)
     with pytest.raises(UnsureError):
-        packed_in_lockstep(file_schema, [], line)
+        in_lockstep(file_schema, [], line)
 
 
 JAVA = Path(__file__).parents[2] / "fixtures" / "java"
@@ -430,10 +438,10 @@ def test_manifests_of_iceberg_java_are_decoded_in_lockstep(name: str) -> None:
         )
         try:
             expected = one_by_one(file_schema, blocks, line)
-        except ValueError:
+        except CorruptFileError:
             line = replace(line, content=ManifestContent.DELETES)
             expected = one_by_one(file_schema, blocks, line)
-        assert same(packed_in_lockstep(file_schema, blocks, line), expected), path
+        assert same(in_lockstep(file_schema, blocks, line), expected), path
         manifests += 1
     assert manifests
 

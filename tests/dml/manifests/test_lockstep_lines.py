@@ -14,7 +14,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from dml import limits
 from dml.errors import CorruptFileError
 from dml.manifests.avro_container import AvroContainer
-from dml.manifests.lockstep_lines import lockstep_lines
+from dml.manifests.lockstep_search import lockstep_lines
 from dml.manifests.read import blocks_of, read_manifest_list
 from dml.manifests.write import write_manifest_list
 from dml.model.manifest import ManifestContent, ManifestFile, PartitionSummary
