@@ -40,10 +40,17 @@ MAX_CLUSTER_SOURCE_BYTES: Final = 64 * 2**20
 """The limit on a cluster: the driver collects the rows, and each worker process holds them twice. Decision 039."""
 
 MAX_SOURCE_ROW_BYTES: Final = 1024
-"""Bytes of text in a source row. Spark passes 10,000 rows to a task at once, however long they are."""
+"""Bytes of text in a source row. Spark passes 10,000 rows to a task at once, however long they are, and all rows of a
+batch of the target may match one source row."""
 
 MAX_DRIVER_SOURCE_BYTES: Final = 2 * 2**20
 """Files of a source that the driver reads itself. Above it, tasks read them in parallel. Estimate."""
+
+MAX_DRIVER_SOURCE_FILES: Final = 8
+"""The same in data files, which the driver reads one after the other. Estimate."""
+
+DRIVER_SOURCE_BATCH_ROWS: Final = 1024
+"""Rows that the driver decodes of such a file before it compares their size with the limit. Estimate."""
 
 MAX_RANGE_SOURCE_BYTES: Final = 16 * 2**20
 """Sources whose new rows are one range, which one task writes. Above it, Spark joins and makes the ranges."""

@@ -9,7 +9,7 @@ the other sources.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -35,7 +35,7 @@ from dml.plan.row_delta_plan import RawValue, SentSourcePlan, SourceColumn, Thro
 from dml.read.projection import arrow_type
 from dml.read.reader import TaskReader
 from dml.rows.evaluate import UncomputableValueError
-from dml.rows.lookup import KeyLookup
+from dml.rows.lookup import KeyLookup, has_length
 from dml.rows.program import Changes, Projection
 from dml.scan.table_scan import spark_schema
 from dml.spark.handlers import is_classic
@@ -124,7 +124,7 @@ def send_source(
         if was_cancelled(error):
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
-        return ThroughSpark(reason="Spark could not compute every row of the source before the join")
+        return ThroughSpark(reason="not every row of the source could be computed before the join")
 
 
 def source_columns(
@@ -272,8 +272,9 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
     if not is_classic(spark) or size is None or size > most_bytes:
         most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
     found: list[pa.ChunkedArray] | None
-    if sum(map(bytes_read, tasks)) <= limits.MAX_DRIVER_SOURCE_BYTES:
-        reader = TaskReader(context)
+    if len(tasks) <= limits.MAX_DRIVER_SOURCE_FILES and sum(map(bytes_read, tasks)) <= limits.MAX_DRIVER_SOURCE_BYTES:
+        # Small batches: a few bytes of a file may hold many long texts.
+        reader = TaskReader(replace(context, batch_rows=limits.DRIVER_SOURCE_BATCH_ROWS))
         batches = (batch for task in tasks for batch in reader.read(task))
         found = columns_of_batches((project(batch, context, values) for batch in batches), most_bytes)
     else:
@@ -289,9 +290,15 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
         return None
     found = found or [pa.chunked_array([], value.type) for value in values]
     columns = program.computed([as_array(column) for column in found])
-    if sum(column.nbytes for column in columns) > most_bytes:
+    if sum(column.nbytes for column in columns) > most_bytes or longest_row(columns) > limits.MAX_SOURCE_ROW_BYTES:
         return None
     return [pa.chunked_array([column]) for column in columns]
+
+
+def longest_row(columns: Sequence[pa.Array]) -> int:
+    """Return the bytes of text in the row that has most. Many rows of the target may get a copy of it."""
+    texts = [pc.binary_length(column).fill_null(0) for column in columns if has_length(column.type)]
+    return (pc.max(reduce(pc.add, texts)).as_py() or 0) if texts else 0
 
 
 def bytes_read(task: ScanTask) -> int:

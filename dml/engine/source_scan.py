@@ -20,6 +20,7 @@ from dml.engine.join_keys import PruningKey
 from dml.engine.merge_source import MergeSourceFrame
 from dml.engine.scanned_rows import PlainRows, has_type, stored_in
 from dml.plan.merge import OnlySparkError
+from dml.plan.plain_scan import NOT_PLAIN
 from dml.plan.row_delta_plan import SentSourcePlan, SourceColumn, ThroughSpark, only_spark, raw_name
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
@@ -86,6 +87,8 @@ def source_program(
     rows, fields = source.scan, {field.field_id: field for field in source.described.fields}
     if isinstance(rows, ThroughSpark):
         return rows
+    if len(rows.plain.values) != len(source.frame.schema.fields):  # `*` has metadata columns that the query names
+        return NOT_PLAIN
     schema = Schema(*fields.values())
     try:
         keys = tuple(key_value(key, schema, case_sensitive=rows.case_sensitive) for key in source.pruning_keys)
@@ -175,8 +178,6 @@ def field_value(rows: PlainRows, field: NestedField, source: MergeSourceFrame) -
         OnlySparkError: It may have another type in Spark.
     """
     place = field.field_id - 1
-    if len(rows.plain.values) <= place:  # a metadata column after those of a table
-        raise OnlySparkError(only_spark(field.name).reason)
     value, kind = rows.plain.values[place], source.frame.schema.fields[place].dataType
     found = stored_value(value, arrow_type(field.field_type, spark=True), narrows=False)
     if found is None or not has_type(value, kind, rows.schema):

@@ -37,6 +37,11 @@ class Condition:
         return not self.needs_spark
 
     @property
+    def rows_beyond_pruning(self) -> Predicate:
+        """The predicate of what the pruning form does not decide."""
+        return TRUE if self.pruning_is_exact else self.rows
+
+    @property
     def never(self) -> bool:
         """Whether the condition is true for no row, as `WHERE false` is."""
         return isinstance(self.pruning, AlwaysFalse)

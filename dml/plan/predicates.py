@@ -299,7 +299,8 @@ class Converter:
         # Parts of a value are tried to find the one that only Spark can compute, so they need no explanation.
         if found.rows_are_exact or self.nesting:
             return found
-        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)))
+        # sqlglot prints nothing for a few functions.
+        return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)) or UNKNOWN.needs_spark)
 
     def exact(self, expression: BooleanExpression | None) -> Condition:
         """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""

@@ -6,7 +6,7 @@ join's ON drops them, whatever they are joined with.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
 from typing import Final
@@ -244,10 +244,8 @@ def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
 def needed_rows(fragment: Fragment, reference: TableReference, names: TargetNames) -> Condition:
     """Return the conditions of the SELECT around a table that its rows alone must meet."""
     table = table_node(fragment, reference)
-    if table is None:
-        return EVERY_ROW
-    select, single = select_around(table)
-    if select is None:
+    select, single = (None, False) if table is None else select_around(table)
+    if table is None or select is None:
         return EVERY_ROW
     structs = frozenset(
         column.name.lower() for column in names.schema.fields if isinstance(column.field_type, StructType)
@@ -259,7 +257,7 @@ def needed_rows(fragment: Fragment, reference: TableReference, names: TargetName
         if speaks_of(conjunct, table_alias(reference), structs, single=single)
     )
     parts = (pushable(conjunct, names) for conjunct in islice(spoken, limits.MAX_CONDITION_DEPTH))
-    return reduce(conjunction, parts, EVERY_ROW)
+    return reduce(conjunction, (replace(part, rows=part.rows_beyond_pruning) for part in parts), EVERY_ROW)
 
 
 def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | None:
@@ -276,12 +274,17 @@ def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | Non
 
 
 def select_around(table: exp.Table) -> tuple[exp.Select | None, bool]:
-    """The SELECT that a table stands in directly, and whether it is the only relation there."""
+    """The SELECT that a table stands in directly, and whether it is the only relation there.
+
+    A table with a sample has none: Spark draws the sample before it evaluates conditions.
+    """
     parent = table.parent
     if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
         return None, False
     select = parent.parent
     if select.args.get("laterals") or select.args.get("pivots") or table.args.get("pivots"):
+        return None, False
+    if table.args.get("sample"):
         return None, False
     return select, not select.args.get("joins")
 

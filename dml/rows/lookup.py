@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from dml import limits
 
-__all__ = ["NOWHERE", "KeyLookup", "Mask", "Places"]
+__all__ = ["NOWHERE", "KeyLookup", "Mask", "Places", "has_length"]
 
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -88,7 +88,7 @@ class SparkScanBuilder(Proxy):
         self.read = replace(
             self.read,
             row_filter=both(self.read.row_filter, found.pruning),
-            row_predicate=all_of((self.read.row_predicate, found.rows)),
+            row_predicate=all_of((self.read.row_predicate, found.rows_beyond_pruning)),
         )
         self.plan = self.read.plan(find_whole_files=found.pruning_is_exact)
         self.is_whole = found.pruning_is_exact and self.plan.covers_whole_files

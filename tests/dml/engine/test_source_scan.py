@@ -38,7 +38,7 @@ FROM {source} AS o WHERE length(o.op) = 1 OR o.op IS NULL)
 ON t.id = s.id AND t.k <> s.k AND t.d >= s.d WHEN MATCHED THEN UPDATE SET d = t.d + s.d, s = concat(s.s, '!'), k = s.n
 WHEN NOT MATCHED AND s.x > 20 AND s.s IS NOT NULL THEN INSERT (id, at, price, d) VALUES (-s.id, s.at, s.c, s.x)
 
-{source} AS s(id, m, e, u, w, p, q, h, v)
+{source} AS s(id, m, e, u, w, p, q, h, v, r)
 ON t.id = s.id AND t.s <=> s.u WHEN MATCHED THEN UPDATE SET k = CASE WHEN s.v > 0 THEN s.m ELSE -1 END
 WHEN NOT MATCHED AND s.h IN ('i', 'u') THEN INSERT (id, k, d, s, at) VALUES (s.id, s.m, s.e, lower(s.u), s.w)
 
@@ -58,7 +58,7 @@ ON t.id = s.id WHEN MATCHED THEN UPDATE SET st = s.st, s = initcap(s.s)
 ON t.id = s.id AND t.price = s.price WHEN MATCHED THEN DELETE
 WHEN NOT MATCHED THEN INSERT (id, price) VALUES (id, price)
 
-(SELECT id, x FROM {source} WHERE CASE WHEN x > 0 THEN k ELSE x END = 1)
+(SELECT id, x FROM {source} WHERE CASE WHEN x > 0 THEN k ELSE x END = 2)
 ON t.k = s.x WHEN MATCHED THEN UPDATE SET k = 5
 
 (SELECT id, k + 2147483647 AS k FROM {source} WHERE k = 0)
@@ -75,8 +75,11 @@ WHEN NOT MATCHED BY SOURCE AND k = 1 THEN DELETE
 {source}
 ON t.id = s.id AND s.op IS NOT NULL WHEN MATCHED AND (t.k = 1 OR s.ok) AND NOT (s.d IS NULL AND t.k = 2) THEN DELETE
 WHEN MATCHED AND (t.s IS NULL OR NOT s.ok OR s.price IS NULL) THEN UPDATE SET d = s.x
+
+(SELECT *, upper(s) AS y, 'z' AS _file FROM {source})
+ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = s.y
 """.strip().split("\n\n")
-NOT_SCANNED = {5, 6, 7}
+NOT_SCANNED = {5, 6, 7, 14}
 """Cases whose source only Spark can compute."""
 
 
@@ -138,7 +141,7 @@ def by_spark(lake: Lake, case: str) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("here", [True, False])
-@pytest.mark.parametrize("place", by_night(list(range(len(CASES))), lambda place: place in {1, 2, 4, 10, 11, 13}))
+@pytest.mark.parametrize("place", by_night(list(range(len(CASES))), lambda place: place in {1, 2, 4, 10, 11, 13, 14}))
 def test_a_scanned_source_is_what_spark_reads(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, place: int, here: bool
 ) -> None:
@@ -176,8 +179,7 @@ CONDITIONS = (
     "d > 3 OR s IS NULL",
     "coalesce(op, 'x') IN ('x', 'u')",
     "lower(s) >= 'n1'",
-    "CASE WHEN k = 0 THEN x > 0 ELSE op <> 'd' END",
-    "year(at) = 1970",
+    "CASE WHEN k = 0 THEN x ELSE k END > 1",
     "price BETWEEN 3 AND 6",
 )
 
@@ -223,6 +225,27 @@ def test_limits_and_errors_are_those_of_other_sources(lake: Lake, monkeypatch: p
         for most, sent in ((0, False), (100, False), (2**20, True)):
             monkeypatch.setattr(row_level, "most_sent", lambda *_, most=most: most)
             assert is_scanned(lake, statement) is sent
+
+
+def test_long_texts_are_left_to_sparks_join(lake: Lake) -> None:
+    """Each row of the target that matches would get a copy."""
+    target, _, _ = tables(lake)
+    for length, is_sent in ((1000, True), (2000, False)):
+        source = lake.create("id BIGINT, s STRING")
+        lake.session.sql(f"INSERT INTO {source} VALUES (1, repeat('x', {length}))")
+        statement = f"MERGE INTO {target} t USING {source} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = s.s"
+        assert is_scanned(lake, statement) is is_sent
+        assert lake.session.sql(statement).rows_updated == 1
+
+
+@pytest.mark.parametrize("most", [0, 8])
+def test_the_driver_reads_few_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(limits, "MAX_DRIVER_SOURCE_FILES", most)
+    reading = mock.Mock(side_effect=sent_source.TaskReader)
+    monkeypatch.setattr(sent_source, "TaskReader", reading)
+    target, source, _ = tables(lake)
+    assert is_scanned(lake, f"MERGE INTO {target} t USING {source} s {UPSERT}")
+    assert reading.called is (most > 0)
 
 
 @pytest.mark.parametrize(

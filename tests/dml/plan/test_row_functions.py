@@ -182,6 +182,10 @@ def test_conditions_are_decided_in_tasks(text: str, given: dict[str, list[Any]],
     assert masked(found.rows, rows(**given)) == expected
 
 
+def test_functions_that_sqlglot_prints_as_nothing_are_left_to_spark() -> None:
+    assert not pushable(parse_expression("read_parquet(i, 1)"), NAMES).rows_are_exact
+
+
 def test_deep_conditions_are_left_to_spark() -> None:
     """The time to find that out, and the part that is to blame, does not double with each level."""
     shallow = deep = "i = 1"

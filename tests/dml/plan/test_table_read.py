@@ -1,6 +1,7 @@
 """Which rows a query needs of a table, and which queries make groups of which tasks can compute a part."""
 
 import pytest
+from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IntegerType, LongType, NestedField, StringType, StructType
 
@@ -92,6 +93,7 @@ ABOVE = "Comparison(operator='>', left=RowCall(function=<RowFunction.ABS"
         ("SELECT id FROM db.t WHERE abs(i) > 3 OR initcap(name) = 'A'", False),
         ("SELECT id FROM db.t HAVING abs(max(i)) > 3", False),
         ("SELECT abs(i) > 3 FROM db.t", False),
+        ("SELECT id FROM db.t TABLESAMPLE (5 ROWS) WHERE abs(i) > 3", False),
     ],
 )
 def test_computed_conditions_select_rows(query, is_computed):
@@ -100,6 +102,16 @@ def test_computed_conditions_select_rows(query, is_computed):
     read = table_read(fragment, reference, SCHEMA, SqlRules())
     assert (ABOVE in repr(read.row_predicate)) is is_computed
     assert is_computed or read.row_predicate == TRUE
+
+
+def test_conditions_do_not_choose_the_rows_of_a_sample():
+    assert found("SELECT id FROM db.t TABLESAMPLE (5 ROWS) WHERE id = 3").row_filter == AlwaysTrue()
+
+
+def test_files_are_pruned_by_what_no_row_has_to_be_tested_for():
+    read = found("SELECT id FROM db.t WHERE id = 3")
+    assert read.row_filter != AlwaysTrue()
+    assert read.row_predicate == TRUE
 
 
 def test_functions_that_a_user_replaced_select_no_rows():
