@@ -1001,7 +1001,8 @@ def first_joined_group(footer: Footer, columns: SpliceColumns) -> int:
         columns: Its columns.
 
     Returns:
-        The number of row groups if none are joined: no rows may be appended, or less than two groups are small.
+        The number of row groups if none are joined: no rows may be appended, or less than two groups are small, or all
+        of them, so that nothing would be copied.
     """
     groups = footer.row_groups
     first, size = len(groups), 0
@@ -1010,7 +1011,7 @@ def first_joined_group(footer: Footer, columns: SpliceColumns) -> int:
         if size > limits.MAX_JOINED_GROUP_BYTES:
             break
         first -= 1
-    return first if first < len(groups) - 1 else len(groups)
+    return first if 0 < first < len(groups) - 1 else len(groups)
 
 
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:
