@@ -271,6 +271,9 @@ LOCATION_HINT: Final = (
 )
 WAREHOUSE: Final = "warehouse"
 
+FILES_LOCK: Final = threading.Lock()
+"""Held while locations are checked, which takes `LOCK` too."""
+
 COVERED: Final[dict[tuple[str, str, bool], frozenset[str]]] = {}
 """The hosts that had executors when a location was checked; by session, location, and whether it was checked for
 writes."""
@@ -330,7 +333,7 @@ def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, 
     hosts = frozenset() if context is None else executor_hosts(spark)
     if is_covered(key, hosts):
         return  # without the lock: another session's check may wait for executors
-    with LOCK:
+    with FILES_LOCK:
         if not is_covered(key, hosts):
             check_workers(spark)
             check(max(limits.MIN_FILE_CHECKS, limits.FILE_CHECKS_PER_HOST * len(hosts)))
