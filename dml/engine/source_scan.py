@@ -109,18 +109,15 @@ def key_value(key: PruningKey, fields: Schema, *, case_sensitive: bool) -> Value
     Raises:
         OnlySparkError: Only Spark can convert it.
     """
-    name = unquoted(key.name)
-    same = [field for field in fields.fields if field.name == name or (not case_sensitive and alike(field.name, name))]
+    folded = str if case_sensitive else str.lower
+    name = folded(unquoted(key.name))
+    same = [field for field in fields.fields if folded(field.name) == name]
     if same and key.is_exact:
         value = Column(field_id=same[0].field_id, type=arrow_type(same[0].field_type, spark=True))
         found = stored_value(value, arrow_type(key.column.field_type, spark=True), narrows=False)
         if found is not None:
             return found
     raise OnlySparkError(f"tasks cannot convert {key.name} into {key.column.field_type} as Spark does")
-
-
-def alike(one: str, other: str) -> bool:
-    return one.lower() == other.lower()
 
 
 def column_value(

@@ -77,6 +77,9 @@ def spelled_out(schema: Any, named: Named) -> Any:
     match schema:
         case str():
             return schema if schema in PRIMITIVE_FIELD_TYPE_MAPPING else named.get(schema, schema)
+        case [_, "null"]:
+            # Decoders take the second branch for the value, so they would read values as NULL and NULL as values.
+            raise ValueError("it has an optional field whose union does not begin with null")
         case list():
             return [spelled_out(branch, named) for branch in schema]
         case {"type": "fixed", "name": str(name)}:

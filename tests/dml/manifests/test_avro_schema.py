@@ -81,3 +81,9 @@ def test_a_name_does_not_stand_for_another_type() -> None:
     fields = [{"name": "a", "type": fixed, "field-id": 1}, {"name": "b", "type": "long", "field-id": 2}]
     found = record_type(json.dumps({"type": "record", "name": "r", "fields": fields}).encode())
     assert found.fields[1].field_type == LongType()
+
+
+def test_optional_fields_whose_union_ends_with_null_are_refused() -> None:
+    fields = [{"name": "snapshot_id", "type": ["long", "null"], "field-id": 1}]
+    with pytest.raises(ValueError, match="does not begin with null"):
+        record_type(json.dumps({"type": "record", "name": "r", "fields": fields}).encode())
