@@ -11,8 +11,9 @@ operations, in this order, on a table fresh for each round (`datasets`): load; s
 scattered over all files); UPDATE of one column of 1 %; MERGE of 2 %, 5/6 matched; a second DELETE; scan. A warm-up
 round on a small table comes first. `seconds` is the median of the rounds, `peak_rss_mb` the maximum resident memory of
 the engine's processes during that operation in any round. `ratio_to_delta_rs` compares with delta-rs in the same run.
-Each round runs all engines in turn. After the last one, the tables of the programs are read back and must hold
-RowDelta's rows. A statement that an engine refuses has `error` instead of `seconds`.
+Each round runs all engines but delta-rs in turn; delta-rs runs afterwards, then the tables of the programs are read
+back and must hold RowDelta's rows. Lines are printed before that. A statement that an engine refuses has `error`
+instead of `seconds`.
 """
 
 import argparse
@@ -31,7 +32,10 @@ from benchmarks.peers import PeerError, Program, RowDelta, SqlEngine, add_peer_o
 from benchmarks.processes import PeakMemory
 from benchmarks.runs import Bench, make_parser, run_benchmark, run_sql, seconds_of
 
-CONFIGURATIONS = (
+Configuration = tuple[str, int]
+"""A mode and a format version."""
+
+CONFIGURATIONS: tuple[Configuration, ...] = (
     ("copy-on-write", 2),
     ("merge-on-read", 2),
     ("copy-on-write", 3),
@@ -91,6 +95,8 @@ def measure_sql(
     """Measure RowDelta and the programs in one mode on one format version, after a warm-up, by engine and operation."""
     engines: dict[str, SqlEngine] = {OURS: RowDelta(bench.lake), **programs}
     found: dict[str, dict[str, Measured]] = {}
+    for one in engines.values():
+        one.name = table_name(mode, version)
     for number in range(-1, options.rounds):
         rows = min(options.rows, 50_000) if number < 0 else options.rows
         shape = {"rows": rows, "mode": mode, "format_version": version}
@@ -106,16 +112,34 @@ def measure_sql(
                 measure(partial(one.sql, statement), memory, measured.setdefault(name, Measured()))
             if number < options.rounds - 1:
                 one.drop()
-    # Only now: the query makes the JVM's heap larger for the rest of the session.
-    expected = checksum(bench.lake, RowDelta.table) if programs else []
-    for engine, program in programs.items():
-        refused = {name for name, operation in found[engine].items() if operation.error is not None}
-        wanted = checksum_without(refused, bench.lake, shape, options.files) if refused else expected
-        read = read_back(bench.lake, program.metadata_location())
-        assert read == wanted, f"{engine}, {mode}, version {version}: {read}, RowDelta: {wanted}"
-    for one in engines.values():
-        one.drop()
     return found
+
+
+def compare_rows(
+    bench: Bench,
+    programs: Mapping[str, Program],
+    configurations: Mapping[Configuration, Any],
+    options: argparse.Namespace,
+) -> None:
+    """Compare the rows of the programs' tables with RowDelta's without the refused operations, and drop all tables."""
+    ours = RowDelta(bench.lake)
+    for (mode, version), found in configurations.items():
+        shape = {"rows": options.rows, "mode": mode, "format_version": version}
+        for one in (ours, *programs.values()):
+            one.name = table_name(mode, version)
+        expected = checksum(bench.lake, ours.table) if programs else []
+        for engine, program in programs.items():
+            refused = {name for name, operation in found[engine].items() if operation.error is not None}
+            wanted = checksum_without(refused, bench.lake, shape, options.files) if refused else expected
+            read = read_back(bench.lake, program.metadata_location())
+            assert read == wanted, f"{engine}, {mode}, version {version}: {read}, RowDelta: {wanted}"
+        for one in (ours, *programs.values()):
+            one.drop()
+
+
+def table_name(mode: str, version: int) -> str:
+    """Return the name of the table of a configuration."""
+    return f"{mode.replace('-', '_')}_{version}"
 
 
 def checksum(lake: Any, table: str) -> list[Any]:
@@ -168,16 +192,21 @@ def run_operations(options: argparse.Namespace) -> None:
     shuffle = {"spark.sql.shuffle.partitions": str(2 * options.cores)}
     with run_benchmark(options, shuffle) as bench, start_programs(options, bench) as programs:
         memory = PeakMemory()
+        found = {
+            (mode, version): measure_sql(bench, programs, memory, mode, version, options)
+            for mode, version in CONFIGURATIONS
+            if options.mode in {None, mode} and options.format_version in {None, version}
+        }
+        # Only now: what follows makes this process and the JVM's heap larger for the rest of the session.
         delta = {} if options.no_delta_rs else measure_delta_rs(bench, memory, options)
         for line in lines("delta-rs", delta, {}, {"mode": "copy-on-write", **table}):
             bench.show(line)
-        for mode, version in CONFIGURATIONS:
-            if options.mode in {None, mode} and options.format_version in {None, version}:
-                found = measure_sql(bench, programs, memory, mode, version, options)
-                for engine, measured in found.items():
-                    ratios = {"ratio_to_delta_rs": delta} if engine == OURS else {"ratio": found[OURS]}
-                    for line in lines(engine, measured, ratios, {"mode": mode, "format_version": version, **table}):
-                        bench.show(line)
+        for (mode, version), engines in found.items():
+            for engine, measured in engines.items():
+                ratios = {"ratio_to_delta_rs": delta} if engine == OURS else {"ratio": engines[OURS]}
+                for line in lines(engine, measured, ratios, {"mode": mode, "format_version": version, **table}):
+                    bench.show(line)
+        compare_rows(bench, programs, found, options)
         bench.record("operations")
 
 

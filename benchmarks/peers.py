@@ -32,8 +32,13 @@ class PeerError(RuntimeError):
 class SqlEngine(ABC):
     """Runs the statements of a case on its table. `prepare` and `drop` are not timed."""
 
-    table: str
+    namespace: str
+    name = "t"
     variant = Variant()
+
+    @property
+    def table(self) -> str:
+        return f"{self.namespace}.{self.name}"
 
     @abstractmethod
     def sql(self, text: str) -> Result | None:
@@ -53,7 +58,7 @@ class SqlEngine(ABC):
 class RowDelta(SqlEngine):
     """RowDelta, in this process."""
 
-    table = "bench.t"
+    namespace = "bench"
 
     def __init__(self, lake: Any, variant: Variant | None = None) -> None:
         self._lake = lake
@@ -74,7 +79,7 @@ class Program(SqlEngine):
         folder: The warehouse.
     """
 
-    table = "c.bench.t"
+    namespace = "c.bench"
 
     def __init__(self, command: str, folder: Path) -> None:
         self.folder = folder
@@ -101,12 +106,12 @@ class Program(SqlEngine):
 
     def metadata_location(self) -> str:
         """Return the current metadata file of the table."""
-        metadata = self.folder / "bench" / "t" / "metadata"
+        metadata = self.folder / "bench" / self.name / "metadata"
         return str(metadata / f"v{(metadata / 'version-hint.text').read_text().strip()}.metadata.json")
 
     def drop(self) -> None:
         super().drop()
-        shutil.rmtree(self.folder / "bench" / "t", ignore_errors=True)  # Sail keeps the files of a dropped table
+        shutil.rmtree(self.folder / "bench" / self.name, ignore_errors=True)  # Sail keeps the files of a dropped table
 
     def close(self) -> None:
         """End the program."""
