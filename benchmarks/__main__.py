@@ -11,8 +11,8 @@ operations, in this order, on a table fresh for each round (`datasets`): load; s
 scattered over all files); UPDATE of one column of 1 %; MERGE of 2 %, 5/6 matched; a second DELETE; scan. A warm-up
 round on a small table comes first. `seconds` is the median of the rounds, `peak_rss_mb` the maximum resident memory of
 the engine's processes during that operation in any round. `ratio_to_delta_rs` compares with delta-rs in the same run.
-Each round runs all engines but delta-rs in turn; delta-rs runs afterwards, then the tables of the programs are read
-back and must hold RowDelta's rows. Lines are printed before that. A statement that an engine refuses has `error`
+Each round runs all engines but delta-rs in turn; delta-rs runs before them, in a process of its own. At the end the
+tables of the programs are read back and must hold RowDelta's rows. A statement that an engine refuses has `error`
 instead of `seconds`.
 """
 
@@ -20,8 +20,10 @@ import argparse
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 from benchmarks import operations
@@ -69,18 +71,19 @@ def measure(run: Callable[[], Any], memory: PeakMemory, measured: Measured) -> N
         measured.peak_mb = max(measured.peak_mb, memory.peak)
 
 
-def measure_delta_rs(bench: Bench, memory: PeakMemory, options: argparse.Namespace) -> dict[str, Measured]:
-    """Measure delta-rs in all rounds."""
-    spark = bench.lake.spark
-    table = spark.sql(ROWS.format(rows=options.rows, files=options.files)).toArrow()
-    source = spark.sql(SOURCE.format(count=options.rows // 50)).toArrow()
+def measure_delta_rs(options: argparse.Namespace) -> dict[str, Measured]:
+    """Measure delta-rs in all rounds. For a process of its own: the rows stay in its memory, and in its JVM's."""
     found: dict[str, Measured] = {}
-    for number in range(options.rounds):
-        target = bench.folder / f"delta{number}"
-        for name, run in operations.delta_operations(table, source, target, files=options.files).items():
-            memory.reset()
-            measure(run, memory, found.setdefault(name, Measured()))
-        shutil.rmtree(target)
+    with run_benchmark(options) as bench:
+        memory = PeakMemory()
+        table = bench.lake.spark.sql(ROWS.format(rows=options.rows, files=options.files)).toArrow()
+        source = bench.lake.spark.sql(SOURCE.format(count=options.rows // 50)).toArrow()
+        for number in range(options.rounds):
+            target = bench.folder / f"delta{number}"
+            for name, run in operations.delta_operations(table, source, target, files=options.files).items():
+                memory.reset()
+                measure(run, memory, found.setdefault(name, Measured()))
+            shutil.rmtree(target)
     return found
 
 
@@ -190,23 +193,24 @@ def run_operations(options: argparse.Namespace) -> None:
     """Measure all operations in the configurations that the options select."""
     table = {"rows": options.rows, "files": options.files}
     shuffle = {"spark.sql.shuffle.partitions": str(2 * options.cores)}
+    delta = {}
+    if not options.no_delta_rs:
+        with ProcessPoolExecutor(1, get_context("fork")) as process:
+            delta = process.submit(measure_delta_rs, options).result()
     with run_benchmark(options, shuffle) as bench, start_programs(options, bench) as programs:
         memory = PeakMemory()
-        found = {
-            (mode, version): measure_sql(bench, programs, memory, mode, version, options)
-            for mode, version in CONFIGURATIONS
-            if options.mode in {None, mode} and options.format_version in {None, version}
-        }
-        # Only now: what follows makes this process and the JVM's heap larger for the rest of the session.
-        delta = {} if options.no_delta_rs else measure_delta_rs(bench, memory, options)
         for line in lines("delta-rs", delta, {}, {"mode": "copy-on-write", **table}):
             bench.show(line)
-        for (mode, version), engines in found.items():
-            for engine, measured in engines.items():
-                ratios = {"ratio_to_delta_rs": delta} if engine == OURS else {"ratio": engines[OURS]}
-                for line in lines(engine, measured, ratios, {"mode": mode, "format_version": version, **table}):
-                    bench.show(line)
-        compare_rows(bench, programs, found, options)
+        measured = {}
+        for mode, version in CONFIGURATIONS:
+            if options.mode in {None, mode} and options.format_version in {None, version}:
+                found = measured[mode, version] = measure_sql(bench, programs, memory, mode, version, options)
+                for engine, one in found.items():
+                    ratios = {"ratio_to_delta_rs": delta} if engine == OURS else {"ratio": found[OURS]}
+                    for line in lines(engine, one, ratios, {"mode": mode, "format_version": version, **table}):
+                        bench.show(line)
+        # Only now: it makes the JVM's heap larger for the rest of the session.
+        compare_rows(bench, programs, measured, options)
         bench.record("operations")
 
 
