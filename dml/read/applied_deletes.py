@@ -1,7 +1,7 @@
-"""The deletes that apply to a data file, as what a reader asks: which positions, which keys. Worker-safe.
+"""Load the deletes that apply to a data file: an index of deleted positions and sets of deleted keys. Worker-safe.
 
-Input: a scan task's delete files. Output: an index of positions; sets of keys. Spec: "Scan Planning", "Deletion
-Vectors", "Position Delete Files", "Equality Delete Files".
+Input: a scan task's delete files. Spec: "Scan Planning", "Deletion Vectors", "Position Delete Files", "Equality Delete
+Files".
 """
 
 from collections import OrderedDict
@@ -32,13 +32,13 @@ __all__ = ["DeleteLoader", "EqualityDeletes"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EqualityDeletes:
-    """Keys of deleted rows. Equal means what Iceberg's Java library (`StructLikeSet`, `Comparators`) makes of it.
+    """Keys of deleted rows, compared as Iceberg's Java library does (`StructLikeSet`, `Comparators`).
 
     NULL equals NULL, every NaN equals every NaN, and -0.0 does not equal 0.0.
 
     Attributes:
-        column_ids: Field ids of the key columns.
-        keys: Their values.
+        column_ids: The field ids of the key columns.
+        keys: The key values.
     """
 
     column_ids: tuple[int, ...]
@@ -46,10 +46,10 @@ class EqualityDeletes:
 
 
 class DeleteLoader:
-    """Loads the deletes of scan tasks; those that several data files share are kept for the next ones.
+    """Load the deletes of scan tasks, and cache those of delete files that several data files share.
 
     Args:
-        schema: The table's schema: equality delete files are read as it says.
+        schema: The table's schema, which equality delete files are projected to.
         io_properties: Properties of the FileIO.
     """
 
@@ -59,7 +59,7 @@ class DeleteLoader:
         self.shared: OrderedDict[Hashable, Any] = OrderedDict()
 
     def positions(self, task: ScanTask) -> PositionDeleteIndex | None:
-        """The deleted positions of a data file; None if there are none.
+        """Return the deleted positions of a data file, or None if there are none.
 
         Raises:
             CorruptFileError: a delete file breaks its format.
@@ -81,7 +81,7 @@ class DeleteLoader:
         return None if positions.is_empty else positions
 
     def positions_in(self, path: str, files: Sequence[DeleteFileRef]) -> PositionDeleteIndex:
-        """The positions of a data file that some deletion vectors and position delete files delete.
+        """Return the positions of a data file that the given deletion vectors and position delete files delete.
 
         Raises:
             CorruptFileError: a delete file breaks its format.
@@ -96,7 +96,7 @@ class DeleteLoader:
         return index
 
     def equality(self, task: ScanTask) -> list[EqualityDeletes]:
-        """The deleted keys, one set for each choice of key columns.
+        """Return the deleted keys, one set for each combination of key columns.
 
         Raises:
             CorruptFileError: a delete file breaks its format, or lacks a key column.
@@ -185,10 +185,10 @@ DELETE_COLUMNS = ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
 
 
 def place_of(file: DataFile, field_id: int, name: str, path: str) -> int:
-    """The place of a delete file's column: by its id, else, in a file without ids, by its name.
+    """Return the index of a delete file's column, found by its field id, else by its name.
 
     Raises:
-        CorruptFileError: it is not there.
+        CorruptFileError: The file lacks the column.
     """
     by_id = [place for place, field in enumerate(file.fields) if field.field_id == field_id]
     by_name = [place for place, field in enumerate(file.fields) if is_named(field, name)]
@@ -198,16 +198,15 @@ def place_of(file: DataFile, field_id: int, name: str, path: str) -> int:
 
 
 def is_named(field: FileField, name: str) -> bool:
-    """Whether a column of a file has this name."""
     return field.name == name
 
 
 def key_field(schema: Schema, field_id: int, path: str) -> NestedField:
-    """The table's field of a key column.
+    """Return the table's field of a key column.
 
     Raises:
-        CorruptFileError: the schema that the scan was given does not have it.
-        NotSupportedError: its type is nested.
+        CorruptFileError: The scan's schema lacks the field.
+        NotSupportedError: The field has a nested type.
     """
     for field in schema.fields:
         if field.field_id == field_id:
@@ -218,5 +217,5 @@ def key_field(schema: Schema, field_id: int, path: str) -> NestedField:
                 )
             return field
     raise CorruptFileError(
-        f"The equality delete file '{path}' compares the field {field_id}, which is no column of the table", file=path
+        f"The equality delete file '{path}' compares the field {field_id}, which the table lacks", file=path
     )

@@ -1,7 +1,7 @@
 """Avro data files and their schemas. Worker-safe.
 
-Input: an open file. Output: its columns with ids, and record batches; of the file, one block at a time is in memory.
-The JSON of its schema becomes functions that decode values in the form that Arrow takes as it is.
+Input: an open file. Output: its columns with ids, and record batches. One Avro block at a time is in memory.
+The JSON schema is compiled into functions that decode values to the Python objects that Arrow accepts.
 Spec: Avro 1.11, "Object Container Files", "Schema Declaration"; Iceberg "Appendix A", Avro.
 """
 
@@ -31,7 +31,7 @@ ELEMENT, KEY, VALUE = "element", "key", "value"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvroField:
-    """A field of a record: what it is in the table's terms, and how to decode it."""
+    """A field of a record, with its type in Iceberg terms and its decoder."""
 
     field: FileField
     decode: Decode
@@ -39,16 +39,16 @@ class AvroField:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The named types met so far, and how deep the schema is nested."""
+    """The named types met so far, and the nesting depth of the schema."""
 
     types: dict[str, Any] = field(default_factory=dict)
     depth: int = 0
 
     def deeper(self) -> "Names":
-        """One level down.
+        """Return the names one level deeper.
 
         Raises:
-            ValueError: too deep: the schema is hostile, or a type holds itself.
+            ValueError: The nesting limit is reached: the schema is hostile, or a type contains itself.
         """
         if self.depth == limits.MAX_AVRO_DEPTH:
             raise ValueError(f"its schema is nested more than {limits.MAX_AVRO_DEPTH} deep")
@@ -56,18 +56,17 @@ class Names:
 
 
 def avro_fields(schema: Any) -> tuple[AvroField, ...]:
-    """The fields of a file's root record.
+    """Return the fields of a file's root record.
 
     Raises:
-        ValueError: the schema is none, or has a type that no Iceberg table has.
+        ValueError: The schema is not a record, or has a type that no Iceberg table has.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
-        raise ValueError("its schema is no record")
+        raise ValueError("its schema is not a record")
     return record_fields(schema, Names())
 
 
 def record_fields(schema: dict[str, Any], names: Names) -> tuple[AvroField, ...]:
-    """The fields of a record."""
     if "name" in schema:
         names.types[schema["name"]] = schema
     return tuple(
@@ -77,17 +76,16 @@ def record_fields(schema: dict[str, Any], names: Names) -> tuple[AvroField, ...]
 
 
 def named(value: AvroField, name: str, field_id: Any) -> AvroField:
-    """A value as a field."""
     return replace(value, field=replace(value.field, name=name, field_id=None if field_id is None else int(field_id)))
 
 
 def anonymous(arrow_type: pa.DataType, decode: Decode, *children: FileField) -> AvroField:
-    """A value that has no name yet."""
+    """Return a value that `with_name` names later."""
     return AvroField(field=FileField(name="", field_id=None, type=arrow_type, children=children), decode=decode)
 
 
 def converted(schema: Any, names: Names) -> AvroField:
-    """A type, of any kind."""
+    """Convert any type of an Avro schema."""
     match schema:
         case str() if schema in names.types:
             return converted(names.types[schema], names.deeper())
@@ -116,7 +114,7 @@ def converted(schema: Any, names: Names) -> AvroField:
 
 
 def union(branches: list[Any], names: Names) -> AvroField:
-    """A value that may be NULL; in which order the branches stand is up to the writer."""
+    """Convert a union of one type and `null`, in either order."""
     values = [branch for branch in branches if branch != "null"]
     if len(values) != 1 or len(branches) > 2:
         raise ValueError(f"its schema has a union of {len(values)} types")
@@ -135,7 +133,6 @@ def union(branches: list[Any], names: Names) -> AvroField:
 
 
 def record(schema: dict[str, Any], names: Names) -> AvroField:
-    """A struct."""
     fields = record_fields(schema, names)
     steps = [(entry.field.name, entry.decode) for entry in fields]
     arrow = pa.struct([pa.field(entry.field.name, entry.field.type) for entry in fields])
@@ -147,7 +144,7 @@ def record(schema: dict[str, Any], names: Names) -> AvroField:
 
 
 def blocks(decoder: CheckedDecoder, decode: Decode) -> list[Any]:
-    """The items of an array or map, which come in counted blocks."""
+    """Decode the items of an array or map, which come in counted blocks."""
     items: list[Any] = []
     while count := decoder.read_int():
         if count < 0:
@@ -160,7 +157,6 @@ def blocks(decoder: CheckedDecoder, decode: Decode) -> list[Any]:
 
 
 def array(schema: dict[str, Any], names: Names) -> AvroField:
-    """A list."""
     element = named(converted(schema["items"], names.deeper()), ELEMENT, schema.get("element-id"))
     decode = element.decode
     arrow = pa.list_(pa.field(ELEMENT, element.field.type))
@@ -168,19 +164,17 @@ def array(schema: dict[str, Any], names: Names) -> AvroField:
 
 
 def entry_array(items: dict[str, Any], names: Names) -> AvroField:
-    """A map whose keys are no strings: an array of records of a key and a value."""
+    """Convert a map whose keys are not strings: an array of records with a key and a value."""
     key, value = record_fields(items, names.deeper())
     return map_of(key, value)
 
 
 def string_map(schema: dict[str, Any], names: Names) -> AvroField:
-    """A map with string keys."""
     key = named(primitive({"type": "string"}), KEY, schema.get("key-id"))
     return map_of(key, named(converted(schema["values"], names.deeper()), VALUE, schema.get("value-id")))
 
 
 def map_of(key: AvroField, value: AvroField) -> AvroField:
-    """A map of decoded keys and values."""
     decode_key, decode_value = key.decode, value.decode
 
     def entry(decoder: CheckedDecoder) -> tuple[Any, Any]:
@@ -202,7 +196,6 @@ LONGS = {
 
 
 def primitive(schema: dict[str, Any]) -> AvroField:
-    """A type without fields."""
     logical = schema.get("logicalType")
     if logical == "decimal" and schema["type"] in {"bytes", "fixed"}:
         return decimal(schema)
@@ -244,7 +237,7 @@ def symbol(symbols: Sequence[str], index: int) -> str:
 
 
 def decimal(schema: dict[str, Any]) -> AvroField:
-    """A decimal: its unscaled value in big-endian two's complement."""
+    """Convert a decimal, whose unscaled value is stored as big-endian two's complement."""
     precision, scale = int(schema["precision"]), int(schema.get("scale", 0))
     size = int(schema["size"]) if schema["type"] == "fixed" else None
 
@@ -256,7 +249,7 @@ def decimal(schema: dict[str, Any]) -> AvroField:
 
 
 def scaled(unscaled: int, scale: int) -> Decimal:
-    """A decimal of its unscaled value, exactly: arithmetic would round to the context's digits."""
+    """Return the exact decimal of an unscaled value. Decimal arithmetic would round it to the context's precision."""
     digits = tuple(map(int, str(abs(unscaled))))
     return Decimal((int(unscaled < 0), digits, -scale))
 
@@ -267,11 +260,11 @@ MAX_ROWS = 2**63 - 1
 
 
 class AvroFile:
-    """An open Avro file: its one piece is the whole file, as positions are known only by reading from its start.
+    """An open Avro file. Its only piece is the whole file: positions are known only by reading from the start.
 
     Args:
         source: The open file.
-        name_mapping: Ids for files that have none.
+        name_mapping: Field ids for a file without any.
     """
 
     columnar = False
@@ -281,15 +274,15 @@ class AvroFile:
         self.container = AvroContainer(pa.BufferedInputStream(source, limits.AVRO_READ_BYTES).read, source.size())
         self.decoders = avro_fields(json.loads(self.container.metadata[SCHEMA_KEY]))
         self.fields = with_ids(self.decoders, name_mapping)
-        # Rows are not counted in the file's header, so any position may be in it.
+        # The header has no row count, so that any position may be in the file.
         self.pieces = (Piece(index=0, start=0, first_position=0, rows=MAX_ROWS),)
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:  # noqa: ARG002 - the protocol of all formats
-        """Nothing: Avro has no statistics."""
+        """Return unknown bounds, because Avro has no statistics."""
         return UNKNOWN
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows, once: the file is read from its start to its end."""
+        """Yield all rows. The file can be read only once, from start to end."""
         if not pieces:
             return
         rows = self._rows()
@@ -312,7 +305,7 @@ class AvroFile:
 
 
 def with_ids(decoders: Sequence[AvroField], name_mapping: NameMapping | None) -> tuple[FileField, ...]:
-    """The file's columns; without ids of their own they have those of the name mapping."""
+    """Return the file's columns, with ids from the name mapping if the file has none."""
     fields = tuple(entry.field for entry in decoders)
     if name_mapping is None or any(field.field_id is not None for field in walk(fields)):
         return fields

@@ -1,7 +1,7 @@
-"""What the reader needs of a data file, whatever its format: columns with field ids, pieces, batches. Worker-safe.
+"""The interface of an open data file of any format: columns with field ids, pieces, batches. Worker-safe.
 
 Input: an open file and the table's name mapping. Output: its columns as a tree of `FileField`, its pieces (row groups,
-stripes) and record batches of them, with as many rows as the manifest says, of a good size.
+stripes), and their record batches: checked against the manifest's row count, and coalesced if they are small.
 Spec: "Column Projection", "Name Mapping", and the appendices on Parquet and ORC for where ids are kept.
 """
 
@@ -40,10 +40,10 @@ class FileField:
     """A column of a file, or a field inside one.
 
     Attributes:
-        name: Its name in the file.
-        field_id: Its Iceberg field id; None where the file has none.
-        type: Its Arrow type.
-        children: Fields of a struct; the element of a list; key and value of a map.
+        name: The name in the file.
+        field_id: The Iceberg field id, or None if the file has none.
+        type: The Arrow type.
+        children: The fields of a struct; the element of a list; key and value of a map.
     """
 
     name: str
@@ -53,10 +53,10 @@ class FileField:
 
 
 def file_fields(schema: pa.Schema, name_mapping: NameMapping | None) -> tuple[FileField, ...]:
-    """The columns of a file.
+    """Return the columns of a file.
 
-    Ids come from the file. A file without any takes them from the name mapping; without a mapping, its columns count
-    from 1 in their order, as Java's `ParquetSchemaUtil.addFallbackIds` does.
+    Ids come from the file. A file without ids takes them from the name mapping. Without a mapping, columns are numbered
+    from 1 in file order, as Java's `ParquetSchemaUtil.addFallbackIds` does.
     """
     fields = tuple(from_arrow(field) for field in schema)
     if any(field.field_id is not None for field in walk(fields)):
@@ -67,7 +67,6 @@ def file_fields(schema: pa.Schema, name_mapping: NameMapping | None) -> tuple[Fi
 
 
 def from_arrow(field: pa.Field) -> FileField:
-    """One field of an Arrow schema, with those inside it."""
     return FileField(
         name=field.name,
         field_id=arrow_field_id(field),
@@ -77,7 +76,7 @@ def from_arrow(field: pa.Field) -> FileField:
 
 
 def arrow_field_id(field: pa.Field) -> int | None:
-    """The id that Arrow's readers leave in a field's metadata."""
+    """Return the field id that Arrow's Parquet and ORC readers keep in a field's metadata."""
     metadata = field.metadata or {}
     for key in ID_KEYS:
         text = metadata.get(key)
@@ -87,7 +86,6 @@ def arrow_field_id(field: pa.Field) -> int | None:
 
 
 def arrow_children(arrow_type: pa.DataType) -> Iterable[pa.Field]:
-    """The fields inside a nested type."""
     if pa.types.is_struct(arrow_type):
         return tuple(arrow_type.field(place) for place in range(arrow_type.num_fields))
     if pa.types.is_map(arrow_type):
@@ -98,7 +96,7 @@ def arrow_children(arrow_type: pa.DataType) -> Iterable[pa.Field]:
 
 
 def mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
-    """The fields with the ids of a name mapping."""
+    """Return the fields with the ids of a name mapping."""
     by_name = {name: entry for entry in mapping for name in entry.names}
     result = []
     for field in fields:
@@ -111,7 +109,10 @@ def mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tup
 
 
 def mapped_children(field: FileField, mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
-    """The fields inside one; writers name elements, keys and values as they like, the mapping always the same."""
+    """Return the children of a field with mapped ids.
+
+    Writers choose the names of elements, keys and values. The mapping always has the standard ones.
+    """
     if pa.types.is_struct(field.type):
         return mapped(field.children, mapping)
     standard = ("key", "value") if pa.types.is_map(field.type) else ("element",)
@@ -120,14 +121,14 @@ def mapped_children(field: FileField, mapping: Sequence[MappedField]) -> tuple[F
 
 
 def walk(fields: Iterable[FileField]) -> Iterator[FileField]:
-    """All fields, parents before what they hold."""
+    """Yield all fields, parents before their children."""
     for field in fields:
         yield field
         yield from walk(field.children)
 
 
 def leaf_columns(fields: tuple[FileField, ...]) -> tuple[range, ...]:
-    """For each column, the range of its leaves among the physical columns of a Parquet file."""
+    """Return, for each column, the range of its leaves among the physical columns of a Parquet file."""
     result, start = [], 0
     for field in fields:
         end = start + leaves(field)
@@ -137,19 +138,19 @@ def leaf_columns(fields: tuple[FileField, ...]) -> tuple[range, ...]:
 
 
 def leaves(field: FileField) -> int:
-    """How many physical columns a field has."""
+    """Return the number of physical columns of a field."""
     return sum(leaves(child) for child in field.children) if field.children else 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A row group or stripe: what can be read, or left out, by itself.
+    """A row group or stripe: the unit that is read or pruned.
 
     Attributes:
-        index: Its place in the file.
-        start: Offset of its first byte.
-        first_position: Position in the file of its first row.
-        rows: How many rows it has; where the format does not say, more than any file has.
+        index: The ordinal in the file.
+        start: The offset of the first byte.
+        first_position: The position of the first row in the file.
+        rows: The row count; more than any file has if the format does not store it.
     """
 
     index: int
@@ -162,43 +163,43 @@ class DataFile(Protocol):
     """An open data file."""
 
     columnar: bool
-    """Whether some columns can be read without decoding the others."""
+    """True if some columns can be read without decoding the others."""
 
     @property
     def rows(self) -> int | None:
-        """How many rows it says that it has; None where the format does not say."""
+        """The row count that the file stores, or None if the format stores none."""
 
     @property
     def fields(self) -> tuple[FileField, ...]:
-        """Its columns."""
+        """The columns."""
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """Its pieces, in order."""
+        """The pieces, in file order."""
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:
-        """What its statistics say of a column in one piece."""
+        """Return the bounds of a column in one piece, from the file's statistics."""
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of consecutive pieces, in order.
+        """Yield the rows of consecutive pieces, in order.
 
         Args:
             pieces: Neighbours in the file.
-            columns: Places of the wanted columns in `fields`; the batches have them in this order.
-            batch_rows: Greatest number of rows of a batch.
+            columns: Indexes in `fields` of the columns to read; the batches have them in this order.
+            batch_rows: Maximum number of rows of a batch.
         """
 
 
 def counted(batches: Iterable[pa.RecordBatch], rows: int, path: str) -> Iterator[pa.RecordBatch]:
-    """The same batches; that they have so many rows is checked as they come.
+    """Yield the same batches, and check that they have the expected number of rows in total.
 
     Args:
         batches: Batches of a file.
-        rows: How many rows they should have.
+        rows: The expected number of rows.
         path: The file.
 
     Raises:
-        CorruptFileError: they have more, or, at the end, fewer.
+        CorruptFileError: There are more rows, or, at the end, fewer.
     """
     found = 0
     for batch in batches:
@@ -211,7 +212,7 @@ def counted(batches: Iterable[pa.RecordBatch], rows: int, path: str) -> Iterator
 
 
 def wrong_rows(path: str, found: int, rows: int) -> CorruptFileError:
-    """The error for a file that has other rows than its manifest, or its footer, says."""
+    """Return the error for a file whose row count differs from its manifest or footer."""
     return CorruptFileError(
         f"The file '{path}' has {found} rows where {rows} are expected",
         hint="It was damaged or replaced: restore it, or go back to a snapshot from before it was written",
@@ -220,11 +221,13 @@ def wrong_rows(path: str, found: int, rows: int) -> CorruptFileError:
 
 
 def coalesced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Joins small neighbours: a filter leaves a few rows of each batch, and every batch that goes to Spark costs.
+    """Concatenate small neighbouring batches.
+
+    A filter leaves a few rows of each batch, and every batch that goes to Spark has a fixed cost.
 
     Args:
-        batches: Batches of one schema; empty ones are left out.
-        rows: A batch that has half as many goes through as it is.
+        batches: Batches of one schema; empty ones are dropped.
+        rows: Maximum number of rows of a concatenated batch. A batch of at least half as many passes unchanged.
     """
     pending: list[pa.RecordBatch] = []
     held = 0
@@ -247,12 +250,12 @@ def coalesced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Recor
 
 
 def empty_rows(rows: int) -> pa.RecordBatch:
-    """A batch without columns that has rows all the same."""
+    """Return a batch that has rows but no columns."""
     structs = pa.StructArray.from_buffers(pa.struct([]), rows, [None])
     return pa.RecordBatch.from_struct_array(structs)
 
 
 def empty_batches(rows: int, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches without columns that have so many rows: a file of which no column is wanted need not be decoded."""
+    """Yield batches without columns, for a file of which no column needs to be decoded."""
     for start in range(0, rows, batch_rows):
         yield empty_rows(min(batch_rows, rows - start))

@@ -1,7 +1,7 @@
 """Open a data or delete file by its format; Parquet and ORC files (Avro: `dml.read.avro_file`). Worker-safe.
 
-Input: a location and a format. Output: a `DataFile`, whose record batches are read a few pages of Parquet at a time, or
-a stripe of ORC (Arrow reads no less); bounds from the statistics of Parquet's row groups. Spec: "Appendix A".
+Input: a location and a format. Output: a `DataFile`. Parquet is read a few pages at a time, ORC a stripe at a time
+(Arrow has no smaller unit). Bounds come from the statistics of Parquet's row groups. Spec: "Appendix A".
 """
 
 import math
@@ -30,11 +30,11 @@ UNKNOWN = Bounds()
 
 
 class OrcFile:
-    """An open ORC file: its one piece is the whole file, as Arrow shows neither offsets nor rows of stripes.
+    """An open ORC file. Its only piece is the whole file: Arrow shows neither offsets nor row counts of stripes.
 
     Args:
         source: The open file.
-        name_mapping: Ids for files that have none.
+        name_mapping: Field ids for a file without any.
     """
 
     columnar = True
@@ -47,14 +47,13 @@ class OrcFile:
         self.pieces = (Piece(index=0, start=0, first_position=0, rows=self.file.nrows),) if self.file.nrows else ()
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:  # noqa: ARG002 - the protocol of all formats
-        """Nothing: Arrow does not show the statistics of stripes."""
+        """Return unknown bounds, because Arrow does not show the statistics of stripes."""
         return UNKNOWN
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """All rows."""
         if not pieces:
             return
-        if not columns:  # of no column Arrow reads no rows
+        if not columns:  # Arrow returns no rows if no column is read
             yield from empty_batches(self.file.nrows, batch_rows)
             return
         names = [self.fields[column].name for column in columns]
@@ -70,15 +69,15 @@ class ParquetFile:
 
     Args:
         source: The open file.
-        name_mapping: Ids for files that have none.
-        local: Whether it is on this machine: then it is read as it is decoded; else a row group's wanted columns
-            are fetched at once.
+        name_mapping: Field ids for a file without any.
+        local: True for a file on this machine, which is read while it is decoded. For a remote file, the wanted columns
+            of a row group are fetched at once.
     """
 
     columnar = True
 
     def __init__(self, source: Any, name_mapping: NameMapping | None, *, local: bool) -> None:
-        # Writers may leave the checksums of pages out; Iceberg's Java library and RowDelta do not.
+        # Page checksums are optional in Parquet; Iceberg's Java library and RowDelta write them.
         self.file = pq.ParquetFile(
             source, pre_buffer=not local, coerce_int96_timestamp_unit="us", page_checksum_verification=True
         )
@@ -92,18 +91,17 @@ class ParquetFile:
         self.leaf_of = dict(plain_leaves(self.fields, self.leaves))
 
     def bounds(self, piece: Piece, field: NestedField) -> Bounds:
-        """What the row group's statistics say of a column; nothing of one inside a list or map."""
+        """Return bounds from a row group's statistics; unknown bounds for a column inside a list or map."""
         leaf = self.leaf_of.get(field.field_id)
         if leaf is None:
             return UNKNOWN
         column, field_type = leaf
         if pa.types.is_date(field_type) != isinstance(field.field_type, DateType):
-            return UNKNOWN  # dates that were promoted to timestamps are still counted in days
+            return UNKNOWN  # the statistics of dates promoted to timestamps are still in days
         statistics = self.metadata.row_group(piece.index).column(column).statistics
         return UNKNOWN if statistics is None else statistics_bounds(statistics, field_type, piece.rows)
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows of consecutive row groups."""
         if not columns:
             for piece in pieces:
                 yield from empty_batches(piece.rows, batch_rows)
@@ -117,7 +115,7 @@ class ParquetFile:
 
 
 def row_groups(metadata: Any) -> Iterator[Piece]:
-    """The row groups with the positions of their rows."""
+    """Yield the row groups as pieces, with their first positions."""
     position = 0
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
@@ -127,7 +125,7 @@ def row_groups(metadata: Any) -> Iterator[Piece]:
 
 
 def first_byte(column: Any) -> int:
-    """Where a column chunk starts: at its dictionary, if it has one."""
+    """Return the offset of a column chunk, which starts with its dictionary page if it has one."""
     dictionary = column.dictionary_page_offset
     offset = column.data_page_offset
     return int(min(dictionary, offset) if dictionary is not None and dictionary > 0 else offset)
@@ -136,7 +134,7 @@ def first_byte(column: Any) -> int:
 def plain_leaves(
     fields: tuple[FileField, ...], leaves: Sequence[range]
 ) -> Iterator[tuple[int, tuple[int, pa.DataType]]]:
-    """Field id, physical column and type of the columns that stand in no list or map."""
+    """Yield field id, physical column and type of the columns outside lists and maps."""
     for field, span in zip(fields, leaves, strict=True):
         if pa.types.is_struct(field.type):
             inner = [range(span.start + part.start, span.start + part.stop) for part in leaf_columns(field.children)]
@@ -146,7 +144,7 @@ def plain_leaves(
 
 
 def statistics_bounds(statistics: Any, field_type: pa.DataType, rows: int) -> Bounds:
-    """A column chunk's statistics as bounds; NaN is never ruled out, as Parquet does not count it."""
+    """Return a column chunk's statistics as bounds. NaN stays possible, because Parquet does not count it."""
     floating = pa.types.is_floating(field_type)
     null_count = statistics.null_count if statistics.has_null_count else None
     lower, upper = minimum_maximum(statistics, field_type)
@@ -160,7 +158,7 @@ def statistics_bounds(statistics: Any, field_type: pa.DataType, rows: int) -> Bo
 
 
 def minimum_maximum(statistics: Any, field_type: pa.DataType) -> tuple[Any, Any]:
-    """Least and greatest value in Iceberg's internal form; None for types whose statistics are not used."""
+    """Return minimum and maximum in Iceberg's internal form, or None for types whose statistics are not used."""
     if not statistics.has_min_max or not has_usable_order(field_type):
         return None, None
     if pa.types.is_temporal(field_type):
@@ -173,12 +171,11 @@ def minimum_maximum(statistics: Any, field_type: pa.DataType) -> tuple[Any, Any]
 
 
 def is_nan(value: Any) -> bool:
-    """Whether a bound is NaN, which bounds nothing."""
     return isinstance(value, float) and math.isnan(value)
 
 
 def has_usable_order(field_type: pa.DataType) -> bool:
-    """Whether Parquet's order of the type is Iceberg's, and pyarrow gives its statistics as plain values."""
+    """Return True if Parquet orders the type as Iceberg does, and pyarrow returns its statistics as plain values."""
     kinds = pa.types
     return (
         kinds.is_boolean(field_type)
@@ -193,7 +190,7 @@ def has_usable_order(field_type: pa.DataType) -> bool:
 
 
 def internal(value: Any) -> Any:
-    """A Python value as Iceberg holds it; None where that is not known."""
+    """Return a Python value in Iceberg's internal form, or None if it has no known one."""
     match value:
         case bool() | int() | float() | str() | Decimal():
             return value
@@ -206,19 +203,19 @@ def internal(value: Any) -> Any:
 def open_data_file(
     io: FileIO, location: str, file_format: str, name_mapping: NameMapping | None, *, size: int
 ) -> Iterator[DataFile]:
-    """The file, until the block ends; what goes wrong in the block is reported with the file's name.
+    """Open a file until the block ends. Errors inside the block are reported with the file's name.
 
     Args:
         io: The FileIO.
         location: The file.
-        file_format: As its manifest says.
-        name_mapping: Ids for files that have none.
-        size: The file's bytes, as its manifest says.
+        file_format: The format in the file's manifest.
+        name_mapping: Field ids for a file without any.
+        size: The size in bytes in the file's manifest.
 
     Raises:
-        CorruptFileError: the file is not there, has another size, or its content breaks its format.
-        NotSupportedError: the format is none that tables hold rows in.
-        ExecutionError: the storage failed.
+        CorruptFileError: The file is missing, has another size, or breaks its format.
+        NotSupportedError: The format is not one that Iceberg stores rows in.
+        ExecutionError: The storage failed.
     """
     with file_errors(location, io.properties), open_file(io, location) as stream:
         check_size(stream, location, size)

@@ -1,12 +1,12 @@
-"""The columns of a scan: those of a file as the table's, and those that no file holds. Worker-safe.
+"""Project file columns to table columns, and compute the columns that no file holds. Worker-safe.
 
-Input: an Arrow array as a file holds it. Output: the array that the table's schema asks for (types, renames, new order,
-promotions, defaults, nesting): in a form that loses nothing on the way from file to file, or in the one that Spark
-takes (see `pyspark.sql.pandas.types`). Every Arrow field is nullable: what a table requires is checked where rows are
-written. Spec: "Column Projection", "Schema Evolution", "Default Values".
+Input: an Arrow array as a file holds it. Output: the array of the table's schema (types, renames, order, promotions,
+defaults, nesting), either in the lossless form for copying from file to file or in the form that Spark takes (see
+`pyspark.sql.pandas.types`). Every Arrow field is nullable: required columns are checked where rows are written.
+Spec: "Column Projection", "Schema Evolution", "Default Values".
 
-`MetadataColumns` makes `_file`, `_pos`, `_spec_id`, `_partition` and row lineage from a scan task, the positions of
-rows and stored lineage. Spec: "Reserved Field IDs", "Row Lineage"; the type of `_partition` is that of Java's
+`MetadataColumns` computes `_file`, `_pos`, `_spec_id`, `_partition` and row lineage from a scan task, row positions
+and stored lineage. Spec: "Reserved Field IDs", "Row Lineage". `_partition` has the type of Java's
 `Partitioning.partitionType`.
 """
 
@@ -74,28 +74,28 @@ FOR_SPARK: dict[type[IcebergType], pa.DataType | None] = {
     GeographyType: None,
     VariantType: VARIANT_FOR_SPARK,
 }
-"""Where Spark takes another form than files have, or none."""
+"""The types for which Spark takes another form than files have, or none (None)."""
 
 
 def arrow_type(iceberg_type: IcebergType, *, spark: bool) -> pa.DataType:
-    """The Arrow type of a column's values.
+    """Return the Arrow type of a column's values.
 
     Args:
         iceberg_type: The column's type.
         spark: True for the form that Spark takes (a uuid as a string, a fixed as binary, a time in nanoseconds);
-            False for the form that loses nothing on the way from file to file.
+            False for the lossless form for copying from file to file.
 
     Raises:
-        NotSupportedError: there is no such form.
+        NotSupportedError: Spark has no such type.
     """
     return arrow_type_of(iceberg_type, partial(readable, spark=spark), partial(arrow_field, spark=spark))
 
 
 def readable(primitive: IcebergType, *, spark: bool) -> pa.DataType:
-    """The Arrow type of a primitive type.
+    """Return the Arrow type of a primitive type.
 
     Raises:
-        NotSupportedError: there is no such form.
+        NotSupportedError: Spark has no such type.
     """
     if isinstance(primitive, UnknownType):
         return pa.null()
@@ -105,16 +105,16 @@ def readable(primitive: IcebergType, *, spark: bool) -> pa.DataType:
         raise NotSupportedError(
             f"Columns of the type {primitive_name(primitive)} cannot be read",
             kind=ErrorKind.NOT_SUPPORTED,
-            hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
+            hint="Leave the column out of the statement: columns that a statement does not name are copied unchanged",
         )
     return found
 
 
 def arrow_field(field: NestedField, *, spark: bool) -> pa.Field:
-    """The Arrow field of a column, with its id as Parquet writers expect it.
+    """Return the Arrow field of a column, with the field id as Parquet writers expect it unless it is for Spark.
 
     Raises:
-        NotSupportedError: its type has no such form.
+        NotSupportedError: Spark has no such type.
     """
     metadata = None if spark else {PARQUET_FIELD_ID: str(field.field_id).encode()}
     return pa.field(field.name, arrow_type(field.field_type, spark=spark), metadata=metadata)
@@ -124,7 +124,7 @@ Projector = Callable[[pa.Array], pa.Array]
 
 
 def projector(field: NestedField, source: FileField, *, spark: bool) -> Projector | None:
-    """How to turn a file's column into the table's; None where it is the same already.
+    """Return a function that turns a file's column into the table's, or None if the two are the same.
 
     Args:
         field: The table's field.
@@ -147,12 +147,12 @@ def projector(field: NestedField, source: FileField, *, spark: bool) -> Projecto
 
 
 def is_same(field_type: IcebergType, source: FileField, target: pa.DataType) -> bool:
-    """Whether a file's values need no change, field ids inside nested types included."""
+    """Return True if a file's values need no change, including the field ids inside nested types."""
     return bool(source.type == target) and ids_agree(field_type, source)
 
 
 def ids_agree(field_type: IcebergType, source: FileField) -> bool:
-    """Whether the fields inside have the ids of the table, in its order."""
+    """Return True if the nested fields have the table's ids, in the table's order."""
     children = nested_fields(field_type)
     return len(children) == len(source.children) and all(
         child.field_id == held.field_id and ids_agree(child.field_type, held)
@@ -161,7 +161,6 @@ def ids_agree(field_type: IcebergType, source: FileField) -> bool:
 
 
 def nested_fields(field_type: IcebergType) -> tuple[NestedField, ...]:
-    """The fields inside a type."""
     match field_type:
         case StructType():
             return field_type.fields
@@ -173,12 +172,11 @@ def nested_fields(field_type: IcebergType) -> tuple[NestedField, ...]:
 
 
 def apply(projection: Projector | None, array: pa.Array) -> pa.Array:
-    """An array through a projector that may be missing."""
     return array if projection is None else projection(array)
 
 
 def struct_projector(struct: StructType, source: FileField, target: pa.DataType, *, spark: bool) -> Projector:
-    """Fields by id: those that the file lacks have their initial default."""
+    """Project fields by id. Fields that the file lacks get their initial default."""
     places = {held.field_id: place for place, held in enumerate(source.children)}
     steps: list[tuple[int | None, Any]] = []
     for child in struct.fields:
@@ -203,7 +201,6 @@ def struct_projector(struct: StructType, source: FileField, target: pa.DataType,
 
 
 def list_projector(field: ListType, source: FileField, target: pa.DataType, *, spark: bool) -> Projector:
-    """Lists by their elements."""
     inner = projector(field.element_field, source.children[0], spark=spark)
 
     def project(array: pa.Array) -> pa.Array:
@@ -216,7 +213,6 @@ def list_projector(field: ListType, source: FileField, target: pa.DataType, *, s
 
 
 def map_projector(field: MapType, source: FileField, target: pa.DataType, *, spark: bool) -> Projector:
-    """Maps by their keys and values."""
     keys = projector(field.key_field, source.children[0], spark=spark)
     values = projector(field.value_field, source.children[1], spark=spark)
 
@@ -231,12 +227,12 @@ def map_projector(field: MapType, source: FileField, target: pa.DataType, *, spa
 
 
 def compact(array: pa.Array) -> pa.Array:
-    """The array with offsets that start at its buffers' beginning: Arrow makes no list of a slice with a mask."""
+    """Return the array without an offset: Arrow cannot build a list array from a sliced array and a mask."""
     return array if array.offset == 0 else array.take(pa.array(np.arange(len(array))))
 
 
 def primitive_projector(field: NestedField, source: FileField, target: pa.DataType) -> Projector:
-    """Promotions, and the forms that other writers give a type."""
+    """Return a function that promotes types and accepts the forms of other writers."""
     if isinstance(field.field_type, UUIDType):
         return uuid_projector(target)
     if pa.types.is_struct(source.type) or source.children:
@@ -248,21 +244,21 @@ def primitive_projector(field: NestedField, source: FileField, target: pa.DataTy
 
 
 def cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The array in a wider or equal type."""
+    """Cast an array to a wider or equal type."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if array.type == target:
         return array
-    if pa.types.is_time64(target) and pa.types.is_int64(array.type):  # ORC has no times, but a long of microseconds
+    if pa.types.is_time64(target) and pa.types.is_int64(array.type):  # ORC stores times as longs of microseconds
         array = array.cast(pa.time64("us"))
     if pa.types.is_fixed_size_binary(target) and pa.types.is_binary(array.type):
         return array.cast(target)
-    # A file's nanoseconds end as the table's microseconds, and instants keep their value whatever zone the file names.
+    # Unsafe, to truncate nanoseconds to microseconds. Instants keep their value whatever time zone the file names.
     return pc.cast(array, target, safe=not pa.types.is_timestamp(target))
 
 
 def variant_projector(field: NestedField, source: FileField, target: pa.DataType) -> Projector:
-    """Variants as their metadata and value, whatever is shredded in the file."""
+    """Return a function that reduces variants to metadata and value, shredded or not."""
     if not pa.types.is_struct(source.type):
         raise CorruptFileError(
             f"The column '{field.name}' is of the type variant, but the file holds {source.type} for it"
@@ -279,7 +275,7 @@ def variant_projector(field: NestedField, source: FileField, target: pa.DataType
 
 
 def uuid_projector(target: pa.DataType) -> Projector:
-    """UUIDs as 16 bytes in Arrow's own type, or as text."""
+    """Return a function that converts UUIDs to Arrow's UUID type or to text."""
 
     def project(array: pa.Array) -> pa.Array:
         storage = array.storage if isinstance(array, pa.ExtensionArray) else array
@@ -291,7 +287,7 @@ def uuid_projector(target: pa.DataType) -> Projector:
 
 
 def uuid_text(array: pa.Array) -> pa.Array:
-    """16-byte values as `8-4-4-4-12` hexadecimal text, all rows at once."""
+    """Format 16-byte values as `8-4-4-4-12` hexadecimal text, all rows at once."""
     rows = len(array)
     filled = pc.fill_null(array, pa.scalar(bytes(16), array.type)) if array.null_count else compact(array)
     raw = np.frombuffer(filled.buffers()[1], np.uint8, rows * 16, filled.offset * 16).reshape(rows, 16)
@@ -306,17 +302,17 @@ def uuid_text(array: pa.Array) -> pa.Array:
 
 
 def default_scalar(field: NestedField, *, spark: bool) -> pa.Scalar:
-    """The value that rows of older files have in a field which the file lacks: its initial default, or NULL."""
+    """Return the value of a field that a file lacks: its initial default, or NULL."""
     return constant_scalar(field.initial_default, field.field_type, spark=spark)
 
 
 def constant_scalar(value: Any, field_type: IcebergType, *, spark: bool) -> pa.Scalar:
-    """A value in Iceberg's internal form (days, microseconds ...) as an Arrow scalar."""
+    """Return a value in Iceberg's internal form (days, microseconds ...) as an Arrow scalar."""
     return constant_array(value, field_type, 1, spark=spark)[0]
 
 
 def constant_array(value: Any, field_type: IcebergType, rows: int, *, spark: bool) -> pa.Array:
-    """A column with one value, given in Iceberg's internal form."""
+    """Return a column that repeats one value, given in Iceberg's internal form."""
     target = arrow_type(field_type, spark=spark)
     if value is None:
         return pa.nulls(rows, target)
@@ -337,7 +333,7 @@ LINEAGE_IDS = {
     columns.ROW_ID: columns.ROW_ID_ID,
     columns.LAST_UPDATED_SEQUENCE_NUMBER: columns.LAST_UPDATED_SEQUENCE_NUMBER_ID,
 }
-"""The lineage columns, which files may hold, with their field ids."""
+"""The field ids of the lineage columns, which files may hold."""
 
 PLAIN_TYPES = {
     columns.FILE: pa.string(),
@@ -350,9 +346,9 @@ PLAIN_TYPES = {
 
 
 def partition_fields(specs: Mapping[int, PartitionSpec], schema: Schema) -> tuple[NestedField, ...]:
-    """The fields of `_partition`: those of all specs, by id, under their latest names.
+    """Return the fields of `_partition`: those of all specs, by id, under their latest names.
 
-    A field whose source column was dropped is left out: its type is not known any more.
+    Fields whose source column was dropped are omitted, because their type is unknown.
     """
     fields: dict[int, NestedField] = {}
     voids: set[int] = set()
@@ -380,12 +376,12 @@ def partition_fields(specs: Mapping[int, PartitionSpec], schema: Schema) -> tupl
 
 
 class MetadataColumns:
-    """Makes the metadata columns of a scan.
+    """Compute the metadata columns of a scan.
 
     Args:
-        names: The wanted ones, in output order.
+        names: The columns, in output order.
         schema: The table's schema.
-        specs: Its partition specs.
+        specs: The table's partition specs.
         spark: The form of partition values; see `arrow_type`.
     """
 
@@ -398,7 +394,7 @@ class MetadataColumns:
         self.partition = partition_fields(specs, schema) if columns.PARTITION in names else ()
 
     def fields(self) -> list[pa.Field]:
-        """Their Arrow fields."""
+        """Return the Arrow fields of the columns."""
         return [pa.field(name, self._type(name)) for name in self.names]
 
     def _type(self, name: str) -> pa.DataType:
@@ -407,12 +403,12 @@ class MetadataColumns:
         return PLAIN_TYPES[name]
 
     def arrays(self, task: ScanTask, positions: Positions, stored: Mapping[str, pa.Array]) -> list[pa.Array]:
-        """The columns of some rows.
+        """Return the columns for some rows of one file.
 
         Args:
-            task: Where the rows are.
-            positions: Their positions in the file.
-            stored: Lineage columns as the file holds them.
+            task: The scan task of the file.
+            positions: The rows' positions in the file.
+            stored: Lineage columns as the file holds them, by name.
         """
         return [self._array(name, task, positions, stored.get(name)) for name in self.names]
 
@@ -447,7 +443,7 @@ class MetadataColumns:
 
 
 def row_ids(task: ScanTask, positions: Positions, stored: pa.Array | None) -> pa.Array:
-    """`_row_id`: what is stored, else the file's first row id plus the position; NULL in a file without ids."""
+    """Return `_row_id`: the stored id, else the file's first row id plus the position; NULL in a file without ids."""
     if task.first_row_id is None:
         return pa.nulls(len(positions), pa.int64())
     if stored is not None and not stored.null_count:
@@ -457,7 +453,10 @@ def row_ids(task: ScanTask, positions: Positions, stored: pa.Array | None) -> pa
 
 
 def sequence_numbers(task: ScanTask, rows: int, stored: pa.Array | None) -> pa.Array:
-    """`_last_updated_sequence_number`: what is stored, else that of the file; NULL in a file without row ids."""
+    """Return `_last_updated_sequence_number`: the stored number, else the file's.
+
+    It is NULL in a file without row ids.
+    """
     if task.first_row_id is None:
         return pa.nulls(rows, pa.int64())
     if stored is not None and not stored.null_count:

@@ -1,12 +1,12 @@
-"""Scan tasks to Arrow record batches: the table's columns and metadata columns, deletes applied. Worker.
+"""Read scan tasks as Arrow record batches: table and metadata columns, with deletes applied. Worker.
 
 Input: `ScanTask` and `ScanContext`. Output: record batches with the live rows that may match the context's filters
-(`read`), or a whole file in its order with a mask of its live rows, for writers that copy it (`scan_file`).
+(`read`), or a whole file in file order with a mask of its live rows, for writers that copy it (`scan_file`).
 `TargetFiles` packs the scan tasks of a statement on the driver, for writers that read rows and deleted positions of one
 data file at a time. Spec: "Scan Planning", "Column Projection", "Row Lineage".
 
-In a batch's way through the reader nothing is computed before it is needed: first the deleted positions, then the
-filters on the columns that they read, then all other columns of the rows that are left.
+The reader materializes late: it applies the deleted positions first, then the filters on the columns that they need,
+and then projects the other columns of the remaining rows.
 """
 
 import pickle
@@ -45,16 +45,16 @@ __all__ = ["FileBatch", "KeyTest", "PieceReader", "TargetFiles", "TaskReader", "
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 Columns = Callable[[int], pa.Array]
-"""Native column of a batch by field id."""
+"""Return a native column of a batch by field id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyTest:
-    """Tells which rows may have one of the keys of a join.
+    """A test of which rows may have one of the keys of a join.
 
     Attributes:
         column_ids: Field ids of the key columns.
-        contains: Returns the mask for the key columns of rows, in Iceberg's native types.
+        contains: Return a mask for rows, given their key columns in Iceberg's native types.
     """
 
     column_ids: tuple[int, ...]
@@ -63,12 +63,12 @@ class KeyTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBatch:
-    """Neighbouring rows of a data file, deleted ones included.
+    """Neighbouring rows of a data file, including deleted ones.
 
     Attributes:
-        start_position: Position in the file of the first row.
-        batch: The rows: the context's columns in Iceberg's native types, then its metadata columns.
-        live: Which rows are not deleted; None where all are live.
+        start_position: The position of the first row in the file.
+        batch: The context's columns in Iceberg's native types, then its metadata columns.
+        live: The mask of rows that are not deleted, or None if all are live.
     """
 
     start_position: int
@@ -77,15 +77,15 @@ class FileBatch:
 
 
 def scan_file(task: ScanTask, context: ScanContext, positions: Positions | None = None) -> Iterator[FileBatch]:
-    """All rows of a task in the file's order, in native types, with a mask of the live ones; filters are ignored.
+    """Yield all rows of a scan task in file order and native types, with a mask of the live ones, ignoring filters.
 
     Args:
-        task: What to read.
+        task: The scan task.
         context: The scan.
-        positions: Ascending positions: row groups without any of them are left out; None reads all.
+        positions: Ascending positions: row groups without any of them are skipped; None reads all.
 
     Raises:
-        CorruptFileError: a file breaks its format, or is not there.
+        CorruptFileError: A file is missing or breaks its format.
         ExecutionError: the storage failed.
     """
     return TaskReader(context, spark_types=False).scan_file(task, positions)
@@ -95,9 +95,9 @@ def scan_file(task: ScanTask, context: ScanContext, positions: Positions | None 
 def piece_readers(
     task: ScanTask, context: ScanContext, choices: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]
 ) -> Iterator[tuple["PieceReader", ...]]:
-    """Readers of one data file, for whoever wants other columns of each of its pieces.
+    """Yield readers of one data file, each with its own columns.
 
-    It is opened once, when the first piece is read. What goes wrong in the block is not the file's fault.
+    The file is opened once, when the first piece is read. Errors inside the block are not attributed to the file.
 
     Args:
         task: The file, without equality deletes.
@@ -105,7 +105,7 @@ def piece_readers(
         choices: For each reader the field ids of the columns, and the names of the metadata columns that follow them.
 
     Raises:
-        CorruptFileError: the file, or a delete file, breaks its format, or is not there.
+        CorruptFileError: The file or a delete file is missing or breaks its format.
         ExecutionError: the storage failed.
     """
     readers = [
@@ -126,12 +126,12 @@ def piece_readers(
 
 
 class TaskReader:
-    """Reads the tasks of one scan.
+    """Read the scan tasks of one scan.
 
     Args:
         context: The scan.
-        spark_types: True for types that Spark takes; False for those that lose nothing from file to file.
-        keys: Looks up the keys that matter, instead of the context's key filter.
+        spark_types: True for types that Spark takes; False for the lossless types for copying from file to file.
+        keys: Replaces the context's key filter.
 
     Attributes:
         output_schema: The schema of the batches of `read`.
@@ -164,7 +164,7 @@ class TaskReader:
             self.may_match = any_match(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
             selected = select_rows(context.row_filter, self.schema, case_sensitive=context.case_sensitive)
             predicate = all_of((selected.predicate, predicate))
-        # A scan that does not decide rows leaves an overflow to Spark, which evaluates the condition again.
+        # A scan that does not decide rows keeps those that overflow: Spark evaluates the condition again.
         self.row_test = None
         if predicate != TRUE:
             self.row_test = CompiledPredicate(predicate, keeps_uncomputable=not context.decides_rows)
@@ -180,10 +180,10 @@ class TaskReader:
         return KeyTest(column_ids=keys.column_ids, contains=KeyLookup(columns, keys.null_safe).contains)
 
     def read(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
-        """The live rows of a task that may match the filters.
+        """Yield the live rows of a scan task that may match the filters.
 
         Raises:
-            CorruptFileError: a file breaks its format, or is not there.
+            CorruptFileError: A file is missing or breaks its format.
             ExecutionError: the storage failed.
         """
         return coalesced(self._batches(task), self.context.batch_rows)
@@ -200,7 +200,7 @@ class TaskReader:
 
     @contextmanager
     def open(self, task: ScanTask) -> Iterator[DataFile]:
-        """The data file of a task, which has as many rows as its manifest says, where it says how many."""
+        """Open the data file of a scan task, and check its row count against the manifest if the file stores one."""
         io = file_io(self.context.io_properties, task.path)
         size = task.file_size_in_bytes
         with open_data_file(io, task.path, task.file_format, self.name_mapping, size=size) as file:
@@ -209,14 +209,14 @@ class TaskReader:
             yield file
 
     def scan_file(self, task: ScanTask, wanted: Positions | None = None) -> Iterator[FileBatch]:
-        """All rows of a task in the file's order, with a mask of the live ones; filters are ignored.
+        """Yield all rows of a scan task in file order, with a mask of the live ones, ignoring filters.
 
         Args:
-            task: What to read.
-            wanted: Ascending positions: row groups without any of them are left out; None reads all.
+            task: The scan task.
+            wanted: Ascending positions: row groups without any of them are skipped; None reads all.
 
         Raises:
-            CorruptFileError: a file breaks its format, or is not there.
+            CorruptFileError: A file is missing or breaks its format.
             ExecutionError: the storage failed.
         """
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
@@ -229,7 +229,7 @@ class TaskReader:
 
 
 def pieces_with(pieces: Sequence[Piece], positions: Positions | None) -> Sequence[Piece]:
-    """The pieces that hold any of some ascending positions."""
+    """Return the pieces that hold any of the ascending positions."""
     if positions is None:
         return pieces
     starts = np.searchsorted(positions, [piece.first_position for piece in pieces])
@@ -238,7 +238,7 @@ def pieces_with(pieces: Sequence[Piece], positions: Positions | None) -> Sequenc
 
 
 def task_pieces(file: DataFile, task: ScanTask) -> list[Piece]:
-    """The pieces that start in the task's range; the last range of a file has all that are left."""
+    """Return the pieces that start in the scan task's byte range. The last range of a file has all remaining ones."""
     end = task.start + task.length
     last = end >= task.file_size_in_bytes
     return [
@@ -247,7 +247,7 @@ def task_pieces(file: DataFile, task: ScanTask) -> list[Piece]:
 
 
 class FileView:
-    """A data file through the eyes of one scan: which of its columns are read, and what becomes of them."""
+    """A data file as one scan reads it: which columns are read, and how they are filtered and projected."""
 
     def __init__(self, reader: TaskReader, task: ScanTask, file: DataFile, equality: Sequence[EqualityDeletes]) -> None:
         self.reader, self.task, self.file, self.equality = reader, task, file, equality
@@ -283,7 +283,7 @@ class FileView:
         return None
 
     def rows(self, pieces: Sequence[Piece]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches of the file's own columns, each with its first position."""
+        """Yield batches of the file's columns, each with its first position."""
         return self._rows(pieces, self.read_places)
 
     def _rows(self, pieces: Sequence[Piece], places: list[int]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -295,7 +295,7 @@ class FileView:
             start += batch.num_rows
 
     def wanted(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-        """Runs of neighbouring pieces in which a row may match the filters."""
+        """Yield runs of neighbouring pieces in which a row may match the filters."""
         may_match = self.reader.may_match
         if may_match is not None:
             pieces = [piece for piece in pieces if may_match(partial(self._bounds, piece))]
@@ -303,7 +303,7 @@ class FileView:
         if not self.file.columnar or not filter_places or self.output_places <= set(filter_places):
             yield from runs(pieces)
             return
-        # The filters' columns are decoded first: often nothing in a row group matches, and then the others are not.
+        # Decode the filters' columns first: often no row of a row group matches, which saves decoding the others.
         view = self._probe(filter_places)
         for piece in pieces:
             if any(view.filtered(batch).any() for _, batch in view.rows([piece])):
@@ -320,7 +320,7 @@ class FileView:
         return probe
 
     def kept(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
-        """Which rows are live and may match the filters; None for all."""
+        """Return the mask of live rows that may match the filters; None for all."""
         keep = self.live(start, batch, positions)
         selects = self.reader.row_test is not None or self.reader.keys is not None
         if not selects or (keep is not None and not keep.any()):
@@ -329,7 +329,7 @@ class FileView:
         return matching if keep is None else keep & matching
 
     def live(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
-        """Which rows are not deleted; None for all."""
+        """Return the mask of rows that are not deleted; None for all."""
         deleted = None if positions is None else positions.deleted_mask(start, batch.num_rows)
         for deletes in self.equality:
             matching = deletes.keys.contains([self._native(batch, field_id) for field_id in deletes.column_ids])
@@ -337,7 +337,7 @@ class FileView:
         return ~deleted if deleted is not None and deleted.any() else None
 
     def filtered(self, batch: pa.RecordBatch) -> Mask:
-        """Which rows may match the row filter and the key filter."""
+        """Return the mask of rows that may match the row filter and the key filter."""
         columns = {field_id: self._native(batch, field_id) for field_id in self.filter_ids}
         mask = np.ones(batch.num_rows, np.bool_)
         if self.reader.row_test is not None:
@@ -360,10 +360,10 @@ class FileView:
         return array if projection is None else projection(array)
 
     def output(self, start: int, batch: pa.RecordBatch, keep: Mask | None) -> pa.RecordBatch:
-        """The columns that the scan returns, of the rows to keep.
+        """Return the scan's columns for the rows to keep.
 
         Args:
-            start: Position of the batch's first row.
+            start: The position of the batch's first row.
             batch: The file's columns.
             keep: The rows to keep; None for all.
         """
@@ -384,13 +384,13 @@ class FileView:
 
 
 class PieceReader:
-    """Reads pieces of a data file in any order.
+    """Read the pieces of a data file in any order.
 
     Args:
-        reader: Its columns.
+        reader: The reader of the columns to return.
         task: The file.
-        opened: Opens it, if nobody has yet.
-        positions: Its deleted positions; None if there are none.
+        opened: Opens the file at the first call and returns it.
+        positions: The file's deleted positions; None if there are none.
     """
 
     def __init__(
@@ -410,18 +410,18 @@ class PieceReader:
         return FileView(self._reader, self._task, self._opened(), ())
 
     def dead(self, start: int, rows: int) -> Mask | None:
-        """Which rows from a position on are deleted; None if none is."""
+        """Return the mask of deleted rows from a position on; None if there are none."""
         deleted = None if self._positions is None else self._positions.deleted_mask(start, rows)
         return deleted if deleted is not None and deleted.any() else None
 
     def rows(self, place: int) -> Iterator[FileBatch]:
-        """The rows of a piece, in order.
+        """Yield the rows of a piece, in order.
 
         Args:
-            place: Which piece.
+            place: The index of the piece.
 
         Raises:
-            CorruptFileError: the file breaks its format.
+            CorruptFileError: The file breaks its format.
             ExecutionError: the storage failed.
         """
         with file_errors(self._task.path):
@@ -431,7 +431,7 @@ class PieceReader:
 
 
 def identity_values(spec: PartitionSpec, task: ScanTask) -> dict[int, object]:
-    """Partition values that are column values, by the column's field id."""
+    """Return the partition values of identity transforms, by the source column's field id."""
     return {
         field.source_id: value
         for field, value in zip(spec.fields, task.partition, strict=True)
@@ -440,7 +440,7 @@ def identity_values(spec: PartitionSpec, task: ScanTask) -> dict[int, object]:
 
 
 def runs(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """The pieces in runs of neighbours."""
+    """Group pieces into runs of neighbours."""
     run: list[Piece] = []
     for piece in pieces:
         if run and run[-1].index + 1 != piece.index:
@@ -457,7 +457,7 @@ class TargetFiles:
 
     Attributes:
         blocks: Packed scan tasks, `limits.SCAN_TASKS_PER_BLOCK` in each: a worker unpacks only those that it needs.
-        context: The scan's context; columns and filters are replaced by what a writer asks for.
+        context: The scan's context. Its columns are replaced by those that a writer reads, and filters are removed.
     """
 
     blocks: tuple[bytes, ...]
@@ -465,7 +465,7 @@ class TargetFiles:
 
     @staticmethod
     def of(tasks: Sequence[ScanTask], context: ScanContext) -> "TargetFiles":
-        """Pack the tasks of a scan; their ordinals are their places."""
+        """Pack the tasks of a scan, whose ordinals are their indexes."""
         assert all(task.file_ordinal == place for place, task in enumerate(tasks)), "ordinals are places"
         blocks = tuple(
             zlib.compress(
@@ -479,7 +479,7 @@ class TargetFiles:
         )
 
     def task(self, ordinal: int) -> ScanTask:
-        """The data file as a whole, with the delete files that apply to it."""
+        """Return the scan task of a whole data file, with the delete files that apply to it."""
         block: tuple[ScanTask, ...] = pickle.loads(  # noqa: S301 - packed by `of` on the driver of the statement
             zlib.decompress(self.blocks[ordinal // limits.SCAN_TASKS_PER_BLOCK])
         )
@@ -493,13 +493,13 @@ class TargetFiles:
         metadata_columns: tuple[str, ...] = (),
         positions: npt.NDArray[np.int64] | None = None,
     ) -> Iterator[FileBatch]:
-        """The rows of a data file, in its order.
+        """Yield the rows of a data file, in file order.
 
         Args:
-            ordinal: Which file.
+            ordinal: The file's ordinal.
             columns: Field ids of the table columns to read, in the order of the batches' columns.
             metadata_columns: Names of metadata columns that follow them.
-            positions: Ascending positions; parts of the file without any of them may be left out. None reads all.
+            positions: Ascending positions; row groups without any of them may be skipped. None reads all.
         """
         context = replace(self.context, projected_ids=columns, metadata_columns=metadata_columns)
         return scan_file(self.task(ordinal), context, positions=positions)
@@ -507,11 +507,11 @@ class TargetFiles:
     def pieces(
         self, ordinal: int, choices: Sequence[tuple[tuple[int, ...], tuple[str, ...]]]
     ) -> AbstractContextManager[tuple[PieceReader, ...]]:
-        """Readers of a data file's row groups; see `dml.read.reader.piece_readers`."""
+        """Open readers of a data file's row groups; see `dml.read.reader.piece_readers`."""
         return piece_readers(self.task(ordinal), self.context, choices)
 
     def existing_positions(self, ordinal: int, delete_files: tuple[DeleteFileRef, ...]) -> PositionDeleteIndex:
-        """The positions of a data file that some of its delete files delete."""
+        """Return the positions of a data file that the given delete files delete."""
         vectors = [ref for ref in delete_files if ref.is_deletion_vector]
         task = replace(
             self.task(ordinal),

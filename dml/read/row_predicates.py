@@ -1,7 +1,7 @@
 """Translate Iceberg expressions into predicates that tasks evaluate on rows, where Arrow and Spark agree. Worker-safe.
 
-An Iceberg expression prunes files and row groups by their bounds. The same expression also selects rows, as far as it
-is about top-level columns of types that Arrow compares as Spark does.
+An Iceberg expression prunes files and row groups by their bounds. The parts of it on top-level columns of types that
+Arrow compares as Spark does also select rows.
 """
 
 from dataclasses import dataclass
@@ -87,7 +87,7 @@ class RowSelection:
 
     Attributes:
         predicate: True for every row for which the expression is true.
-        is_exact: Whether it is True for no other row.
+        is_exact: True if the predicate is true for no other row.
     """
 
     predicate: Predicate
@@ -103,7 +103,7 @@ def select_rows(expression: BooleanExpression, schema: Schema, *, case_sensitive
     Args:
         expression: An unbound expression.
         schema: The table's schema.
-        case_sensitive: How names match.
+        case_sensitive: Whether column names match case-sensitively.
     """
     return select_bound_rows(bound_filter(expression, schema, case_sensitive=case_sensitive), schema)
 
@@ -131,12 +131,12 @@ def select_bound_rows(expression: BooleanExpression, schema: Schema) -> RowSelec
 
 
 def leaf_predicate(predicate: BoundPredicate) -> Predicate | None:
-    """Translate a predicate on a column; None if Arrow's result might differ from Spark's."""
+    """Translate a predicate on a column, or return None if Arrow's result might differ from Spark's."""
     field = predicate.term.ref().field
     kind = field.field_type
     match predicate:
         case BoundIsNull() | BoundNotNull():
-            # Any Arrow type will do: it tells nulls apart without a look at values.
+            # IS NULL does not depend on the Arrow type of the column.
             return IsNull(
                 column=Column(field_id=field.field_id, type=pa.null()), negated=isinstance(predicate, BoundNotNull)
             )

@@ -1,12 +1,12 @@
-"""Variants as a Parquet file has them, shredded or not, as whole values. Pure, worker-safe.
+"""Convert variants as a Parquet file holds them, shredded or not, to whole values. Pure, worker-safe.
 
-Input: the group of a variant column: `metadata`, `value`, and `typed_value` where it is shredded. Output: the same
-variants of `metadata` and `value` alone. Spec: Parquet's `VariantEncoding.md` and `VariantShredding.md`,
+Input: the group of a variant column: `metadata`, `value`, and `typed_value` if it is shredded. Output: the same
+variants as `metadata` and `value` alone. Spec: Parquet's `VariantEncoding.md` and `VariantShredding.md`,
 "Reconstructing a Shredded Variant".
 
-Shredding moves values, or fields of objects, into columns of their own types; each file does as it likes. All names of
-fields stay in `metadata`, so that it is never changed here. What breaks the format is a `ValueError`, which whoever
-knows the file's name reports.
+Shredding moves values, or fields of objects, into columns of their own types, and each file may do so differently. All
+field names stay in `metadata`, so that this module never changes it. A violation of the format raises `ValueError`,
+which the caller reports with the file's name.
 """
 
 import struct
@@ -65,26 +65,26 @@ FIXED_SIZES: Final = {
     19: 8,
     20: 16,
 }
-"""Bytes behind the header, by primitive type."""
+"""The bytes after the header, by primitive type."""
 
 EXACT: Final = Context(prec=76)
-"""Rounds no decimal that there is."""
+"""Enough digits for every Arrow decimal."""
 
 WITH_LENGTH: Final = (15, 16)
-"""The primitive types binary and string, which say how long they are."""
+"""The primitive types binary and string, which store their length."""
 
 Encode = Callable[[Any], bytes]
 Values = list[bytes | None]
 
 
 def whole_variants(group: pa.StructArray) -> tuple[pa.Array, pa.Array]:
-    """The `metadata` and the `value` of each variant; NULL where the variant is NULL.
+    """Return the `metadata` and the `value` of each variant; NULL where the variant is NULL.
 
     Args:
-        group: The column as the file has it.
+        group: The column as the file holds it.
 
     Raises:
-        ValueError: the group is no variant, or a value breaks the format.
+        ValueError: The group is not a variant, or a value breaks the format.
     """
     parts = parts_of(group)
     if METADATA not in parts or not pa.types.is_binary(parts[METADATA].type):
@@ -101,13 +101,13 @@ def whole_variants(group: pa.StructArray) -> tuple[pa.Array, pa.Array]:
         for is_there, text in zip(valid, metadata.to_pylist(), strict=True)
     ]
     values = encoded(group, dictionaries)
-    # A variant that is there and has no value is a variant's own null.
+    # A non-NULL variant without a value is the variant null.
     found = [(NULL if value is None else value) if live else None for live, value in zip(valid, values, strict=True)]
     return metadata, pa.array(found, pa.binary())
 
 
 def parts_of(group: pa.StructArray) -> dict[str, pa.Array]:
-    """The parts of a group by name; NULL where the group is."""
+    """Return the parts of a group by name; NULL where the group is."""
     kind = group.type
     if not pa.types.is_struct(kind):
         raise ValueError(f"it has {kind} where a variant should be")
@@ -115,23 +115,23 @@ def parts_of(group: pa.StructArray) -> dict[str, pa.Array]:
 
 
 def check_binary(values: pa.Array) -> None:
-    """Whether values are bytes."""
+    """Raise ValueError if values are not bytes."""
     if not pa.types.is_binary(values.type):
         raise ValueError(f"it has a variant whose value is {values.type}")
 
 
 class Dictionary:
-    """The names of the fields of a variant.
+    """The field names of a variant.
 
     Args:
-        metadata: The variant's.
+        metadata: The variant's metadata.
     """
 
     __slots__ = ("ids", "names")
 
     def __init__(self, metadata: bytes) -> None:
         if not metadata or metadata[0] & 15 != VERSION:
-            raise ValueError("it has a variant of a version that is not known")
+            raise ValueError("it has a variant of an unknown version")
         width = (metadata[0] >> 6) + 1
         size = number(metadata, 1, width)
         start = 1 + width
@@ -146,7 +146,7 @@ class Dictionary:
 
 
 def dictionary_of(known: dict[bytes, Dictionary], metadata: bytes) -> Dictionary:
-    """The dictionary of some metadata: most rows of a file have the same."""
+    """Return the dictionary of some metadata, cached because most rows of a file share it."""
     found = known.get(metadata)
     if found is None:
         found = known[metadata] = Dictionary(metadata)
@@ -154,7 +154,7 @@ def dictionary_of(known: dict[bytes, Dictionary], metadata: bytes) -> Dictionary
 
 
 def number(data: bytes, start: int, width: int) -> int:
-    """An unsigned number of some bytes."""
+    """Decode an unsigned little-endian number."""
     return int.from_bytes(data[start : start + width], "little")
 
 
@@ -162,11 +162,11 @@ EMPTY: Final = Dictionary(b"\x01\x00\x00")
 
 
 def encoded(group: pa.StructArray, dictionaries: Sequence[Dictionary]) -> Values:
-    """The values of a group with `value`, `typed_value` or both; None where it has none.
+    """Return the encoded values of a group with `value`, `typed_value` or both; None where a row has neither.
 
     Args:
-        group: Of the column, of a field of objects or of an element of arrays.
-        dictionaries: The names of each row.
+        group: The group of the column, of an object's field or of array elements.
+        dictionaries: The field names of each row.
     """
     parts = parts_of(group)
     plain: Values = [None] * len(group)
@@ -187,14 +187,14 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def exclusive(value: bytes | None, shredded: bytes | None) -> bytes | None:
-    """The one of the two that is there."""
+    """Return the one value that is present; None if neither is."""
     if value is not None and shredded is not None:
         raise ValueError("it has a variant with two values")
     return shredded if value is None else value
 
 
 def objects(typed: pa.StructArray, plain: Values, dictionaries: Sequence[Dictionary]) -> Values:
-    """Objects of the fields that are shredded, and of those that are not."""
+    """Build objects from their shredded fields and the remaining ones."""
     names = [typed.type.field(place).name.encode() for place in range(typed.type.num_fields)]
     columns = [encoded(part, dictionaries) for part in typed.flatten()]
     present = typed.is_valid().to_numpy(zero_copy_only=False)
@@ -216,21 +216,20 @@ def objects(typed: pa.StructArray, plain: Values, dictionaries: Sequence[Diction
 
 
 def arrays(typed: pa.Array, dictionaries: Sequence[Dictionary]) -> Values:
-    """Arrays whose elements are shredded."""
+    """Build arrays from their shredded elements."""
     present = typed.is_valid().to_numpy(zero_copy_only=False)
     lengths = [length or 0 for length in pc.list_value_length(typed).to_pylist()]
     owners = [dictionary for dictionary, length in zip(dictionaries, lengths, strict=True) for _ in range(length)]
     elements = iter(encoded(typed.flatten(), owners))
     result: Values = []
     for is_array, length in zip(present, lengths, strict=True):
-        # An element that is missing may not be: readers take it for a variant's null.
+        # The format forbids a missing element; readers treat it as a variant null.
         found = [element if (element := next(elements)) is not None else NULL for _ in range(length)]
         result.append(array_of(found) if is_array else None)
     return result
 
 
 def primitives(typed: pa.Array) -> Values:
-    """Values of one type."""
     storage = typed.storage if isinstance(typed, pa.ExtensionArray) else typed
     kind = typed.type
     if is_counted(kind):
@@ -240,7 +239,7 @@ def primitives(typed: pa.Array) -> Values:
 
 
 def is_counted(kind: pa.DataType) -> bool:
-    """Whether values are written as a number of days, microseconds or nanoseconds."""
+    """Return True if values are encoded as a count of days, microseconds or nanoseconds."""
     return bool(pa.types.is_date32(kind) or pa.types.is_time64(kind) or pa.types.is_timestamp(kind))
 
 
@@ -258,14 +257,14 @@ PACKED: Final[tuple[tuple[Callable[[pa.DataType], bool], int, str], ...]] = (
     (lambda kind: kind == pa.timestamp("ns", "UTC"), 18, "<Bq"),
     (lambda kind: kind == pa.timestamp("ns"), 19, "<Bq"),
 )
-"""Arrow's types with values of a fixed size: the variant's primitive type, and how header and value are packed."""
+"""Arrow types with values of a fixed size: the variant's primitive type, and the struct layout of header and value."""
 
 
 def encoder(kind: pa.DataType) -> Encode:
-    """How values of a type are written.
+    """Return the function that encodes values of a type.
 
     Raises:
-        ValueError: variants have no values of the type.
+        ValueError: Variants have no values of the type.
     """
     for is_kind, primitive, layout in PACKED:
         if is_kind(kind):
@@ -292,20 +291,20 @@ def string_of(value: str) -> bytes:
 
 
 def decimal_of(value: Decimal, precision: int, scale: int) -> bytes:
-    """A decimal, as wide as its type needs: readers go by the type for its precision."""
+    """Encode a decimal in the width of its type, from which readers derive the precision."""
     primitive, width = (8, 4) if precision <= 9 else (9, 8) if precision <= 18 else (10, 16)
     unscaled = int(value.scaleb(scale, context=EXACT))
     return bytes([primitive << 2, scale]) + unscaled.to_bytes(width, "little", signed=True)
 
 
 def fields_of(value: bytes, dictionary: Dictionary) -> Iterator[tuple[bytes, bytes]]:
-    """The fields of an object.
+    """Yield the fields of an object.
 
     Raises:
-        ValueError: it is none, or breaks the format.
+        ValueError: The value is not an object, or breaks the format.
     """
     if not value or value[0] & 3 != OBJECT:
-        raise ValueError("it has a variant that is shredded as an object and is none")
+        raise ValueError("it has a variant that is shredded as an object and is not one")
     header = value[0] >> 2
     offset_width, id_width, count_width = (header & 3) + 1, (header >> 2 & 3) + 1, 4 if header >> 4 & 1 else 1
     count = number(value, 1, count_width)
@@ -323,13 +322,13 @@ def fields_of(value: bytes, dictionary: Dictionary) -> Iterator[tuple[bytes, byt
 
 
 def elements_of(value: bytes) -> Iterator[bytes]:
-    """The elements of an array.
+    """Yield the elements of an array.
 
     Raises:
-        ValueError: it is none, or breaks the format.
+        ValueError: The value is not an array, or breaks the format.
     """
     if not value or value[0] & 3 != ARRAY:
-        raise ValueError("it has a variant that is shredded as an array and is none")
+        raise ValueError("it has a variant that is shredded as an array and is not one")
     header = value[0] >> 2
     width, count_width = (header & 3) + 1, 4 if header >> 2 & 1 else 1
     count = number(value, 1, count_width)
@@ -343,10 +342,10 @@ def elements_of(value: bytes) -> Iterator[bytes]:
 
 
 def size_of(value: bytes, at: int) -> int:
-    """How many bytes the value at a place takes.
+    """Return the size in bytes of the value at an offset.
 
     Raises:
-        ValueError: it breaks the format, or the bytes end before it does.
+        ValueError: The value breaks the format or is cut off.
     """
     size = announced_size(value, at) if at < len(value) else 1
     if at + size > len(value):
@@ -373,10 +372,10 @@ def announced_size(value: bytes, at: int) -> int:
 
 
 def object_of(fields: dict[bytes, bytes], dictionary: Dictionary) -> bytes:
-    """An object: its fields in the order of their names.
+    """Encode an object, with its fields ordered by name.
 
     Raises:
-        ValueError: the metadata lacks a name.
+        ValueError: The metadata lacks a field name.
     """
     names = sorted(fields)
     try:
@@ -393,29 +392,29 @@ def object_of(fields: dict[bytes, bytes], dictionary: Dictionary) -> bytes:
 
 
 def array_of(values: list[bytes]) -> bytes:
-    """An array."""
+    """Encode an array."""
     width, offsets = laid_out(values)
     header = ((len(values) > MAX_SMALL) << 2 | (width - 1)) << 2 | ARRAY
     return b"".join([bytes([header]), counted(values), offsets, *values])
 
 
 def counted(values: Sequence[bytes]) -> bytes:
-    """How many values there are."""
+    """Encode the number of values."""
     return len(values).to_bytes(4 if len(values) > MAX_SMALL else 1, "little")
 
 
 def laid_out(values: Sequence[bytes]) -> tuple[int, bytes]:
-    """Where each of some values starts and the last one ends: the bytes of one such number, and all of them."""
+    """Return the width of one offset, and the encoded start offsets of the values followed by the end of the last."""
     ends = np.concatenate([[0], np.cumsum([len(value) for value in values], dtype=np.int64)])
     width = width_of(int(ends[-1]))
     return width, b"".join(int(end).to_bytes(width, "little") for end in ends)
 
 
 def width_of(greatest: int) -> int:
-    """The bytes of an unsigned number.
+    """Return the number of bytes of an unsigned number.
 
     Raises:
-        ValueError: it takes more than four.
+        ValueError: The number takes more than four bytes.
     """
     width = max(1, (greatest.bit_length() + 7) // 8)
     if width > 4:
