@@ -1,10 +1,10 @@
 """Write one Avro file. Worker.
 
 Input: record batches of the file's schema. Output: the file, and its size and column metrics. Spec: "Appendix A: Avro".
-`fastavro` encodes rows, one by one: Avro is for tables that have it, not for speed.
+`fastavro` encodes row by row: Avro support is for existing Avro tables, not for speed.
 
-A named type (decimals, uuid, fixed) is defined once and named after that, as Avro requires. PyIceberg's own conversion
-of schemas is for manifests: it has no optional elements, and defines a name as often as it is used.
+A named type (decimal, uuid, fixed) is defined once and referenced by name afterwards, as Avro requires. PyIceberg's own
+schema conversion is made for manifests: it lacks optional elements, and repeats the definitions of named types.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ FIELD_ID: Final = "field-id"
 
 
 def instant(unit: str, *, adjusted: bool) -> dict[str, Any]:
-    """The type of timestamps."""
+    """Return the Avro type of timestamps."""
     return {"type": "long", "logicalType": f"timestamp-{unit}", "adjust-to-utc": adjusted}
 
 
@@ -74,26 +74,25 @@ PLAIN: Final[Mapping[type[IcebergType], str | dict[str, Any]]] = {
 
 
 def avro_schema(columns: Sequence[NestedField]) -> dict[str, Any]:
-    """The schema of a file.
+    """Return the Avro schema of a file.
 
     Args:
-        columns: Its columns, of types that can be written.
+        columns: The file's columns, of types that can be written.
     """
     return Conversion().record("table", columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One schema; remembers which names it has defined."""
+    """The conversion of one schema, which records the names that it has defined."""
 
     defined: set[str] = field(default_factory=set)
 
     def record(self, name: str, fields: Sequence[NestedField]) -> dict[str, Any]:
-        """A struct."""
         return {"type": "record", "name": name, "fields": [self.field(one) for one in fields]}
 
     def field(self, column: NestedField) -> dict[str, Any]:
-        """A field of a struct; a name that Avro does not take is written in letters that it takes."""
+        """Return a field of a record. Characters that Avro does not allow in names are escaped."""
         name = avro_name(column.name)
         made: dict[str, Any] = {"name": name, "type": self.value(column), FIELD_ID: column.field_id}
         if name != column.name:
@@ -103,12 +102,12 @@ class Conversion:
         return made
 
     def value(self, column: NestedField) -> Any:
-        """The type of a field, which may be NULL if it is not required."""
+        """Return the type of a field, as a union with `null` if the field is optional."""
         kind = self.type(column.field_type, column.field_id)
         return kind if column.required else ["null", kind]
 
     def type(self, kind: IcebergType, field_id: int) -> Any:
-        """A type; that of a struct is named after the field that has it."""
+        """Return an Avro type. Structs are named after the field that has them."""
         match kind:
             case StructType():
                 return self.record(f"r{field_id}", kind.fields)
@@ -134,7 +133,7 @@ class Conversion:
         return PLAIN[type(kind)]
 
     def fixed(self, name: str, size: int, **attributes: Any) -> str | dict[str, Any]:
-        """A type of so many bytes: its definition, or its name where it has been defined."""
+        """Return the definition of a type of `size` bytes, or only its name if it is already defined."""
         if name in self.defined:
             return name
         self.defined.add(name)
@@ -142,7 +141,7 @@ class Conversion:
 
 
 def avro_name(name: str) -> str:
-    """A name as Avro takes it, as Iceberg's Java library writes it: other characters by their code, `_x` before it."""
+    """Escape a name as Iceberg's Java library does: `_x` and the code of each character that Avro does not allow."""
     if not name:
         return name
     first, rest = name[0], name[1:]
@@ -166,11 +165,11 @@ CODECS: Final = {"gzip": "deflate", "zstd": "zstandard", "snappy": "snappy", "un
 BLOCK_BYTES: Final = 64_000
 """The default of Avro's Java library."""
 COUNTED: Final = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType, TimeType)
-"""Types whose values Avro has as long numbers."""
+"""Types whose values Avro stores as longs."""
 
 
 class AvroFileWriter:
-    """Writes one data file; the caller opens the stream and closes it.
+    """Write one data file. The caller opens and closes the stream.
 
     Args:
         stream: An empty stream.
@@ -196,11 +195,11 @@ class AvroFileWriter:
 
     @property
     def estimated_size(self) -> int:
-        """Bytes written."""
+        """The number of bytes written."""
         return int(self._stream.tell())
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Adds rows."""
+        """Add rows."""
         self._metrics.add(batch)
         self._rows += batch.num_rows
         columns = [
@@ -211,11 +210,11 @@ class AvroFileWriter:
             self._writer.write(dict(zip(self._names, row, strict=True)))
 
     def flush(self) -> None:
-        """Writes the open block."""
+        """Write the open block."""
         self._writer.flush()
 
     def close(self) -> FileStatistics:
-        """Writes the rest; the stream stays open."""
+        """Write the buffered rows. The stream stays open."""
         self._writer.flush()
         return FileStatistics(
             record_count=self._rows,
@@ -225,17 +224,17 @@ class AvroFileWriter:
         )
 
     def abort(self) -> None:
-        """Gives the file up; its bytes are of no use."""
+        """Stop writing. The bytes written so far are no valid file."""
 
 
 def write_snappy_block(stream: Any, block: bytes, _level: int | None) -> None:
-    """Write a block in the codec `snappy`, which fastavro has only with a further library, and PyArrow by itself."""
+    """Compress a block with PyArrow: for the codec `snappy`, fastavro needs another library."""
     data = pa.Codec("snappy").compress(block, asbytes=True) + crc32(block).to_bytes(4, "big")
     stream.write(variable_length(len(data)) + data)
 
 
 def variable_length(number: int) -> bytes:
-    """A long as Avro writes it, of a number that is not negative: twice the number, seven bits to a byte."""
+    """Encode a non-negative long as Avro does: zigzag, then seven bits per byte."""
     left, written = number << 1, bytearray()
     while left > 0x7F:
         written.append(left & 0x7F | 0x80)
@@ -248,21 +247,20 @@ fastavro.write._write.BLOCK_WRITERS["snappy"] = write_snappy_block  # type: igno
 
 
 def check_avro_codec(options: WriteOptions) -> str:
-    """Avro's name of the table's compression codec.
+    """Return Avro's name of the table's compression codec.
 
     Raises:
-        AnalysisError: there is no such codec.
+        AnalysisError: The codec does not exist.
     """
     return codec_of(AVRO_COMPRESSION, options.avro_compression, CODECS)
 
 
 def avro_field(field: NestedField) -> pa.Field:
-    """A field inside a nested type."""
     return pa.field(avro_name(field.name), arrow_type_of(field.field_type, avro_type, avro_field))
 
 
 def avro_type(primitive: IcebergType) -> pa.DataType:
-    """The Arrow type whose Python values are those that Avro encodes: days and instants are numbers."""
+    """Return the Arrow type whose Python values Avro encodes: days and timestamps are numbers."""
     match primitive:
         case DateType():
             return pa.int32()
@@ -271,12 +269,12 @@ def avro_type(primitive: IcebergType) -> pa.DataType:
     if isinstance(primitive, COUNTED):
         return pa.int64()
     found = primitive_arrow_type(primitive)
-    assert found is not None  # the layout of files has been made of them
+    assert found is not None  # `file_layout` rejects types without an Arrow type
     return found
 
 
 def values(array: pa.Array) -> list[Any]:
-    """The values of an array as Avro's encoder takes them: structs and maps of strings as dictionaries."""
+    """Return an array's values as objects for Avro's encoder. Structs and maps of strings are dictionaries."""
     kind = array.type
     if pa.types.is_struct(kind):
         names = [kind.field(place).name for place in range(kind.num_fields)]
@@ -297,18 +295,21 @@ def values(array: pa.Array) -> list[Any]:
 
 
 def entries(pairs: Iterable[tuple[Any, Any]]) -> list[dict[str, Any]]:
-    """The entries of a map whose keys are no strings."""
+    """Return the entries of a map whose keys are not strings."""
     return [{"key": key, "value": value} for key, value in pairs]
 
 
 def extent(array: pa.ListArray) -> tuple[int, list[int]]:
-    """Where the elements of all lists start, and from there those of each, and the end: slices share their elements."""
+    """Return the start of the first list's elements, and the offsets of all lists relative to it.
+
+    A sliced array shares its elements with other slices, so that the first offset may be above 0.
+    """
     offsets = array.offsets.to_pylist()
     return offsets[0], [offset - offsets[0] for offset in offsets]
 
 
 def with_nulls(array: pa.Array, rows: list[Any]) -> list[Any]:
-    """The values of nested arrays where they are not NULL."""
+    """Replace the values of NULL rows with None."""
     if not array.null_count:
         return rows
     return [row if valid else None for row, valid in zip(rows, array.is_valid().to_pylist(), strict=True)]

@@ -1,13 +1,13 @@
-"""Column metrics of a new file, with bounds as manifests hold them. Worker.
+"""Compute the column metrics of a new file, with bounds as manifests store them. Worker.
 
 Input: the table's properties, and the footer of a Parquet file that was just written or, for other formats, the rows.
 Output: the metrics of a `ContentFile`. Spec: "Manifests" (fields 108 to 128; bounds may be truncated, as long as they
 stay bounds), "Appendix D: Single-value serialization".
 
-A Parquet footer has everything except NaN counts: Arrow leaves NaN out of a column's least and greatest value. Arrow
+A Parquet footer has everything except NaN counts: Arrow excludes NaN from a column's minimum and maximum. Arrow
 does not expose the footers of other formats, so `BatchMetrics` counts and compares the rows as they are written.
-Fields inside lists and maps have at most sizes, as in Iceberg's Java library: their values are not those of rows. A
-field of a NULL struct is NULL.
+Fields inside lists and maps have at most sizes, as in Iceberg's Java library, because their values do not correspond
+to rows. A field of a NULL struct is NULL.
 
 `write.metadata.metrics.*` selects the metrics of each column: see Iceberg's documentation, and `MetricsConfig`.
 """
@@ -68,16 +68,16 @@ SURROGATES = range(0xD800, 0xE000)
 
 
 def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
-    """The serialised lower bound.
+    """Return the serialised lower bound.
 
     Args:
-        value: The least value: an int for every type that Parquet stores in one, also for decimals, and bytes for
-            strings and the types of bytes.
+        value: The minimum: an int for every type that Parquet stores in one, including decimals, and bytes for
+            strings and binary types.
         field_type: The column's type.
-        length: To how many characters or bytes it may be cut; None keeps it whole.
+        length: Truncate the bound to this number of characters or bytes; None does not truncate it.
 
     Returns:
-        The bound; None where there is none (NaN, bytes that are no text).
+        The bound; None if there is none (NaN, or a string that is not UTF-8).
     """
     match field_type:
         case StringType():
@@ -86,21 +86,21 @@ def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
         case BinaryType() | FixedType():
             return bytes(value) if length is None else bytes(value)[:length]
         case FloatType() | DoubleType():
-            # Zero has two signs that compare as equal; a reader may compare bits.
+            # -0.0 equals 0.0, but a reader may compare bits.
             return float_bound(-0.0 if value == 0 else value, field_type)
     return serialised(value, field_type)
 
 
 def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
-    """The serialised upper bound.
+    """Return the serialised upper bound.
 
     Args:
-        value: The greatest value; see `lower_bound`.
+        value: The maximum; see `lower_bound`.
         field_type: The column's type.
-        length: To how many characters or bytes it may be cut; None keeps it whole.
+        length: Truncate the bound to this number of characters or bytes; None does not truncate it.
 
     Returns:
-        The bound; None where there is none (NaN, or no short value is greater).
+        The bound; None if there is none (NaN, a string that is not UTF-8, or no greater value of this length).
     """
     match field_type:
         case StringType():
@@ -115,14 +115,14 @@ def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
 
 
 def truncated(text: str, length: int | None) -> str:
-    """The first characters (code points) of a text: not greater than it."""
+    """Return the first characters (code points) of a text, which sort at or below it."""
     return text if length is None else text[:length]
 
 
 def truncated_above(text: str, length: int | None) -> str | None:
-    """A text of at most so many characters that is not less; None where there is none.
+    """Return a text of at most `length` characters that is not less, or None if there is none.
 
-    The last character that has a successor becomes it, and what follows is dropped. Surrogates are no characters.
+    Increments the last character that has a successor, and drops the rest. Surrogates are not characters.
     """
     if length is None or len(text) <= length:
         return text
@@ -136,7 +136,7 @@ def truncated_above(text: str, length: int | None) -> str | None:
 
 
 def truncated_bytes_above(value: bytes, length: int | None) -> bytes | None:
-    """At most so many bytes that are not less, as unsigned bytes compare; None where there are none."""
+    """Return at most `length` bytes that are not less in unsigned order, or None if there are none."""
     if length is None or len(value) <= length:
         return value
     kept = value[:length].rstrip(b"\xff")
@@ -147,7 +147,7 @@ def decoded_text(value: bytes) -> str | None:
     try:
         return bytes(value).decode("utf-8")
     except UnicodeDecodeError:
-        return None  # Spark may hold bytes that are no text in a string
+        return None  # a Spark string may hold bytes that are not UTF-8
 
 
 def float_bound(value: float, field_type: PrimitiveType) -> bytes | None:
@@ -164,7 +164,7 @@ def serialised(value: Any, field_type: PrimitiveType) -> bytes:
 
 
 def minimal_bytes(unscaled: int) -> bytes:
-    """Two's complement, big-endian, in as few bytes as hold it."""
+    """Encode a number as big-endian two's complement, in as few bytes as possible."""
     magnitude = unscaled if unscaled >= 0 else ~unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
@@ -176,11 +176,11 @@ TRUNCATE = re.compile(r"truncate\((\d+)\)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsMode:
-    """Which metrics a column has.
+    """The metrics that a column gets.
 
     Attributes:
-        counts: Whether values, nulls and NaNs are counted.
-        bounds: Whether there are bounds.
+        counts: True to count values, NULLs and NaNs.
+        bounds: True to store bounds.
         length: Maximum characters or bytes of bounds; None does not truncate them.
     """
 
@@ -196,10 +196,10 @@ TRUNCATE_16 = MetricsMode()
 
 
 def parsed(key: str, text: str) -> MetricsMode:
-    """The mode of a property's value.
+    """Parse the value of a metrics property.
 
     Raises:
-        AnalysisError: it is none.
+        AnalysisError: The value is not a metrics mode.
     """
     word = text.strip().lower()
     match word:
@@ -227,11 +227,11 @@ def metrics_modes(
 
     Args:
         schema: The table's schema.
-        properties: Its properties.
-        sorted_ids: Fields of its sort order: they have bounds by default, as sorting is for pruning.
+        properties: The table's properties.
+        sorted_ids: Fields of the sort order: they have bounds by default, because bounds of sorted columns prune best.
 
     Raises:
-        AnalysisError: a property has a value that it cannot have.
+        AnalysisError: A property has an invalid value.
     """
     ids = list(ids_with_metrics(schema.as_struct()))
     if DEFAULT_METRICS_MODE in properties:
@@ -249,8 +249,8 @@ def metrics_modes(
             if field is not None and field.field_id in modes:
                 modes[field.field_id] = mode
     for field_id in ids:
-        # The bounds of geometries are points, and those of variants are of the fields inside, which nobody works out
-        # here: those of their bytes would be others.
+        # The bounds of geometries are points, and those of variants are bounds of the fields inside. RowDelta computes
+        # neither, and bounds of the raw bytes would be wrong.
         if modes[field_id].bounds and isinstance(schema.find_type(field_id), UNBOUNDED):
             modes[field_id] = COUNTS
     return modes
@@ -264,7 +264,7 @@ def find(schema: Schema, name: str) -> NestedField | None:
 
 
 def ids_with_metrics(struct: StructType) -> Iterator[int]:
-    """Primitive fields and variants, level by level: a wide struct does not take the place of later columns."""
+    """Yield primitive and variant fields level by level, so that a wide struct does not crowd out later columns."""
     level: list[NestedField] = list(struct.fields)
     while level:
         yield from (field.field_id for field in level if isinstance(field.field_type, PrimitiveType))
@@ -288,10 +288,10 @@ class Leaf:
 
     Attributes:
         field: The primitive field, or the variant.
-        path: Places of the fields that lead to it: the column, then fields of structs.
-        repeated: Whether it is inside a list or map.
-        counts: Whether its values and nulls are the field's. A variant is NULL where its `metadata` is; where its
-            other parts are says nothing of it.
+        path: The index of the column, then the indexes of fields in structs.
+        repeated: True inside a list or map.
+        counts: True if the physical column's values and NULLs are those of the field. A variant is NULL where its
+            `metadata` is NULL; NULLs in its other parts have no such meaning.
     """
 
     field: NestedField
@@ -335,11 +335,11 @@ def leaves_of(column: NestedField, path: tuple[int, ...], *, repeated: bool) -> 
 
 
 class NanCounter:
-    """Counts the NaNs of floating columns, batch by batch.
+    """Count the NaNs of floating-point columns, batch by batch.
 
     Args:
         leaves: The file's physical columns.
-        modes: The modes of its fields.
+        modes: The modes of the file's fields.
     """
 
     def __init__(self, leaves: tuple[Leaf, ...], modes: Mapping[int, MetricsMode]) -> None:
@@ -370,8 +370,8 @@ def parquet_metrics(
 
     Args:
         footer: The file's `pyarrow.parquet.FileMetaData`.
-        leaves: Its physical columns, in the footer's order.
-        modes: The modes of its fields; a field without one has no metrics.
+        leaves: The file's physical columns, in the footer's order.
+        modes: The modes of the file's fields; a field without one has no metrics.
         nan_counts: NaNs by field id.
     """
     result = ColumnMetrics(nan_value_counts=dict(nan_counts))
@@ -398,8 +398,8 @@ def add_chunks(result: ColumnMetrics, leaf: Leaf, mode: MetricsMode, chunks: lis
         return
     result.null_value_counts[field_id] = sum(part.null_count for part in statistics)
     filled = [part for part, chunk in zip(statistics, chunks, strict=True) if part.null_count < chunk.num_values]
-    # A chunk whose values are too long for the footer has no bounds; one that holds only NaN neither: without a look
-    # at the rows the two cannot be distinguished, except that the NaNs of the file are known.
+    # A chunk has no bounds if its values are too long for the footer, or if it holds only NaN. The footer does not tell
+    # the two apart, but only floating-point chunks can hold NaN, and their values are never too long.
     bounded = [part for part in filled if part.has_min_max]
     if not mode.bounds or not bounded or not complete(filled, bounded, leaf):
         return
@@ -424,11 +424,11 @@ def comparable(raw: Any, field_type: PrimitiveType) -> Any:
 
 
 class BatchMetrics:
-    """Collects counts, minima and maxima from the rows of a file.
+    """Collect counts, minima and maxima from the rows of a file.
 
     Args:
         leaves: The file's physical columns.
-        modes: The modes of its fields; a field without one has no metrics.
+        modes: The modes of the file's fields; a field without one has no metrics.
     """
 
     def __init__(self, leaves: tuple[Leaf, ...], modes: Mapping[int, MetricsMode]) -> None:
@@ -499,7 +499,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def ordinal_value(value: pa.Scalar) -> Any:
-    """Convert an extreme to what `dml.write.column_metrics` takes: decimals as unscaled integers."""
+    """Convert a minimum or maximum to the form that `lower_bound` takes: decimals are unscaled integers."""
     found = value.as_py()
     # Not `scaleb`: it rounds to the 28 digits of the default context.
     return decimal_to_unscaled(found) if pa.types.is_decimal(value.type) else found

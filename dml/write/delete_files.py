@@ -62,9 +62,9 @@ class DeleteResult:
 
     Attributes:
         delete_files: New position delete files or deletion vectors.
-        rewritten_delete_files: Keys of older delete files that these replace.
+        rewritten_delete_files: Keys of the older delete files that they replace.
         referenced_data_files: Paths of the data files with new deletes.
-        held: Positions that the driver writes, because they are few.
+        held: Positions left to the driver, because they are few.
     """
 
     delete_files: tuple[ContentFile, ...] = ()
@@ -75,7 +75,7 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedPositions:
-    """The positions of one data file in its new delete file.
+    """The position counts of one data file in its new delete file.
 
     Attributes:
         path: The data file.
@@ -97,12 +97,12 @@ def held_deletes(deletes: Sequence[FileDeletes]) -> tuple[HeldDeletes, ...]:
 
 
 def held_size(deletes: FileDeletes) -> int:
-    """Return about the maximum size in a task commit: a small bitmap takes two bytes per position."""
+    """Return the approximate maximum size in a task commit: a small bitmap takes two bytes per position."""
     return len(deletes.path) + 2 * len(deletes.positions)
 
 
 class DeleteWriter(Protocol):
-    """Writes the deleted positions of data files. The task's `OutputFileFactory` removes the files on abort."""
+    """Write the deleted positions of data files. The task's `OutputFileFactory` removes the files on abort."""
 
     def delete(self, ordinal: int, positions: PositionDeleteIndex) -> DeletedPositions:
         """Add the deleted positions of one data file. Call it once per data file."""
@@ -129,13 +129,13 @@ Group = tuple[int, tuple[Any, ...]]
 
 
 class PositionDeleteWriter:
-    """Writes position delete files.
+    """Write position delete files.
 
     Args:
         files: The data files.
         options: Granularity and target size.
         output: Opens new files.
-        max_held_bytes: With granularity `partition`, up to this size positions are left to the driver.
+        max_held_bytes: With granularity `partition`, positions up to this size are left to the driver.
     """
 
     def __init__(
@@ -317,12 +317,12 @@ class VectorFile:
 
 
 class DeletionVectorWriter:
-    """Writes the deletion vectors of one task into one Puffin file.
+    """Write the deletion vectors of one task into one Puffin file.
 
     Args:
         files: The data files.
-        output: Opens the Puffin file, when there is a vector to write.
-        max_held_bytes: Up to this size, vectors are left to the driver.
+        output: Opens the Puffin file when there is a vector to write.
+        max_held_bytes: Vectors up to this size are left to the driver.
     """
 
     def __init__(self, *, files: TargetFiles, output: OutputFileFactory, max_held_bytes: int = 0) -> None:
@@ -369,7 +369,7 @@ class DeletionVectorWriter:
 
 
 def content_file(deletes: FileDeletes, blob: BlobMetadata, location: str, size: int) -> ContentFile:
-    """Return the manifest's description of a vector."""
+    """Return the manifest entry of a vector."""
     return ContentFile(
         content=FileContent.POSITION_DELETES,
         path=location,
@@ -389,13 +389,13 @@ def write_late_deletes(context: WriteContext, deletes: Sequence[FileDeletes]) ->
 
     Args:
         context: The write.
-        deletes: The data files with all their deleted positions, earlier ones included.
+        deletes: The data files with all their deleted positions, including earlier ones.
 
     Returns:
         The delete files, in the order of `deletes`.
 
     Raises:
-        Exception: The storage failed. Files that were written are deleted.
+        Exception: The storage failed. The files written so far are deleted.
     """
     output = OutputFileFactory(replace(context, query_id=str(uuid.uuid4())), TaskIdentity())
     try:

@@ -1,12 +1,12 @@
-"""The row delta of a task: its changes by data file, the rows that they make, and counts of both. Worker.
+"""The row delta of a task: its changes by data file, the new rows, and counts of both. Worker.
 
 Input: the batches of one task, in the layout of `DeltaLayout`, sorted by file and position. Output: the changes of each
-data file, by position and each position once; and the inserted rows. One batch at a time is in memory. `RowBuilder`
-makes batches of the file layout from value columns of a delta and rows of a data file.
+data file, ordered by position and one per position; and the inserted rows. One batch at a time is in memory.
+`RowBuilder` builds batches of the file layout from value columns of a delta and rows of a data file.
 
 For the report to the driver, `RowLog` counts the rows of each data file that the delta names, and `OriginLog` records
-which rows of which files get into each new file. Its column of origins travels with the rows through partitioning and
-sorting, and ends there: no file holds it.
+which rows of which files go to each new file. Its origin column travels with the rows through partitioning and
+sorting, and is removed before they are written.
 """
 
 from collections import deque
@@ -56,25 +56,25 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(slots=True, kw_only=True)
 class RowLog:
-    """The rows of one data file that the delta names, so far."""
+    """The rows of one data file that the delta has named so far."""
 
     deleted: PositionDeleteIndex = field(default_factory=PositionDeleteIndex)
     updated: PositionDeleteIndex = field(default_factory=PositionDeleteIndex)
     observed: PositionDeleteIndex = field(default_factory=PositionDeleteIndex)
 
     def add_changes(self, positions: Positions, operations: npt.NDArray[np.int32]) -> None:
-        """Note rows that change."""
+        """Record rows that change."""
         updates = operations == RowOperation.UPDATE
         self.updated.add_many(positions[updates])
         self.deleted.add_many(positions[~updates])
 
     @property
     def changed(self) -> PositionDeleteIndex:
-        """The rows that are not as they were."""
+        """The deleted and updated rows."""
         return self.deleted.union(self.updated)
 
     def changed_file(self, path: str) -> ChangedFile:
-        """The log as a task reports it."""
+        """Return the log in the form of the task's report."""
         return ChangedFile(
             path=path,
             rows_deleted=len(self.deleted),
@@ -86,7 +86,7 @@ class RowLog:
 
 
 def within_limit(files: Sequence[ChangedFile], max_bytes: int) -> tuple[ChangedFile, ...]:
-    """The files with their positions; without, where these are too many to be sent."""
+    """Return the files with their positions, or without them if they are too large for the report."""
     size = sum(len(part or b"") for file in files for part in (file.deleted, file.updated, file.observed))
     if size <= min(max_bytes, limits.MAX_TASK_POSITION_BYTES):
         return tuple(files)
@@ -100,8 +100,8 @@ class OriginLog:
     """The origins of all rows that one task writes.
 
     Args:
-        max_runs: Beyond so many runs the log is given up.
-        max_encoded_bytes: Beyond so many bytes it is not reported.
+        max_runs: Above this number of runs, the log is dropped.
+        max_encoded_bytes: Above this size, the log is not reported.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class OriginLog:
         self._given_up = False
 
     def carried(self, batch: pa.RecordBatch, ordinal: int, start: int) -> pa.RecordBatch:
-        """The batch with origins: it is neighbouring rows of a data file."""
+        """Add origins to a batch of neighbouring rows of a data file."""
         return with_origins(batch, origins(ordinal, start, batch.num_rows))
 
     def inserted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with origins: its rows are new."""
+        """Add origins to a batch of new rows."""
         first = NEW_ROWS + self._new_rows
         self._new_rows += batch.num_rows
         return with_origins(batch, np.arange(first, first + batch.num_rows, dtype=np.int64))
@@ -127,24 +127,24 @@ class OriginLog:
     def copied(
         self, location: str, ordinal: int, start: int, rows: int, keep: npt.NDArray[np.bool_] | None = None
     ) -> None:
-        """Note that the next rows of a file are neighbouring rows of a data file.
+        """Record that the next rows of a new file are neighbouring rows of a data file.
 
         Args:
-            location: The file.
+            location: The new file.
             ordinal: The data file.
-            start: Position of the first row.
-            rows: How many.
-            keep: Which of them; None for all.
+            start: The position of the first row.
+            rows: The number of rows, before `keep` applies.
+            keep: The mask of rows to record; None for all.
         """
         if not self._given_up:
             numbers = origins(ordinal, start, rows)
             self._note(numbers if keep is None else numbers[keep], location)
 
     def take(self, batch: pa.RecordBatch, location: str) -> pa.RecordBatch:
-        """The batch without origins: its rows are the next ones of a file.
+        """Remove the origins from a batch, and record them as those of the next rows of a file.
 
         Args:
-            batch: With origins.
+            batch: The rows, with origins as the last column.
             location: The file.
         """
         last = batch.num_columns - 1
@@ -164,7 +164,7 @@ class OriginLog:
             self._runs.clear()
 
     def report(self) -> tuple[RowOrigins, ...]:
-        """The origins, file by file; nothing where there were too many."""
+        """Return the origins, file by file, or nothing if they exceed a limit."""
         found: list[RowOrigins] = []
         size = 0
         for location, parts in self._runs.items():
@@ -180,7 +180,7 @@ def with_origins(batch: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
 
 
 def joined(parts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
-    """All runs of a file; those that only the end of a batch has parted are one."""
+    """Merge the runs of a file that only the end of a batch separates."""
     firsts = np.concatenate([part[0] for part in parts])
     lengths = np.concatenate([part[1] for part in parts])
     begins = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), firsts[1:] != firsts[:-1] + lengths[:-1]]))
@@ -197,7 +197,7 @@ class RowChanges:
     """Rows of one data file that are deleted or updated.
 
     Attributes:
-        positions: Ascending and unique.
+        positions: The positions, ascending and unique.
         operations: DELETE or UPDATE for each position.
         values: The value columns of the delta.
     """
@@ -221,7 +221,7 @@ class RowChanges:
         return updates
 
     def slice(self, start: int, end: int) -> "RowChanges":
-        """Return a range of them, without copying."""
+        """Return a range of the changes, without copying."""
         return RowChanges(
             positions=self.positions[start:end],
             operations=self.operations[start:end],
@@ -281,11 +281,11 @@ class DeltaCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileDelta:
-    """The changes of one data file. Consume them before you ask for the next run.
+    """The changes of one data file. Consume them before requesting the next run.
 
     Attributes:
         ordinal: The file ordinal.
-        changes: By position.
+        changes: The changes, by position.
         log: The rows that the delta names. Complete once the changes are consumed.
     """
 
@@ -296,7 +296,7 @@ class FileDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertedRows:
-    """The value columns of inserted rows. Consume them before you ask for the next run."""
+    """The value columns of inserted rows. Consume them before requesting the next run."""
 
     batches: Iterator[pa.RecordBatch]
 
@@ -308,8 +308,8 @@ def delta_runs(
 
     Args:
         batches: The delta.
-        layout: Its layout.
-        counts: Grows while rows are consumed.
+        layout: The delta's layout.
+        counts: Updated while rows are consumed.
 
     Raises:
         DataError: Two source rows match one target row, and the layout checks cardinality.
@@ -422,7 +422,7 @@ def check_steps(ordinal: int, positions: Positions, operations: Operations, step
 
 
 def first_changes(positions: Positions, operations: Operations, batch: pa.RecordBatch, last: int) -> RowChanges:
-    """Return the first change of each position. Rows that only matched have no change."""
+    """Return the first change of each position. Rows that only match have no change."""
     values = value_columns(batch)
     changing = operations != RowOperation.MATCHED
     if not changing.all():
@@ -438,7 +438,7 @@ class Ahead:
     """The pending changes of a cursor.
 
     Attributes:
-        positions: Of deleted and updated rows.
+        positions: Positions of deleted and updated rows.
         updates: The number of updates.
     """
 
@@ -447,10 +447,10 @@ class Ahead:
 
 
 class ChangeCursor:
-    """Returns the changes of a data file up to a position, and looks ahead.
+    """Iterate over the changes of a data file by position, with lookahead.
 
     Args:
-        changes: By position.
+        changes: The changes, by position.
     """
 
     def __init__(self, changes: Iterator[RowChanges]) -> None:
@@ -522,7 +522,7 @@ class ChangeCursor:
 
 
 def misplaced(task: ScanTask, position: int) -> ExecutionError:
-    """Return the error for a change of a position that the file does not have."""
+    """Return the error for a change of a position that the file lacks."""
     return ExecutionError(
         f"Cannot change the row at position {position} of '{task.path}': the file has no such row",
         hint="The file was replaced while the statement ran; run the statement again",
@@ -532,17 +532,17 @@ def misplaced(task: ScanTask, position: int) -> ExecutionError:
 
 
 def check_live(rows: FileBatch, places: npt.NDArray[np.int64]) -> None:
-    """Check that only live rows are changed: an update of a deleted row would restore it.
+    """Check that all changed rows are live: an update of a deleted row would restore it.
 
     Raises:
-        ExecutionError: A changed row was deleted before, or is not in the file.
+        ExecutionError: A changed row was already deleted, or is not in the file.
     """
     if places[0] < 0 or (rows.live is not None and not rows.live[places].all()):
         raise ExecutionError(f"Cannot change a row that was deleted before, near position {rows.start_position}")
 
 
 class RowBuilder:
-    """Makes new rows of delta values.
+    """Build new rows from delta values.
 
     Args:
         files: The columns of new files.
@@ -555,7 +555,7 @@ class RowBuilder:
         self._assigned = frozenset(delta.assigned_ids)
 
     def inserted(self, values: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that are all new: no lineage."""
+        """Build inserted rows, which have no lineage."""
         return self._files.batch(
             [
                 values.column(self._places[column.field_id])
@@ -566,11 +566,11 @@ class RowBuilder:
         )
 
     def updated(self, values: pa.RecordBatch, old: dict[int, pa.Array]) -> pa.RecordBatch:
-        """Updated rows by themselves.
+        """Build updated rows.
 
         Args:
-            values: Value columns of the delta, a row for each.
-            old: By field id, the columns of the rows that they replace: those that are not assigned, and `_row_id`.
+            values: Value columns of the delta, one row per update.
+            old: By field id, the columns of the replaced rows that are not assigned, and `_row_id`.
         """
         arrays = []
         for column, target in zip(self._files.columns, self._files.arrow, strict=True):
@@ -583,16 +583,16 @@ class RowBuilder:
         return self._files.batch(arrays)
 
     def carried(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
-        """Rows as they are in a data file."""
+        """Build rows that are carried over unchanged."""
         return self._files.batch(arrays)
 
     def patched(self, arrays: Sequence[pa.Array], values: pa.RecordBatch, places: Positions) -> pa.RecordBatch:
-        """Rows of a data file, some of them updated.
+        """Build rows of a data file, some of them updated.
 
         Args:
             arrays: The file's columns.
-            values: Value columns of the delta, a row for each update.
-            places: Which rows they update, ascending.
+            values: Value columns of the delta, one row per update.
+            places: Indexes of the updated rows, ascending.
         """
         result = []
         for column, target, array in zip(self._files.columns, self._files.arrow, arrays, strict=True):
@@ -606,19 +606,19 @@ class RowBuilder:
         return self._files.batch(result)
 
     def changed(self, rows: FileBatch, changes: RowChanges | None) -> tuple[pa.RecordBatch, Mask | None, int]:
-        """Neighbouring rows of a data file with their changes.
+        """Apply changes to neighbouring rows of a data file.
 
         Args:
-            rows: As the file holds them.
-            changes: What becomes of some of them; None for nothing.
+            rows: The rows as the file holds them.
+            changes: The changes of these rows; None if there are none.
 
         Returns:
-            All rows, the updated ones with their new values; which of them stay, or None for all; and how many were
-            updated.
+            All rows, with the new values of updated ones; the mask of rows that stay, or None for all; and the number
+            of updates.
 
         Raises:
-            DataError: a new value breaks a rule.
-            ExecutionError: A changed row was deleted before, or is not in the file.
+            DataError: A new value violates a constraint.
+            ExecutionError: A changed row was already deleted, or is not in the file.
         """
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns
@@ -637,12 +637,12 @@ class RowBuilder:
 
 
 def replaced(array: pa.Array, new: pa.Array, places: Positions) -> pa.Array:
-    """An array with other values at some places.
+    """Replace the values of an array at some indexes.
 
     Args:
         array: The values.
-        new: One value for each place, of the same type.
-        places: Ascending.
+        new: One value per index, of the same type.
+        places: The indexes, ascending.
     """
     rows = len(array)
     if len(places) == rows:

@@ -1,18 +1,19 @@
-"""Run a write job in a task: rows in, one report out, no files left behind on failure. Worker.
+"""Run a write job in a task: write its rows and return one report. A failure leaves no files behind. Worker.
 
-Input: record batches of one Spark partition (new rows, or a delta sorted by file and position; for a stream, which of
-their columns are the table's) and a `WriterSpec`. Output: files, and a `TaskCommit` or a `TaskFailure`. Source: for
-what an abort does, Iceberg's `SparkWrite` and `SparkPositionDeltaWrite`. Spec: "Row Lineage", "Position Delete Files",
+Input: record batches of one Spark partition (new rows, or a delta sorted by file and position; for a stream, with the
+mapping from their columns to the table's) and a `WriterSpec`. Output: files, and a `TaskCommit` or a `TaskFailure`.
+Source: for aborts, Iceberg's `SparkWrite` and `SparkPositionDeltaWrite`. Spec: "Row Lineage", "Position Delete Files",
 "Deletion Vectors".
 
 A failure that a retry would repeat is returned, not raised: Spark would retry the task and finally report the error as
 text inside a `SparkException`.
 
 One `DeltaWriter` serves all modes. Each changed data file is rewritten (`FileRewriter`), marked (`RowMarker`) or
-removed, as a function of its row counts chooses. Copy-on-write and merge-on-read are the constant functions
-`always_rewrite` and `always_mark`; `choose_by_counts` is the one of the adaptive mode, and only it counts first.
-The share of deleted rows that it allows is a table property; its two thresholds, which say when new columns next to
-copied ones are cheaper than marked and new rows, are estimates (docs/decisions/029-a-mode-that-chooses-by-file.md).
+removed. A `Choose` function selects the way from the file's row counts. Copy-on-write and merge-on-read use the
+constant functions `always_rewrite` and `always_mark`, which never count. The adaptive mode uses `choose_by_counts`.
+Its maximum share of deleted rows is a table property. Its two thresholds for splicing instead of marking
+(`limits.MIN_SPLICED_ROW_RATIO`, `limits.MAX_SPLICED_BYTES_RATIO`) are estimates
+(docs/decisions/029-a-mode-that-chooses-by-file.md).
 
 - Rewritten files are copied without deleted rows, and with the new values of updated rows. The file and its delta are
   read in parallel, one batch at a time; batches without changes pass through unchanged. A file whose rows are only
@@ -94,10 +95,10 @@ class Choice(StrEnum):
     """How the changes of a data file are written."""
 
     REMOVE = "remove"
-    """All live rows are deleted: the file leaves the table unread."""
+    """All live rows are deleted: the file is removed from the table unread."""
 
     REWRITE = "rewrite"
-    """A new file replaces it; whatever can be copied undecoded is spliced."""
+    """A new file replaces the file; what can be copied undecoded is spliced."""
 
     MARK = "mark"
     """Deleted and updated rows are marked, new values go to a new file."""
@@ -108,9 +109,9 @@ class FileCounts:
     """A data file and its changes.
 
     Attributes:
-        rows: All rows in the file, deleted ones included.
-        dead: Rows that earlier position deletes mark.
-        is_dead_exact: False if equality deletes may delete more rows: only reading the file would tell.
+        rows: All rows in the file, including deleted ones.
+        dead: Rows that earlier position deletes delete.
+        is_dead_exact: False if equality deletes may delete more rows, which only reading the file would show.
         deleted: Live rows that the statement deletes.
         updated: Live rows that the statement updates.
         is_all: False if the file has more changes than were counted.
@@ -127,16 +128,16 @@ class FileCounts:
 
 
 Choose = Callable[[Callable[[], FileCounts]], Choice]
-"""Chooses for one file. Counting holds changes in memory, so counts come as a function that constants never call."""
+"""Select the choice of one file. Counting buffers changes, so the counts are a function, called only if needed."""
 
 
 def always_rewrite(_count: Callable[[], FileCounts]) -> Choice:
-    """Copy-on-write."""
+    """Select copy-on-write."""
     return Choice.REWRITE
 
 
 def always_mark(_count: Callable[[], FileCounts]) -> Choice:
-    """Merge-on-read."""
+    """Select merge-on-read."""
     return Choice.MARK
 
 
@@ -145,16 +146,16 @@ def rows_to_mark(rows: int, dead: int, max_deleted_ratio: float) -> int:
 
     Args:
         rows: All rows in the file.
-        dead: Rows that are deleted already.
-        max_deleted_ratio: The greatest share of deleted rows.
+        dead: Rows that are already deleted.
+        max_deleted_ratio: The maximum share of deleted rows.
     """
     return min(int(rows * max_deleted_ratio), rows - 1) - dead
 
 
 def may_be_spliced(counts: FileCounts) -> bool:
-    """Return whether splicing may be cheaper than marking, so that reading the file's footer is worthwhile.
+    """Return True if splicing may be cheaper than marking, so that reading the file's footer is worthwhile.
 
-    It is only if every row keeps its position: none is deleted, before or now.
+    This requires that every row keeps its position: none is deleted, before or now.
     """
     unmoved = counts.is_all and counts.is_dead_exact and not counts.dead and not counts.deleted
     return unmoved and counts.updated > 0 and counts.updated >= limits.MIN_SPLICED_ROW_RATIO * counts.rows
@@ -165,7 +166,7 @@ def choose_by_counts(counts: FileCounts, max_deleted_ratio: float) -> Choice:
 
     The first matching rule applies:
 
-    1. no live row is left: `REMOVE`;
+    1. no live row remains: `REMOVE`;
     2. enough rows of few enough columns are updated: `REWRITE`, which splices the file;
     3. the file stays within `max_deleted_ratio`: `MARK`;
     4. `REWRITE`.
@@ -182,7 +183,7 @@ def choose_by_counts(counts: FileCounts, max_deleted_ratio: float) -> Choice:
 
 
 class FileRewriter:
-    """Rewrites data files.
+    """Rewrite data files.
 
     Args:
         spec: The job.
@@ -190,9 +191,9 @@ class FileRewriter:
         output: Opens new files.
 
     Attributes:
-        splicer: Splices the files that allow it; None if the job rules it out for all files.
+        splicer: Splices the files that allow it; None if the job excludes splicing for all files.
         changed_files: The data files that were rewritten, or lost every row.
-        rows_carried: Rows copied unchanged.
+        rows_carried: The number of rows copied unchanged.
     """
 
     def __init__(self, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory) -> None:
@@ -224,15 +225,15 @@ class FileRewriter:
 
     @property
     def spliced_files(self) -> tuple[SplicedDataFile, ...]:
-        """Which columns of the new files are copied."""
+        """The copied columns of the new files that were spliced."""
         return () if self.splicer is None else tuple(self.splicer.spliced_files)
 
     def row_origins(self) -> tuple[RowOrigins, ...]:
-        """Where the rows of new files come from; empty if the job does not track it."""
+        """Return where the rows of new files come from; nothing if the job does not track it."""
         return () if self._origins is None else self._origins.report()
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Complete all files."""
+        """Complete all files and return them."""
         if self.splicer is None:
             return tuple(self._writer.close())
         for batch in self._new:
@@ -249,11 +250,11 @@ class FileRewriter:
             self.splicer.abort()
 
     def rewrite(self, delta: FileDelta) -> None:
-        """Rewrite one data file; a file without changes stays.
+        """Rewrite one data file. A file without changes stays.
 
         Raises:
-            DataError: a new value breaks a rule, or two delta rows are for one row.
-            ExecutionError: the delta does not fit the file.
+            DataError: A new value violates a constraint, or two delta rows are for one row.
+            ExecutionError: The delta does not fit the file.
         """
         changes = ChangeCursor(delta.changes)
         if changes.exhausted():
@@ -276,7 +277,7 @@ class FileRewriter:
         """Remove a data file unread.
 
         Args:
-            delta: Deletes each of its live rows; already consumed.
+            delta: The deletes of all its live rows; already consumed.
         """
         task = self._files.task(delta.ordinal)
         self._report(delta, task, rows_before=len(delta.log.deleted), rows_carried=0)
@@ -290,7 +291,7 @@ class FileRewriter:
         """Add new rows.
 
         Raises:
-            DataError: a value breaks a rule.
+            DataError: A value violates a constraint.
         """
         batch = self._rows.inserted(values)
         if not self._holds_new:
@@ -309,7 +310,7 @@ class FileRewriter:
     def _write(
         self, task: ScanTask, rows: FileBatch, changes: RowChanges | None, partition: tuple[Any, ...] | None
     ) -> int:
-        """Write the rows of a batch that stay; return how many are unchanged."""
+        """Write the remaining rows of a batch, and return how many of them are unchanged."""
         batch, keep, updates = self._rows.changed(rows, changes)
         if self._origins is not None:
             batch = self._origins.carried(batch, task.file_ordinal, rows.start_position)
@@ -321,7 +322,7 @@ class FileRewriter:
 
 
 class NewRowsWriter:
-    """Writes updated and inserted rows to new files, or holds few of them for the driver.
+    """Write updated and inserted rows to new files, or hold them for the driver if they are few.
 
     Args:
         spec: The job.
@@ -345,7 +346,7 @@ class NewRowsWriter:
         """Add new rows.
 
         Raises:
-            DataError: a value breaks a rule.
+            DataError: A value violates a constraint.
         """
         self._writer.write(self._rows.inserted(values))
 
@@ -353,8 +354,8 @@ class NewRowsWriter:
         """Add updated rows of one data file.
 
         Raises:
-            DataError: a value breaks a rule.
-            ExecutionError: the file does not have the rows.
+            DataError: A value violates a constraint.
+            ExecutionError: The file lacks the rows.
         """
         if not self._read_ids:
             self._writer.write(self._rows.updated(updates.values, {}))
@@ -384,7 +385,7 @@ class NewRowsWriter:
         return self._writer.held()
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Complete all files."""
+        """Complete all files and return them."""
         return self._writer.close()
 
     def abort(self) -> None:
@@ -393,7 +394,7 @@ class NewRowsWriter:
 
 
 class RowMarker:
-    """Marks deleted and updated rows as deleted; the new values of updated rows go to `NewRowsWriter`.
+    """Mark deleted and updated rows as deleted, and pass the new values of updated rows to `NewRowsWriter`.
 
     Args:
         spec: The job.
@@ -413,8 +414,8 @@ class RowMarker:
         """Write the changes of one data file.
 
         Raises:
-            DataError: a new value breaks a rule, or two delta rows are for one row.
-            ExecutionError: the delta does not fit the file.
+            DataError: A new value violates a constraint, or two delta rows are for one row.
+            ExecutionError: The delta does not fit the file.
         """
         for updates in gathered(updates_of(delta.changes), limits.UPDATE_BATCH_ROWS):
             if self._new_rows is None:
@@ -471,10 +472,9 @@ def gathered(changes: Iterator[RowChanges], rows: int) -> Iterator[RowChanges]:
 
 
 class DeltaWriter:
-    """Writes all rows of a task.
+    """Write all rows of a task.
 
-    The parts that a job does not need are not opened: a table with a column that cannot be written can still be deleted
-    from by marking rows.
+    Only the parts that a job needs are opened. Marking rows thus works in a table with a column that cannot be written.
 
     Args:
         spec: The job.
@@ -490,7 +490,7 @@ class DeltaWriter:
             layout = file_layout(spec.context, row_lineage=spec.row_lineage)
             if spec.job in {WriteJob.COPY_ON_WRITE, WriteJob.CHOSEN_BY_FILE}:
                 self._rewriter = FileRewriter(spec, layout, output)
-            if spec.job is not WriteJob.COPY_ON_WRITE:  # its new rows share the files of rewritten ones
+            if spec.job is not WriteJob.COPY_ON_WRITE:  # copy-on-write puts new rows into the files of rewritten ones
                 self._new_rows = NewRowsWriter(spec, layout, output)
         has_deletes = spec.context.format_version >= DELETE_FILE_VERSION
         if spec.job is WriteJob.MERGE_ON_READ or (spec.job is WriteJob.CHOSEN_BY_FILE and has_deletes):
@@ -511,8 +511,8 @@ class DeltaWriter:
         """Write all rows of the task.
 
         Raises:
-            DataError: a new value breaks a rule, or two delta rows are for one row.
-            ExecutionError: the delta does not fit its files.
+            DataError: A new value violates a constraint, or two delta rows are for one row.
+            ExecutionError: The delta does not fit its files.
         """
         counts = DeltaCounts()
         try:
@@ -542,7 +542,7 @@ class DeltaWriter:
         part.insert(values)
 
     def _change(self, delta: FileDelta) -> None:
-        """Write the changes of one data file; nothing if its rows are only matched."""
+        """Write the changes of one data file. Rows that are only matched write nothing."""
         held: list[RowChanges] = []
         choice = self._choose(lambda: self._count(delta, held))
         whole = replace(delta, changes=chain(held, delta.changes))
@@ -559,8 +559,8 @@ class DeltaWriter:
         """Count the changes of a file.
 
         Args:
-            delta: The file's changes, consumed as far as they are counted.
-            held: Receives what was consumed.
+            delta: The file's changes; those that are counted are consumed.
+            held: Receives the consumed changes.
         """
         task = self._task(delta)
         first = next(delta.changes, None)
@@ -586,7 +586,7 @@ class DeltaWriter:
         return self._spec.files.task(delta.ordinal)
 
     def _dead_rows(self, task: ScanTask) -> int:
-        """Return how many rows position deletes delete; for equality deletes the file would have to be read."""
+        """Return the number of rows that position deletes delete. Equality deletes are not counted."""
         if task.deletion_vector is not None:
             return task.deletion_vector.record_count
         if all(ref.referenced_data_file is not None for ref in task.position_deletes):
@@ -594,9 +594,9 @@ class DeltaWriter:
         return len(self._existing(task))
 
     def _is_every_row(self, delta: FileDelta) -> bool:
-        """Return whether the counted changes are for each live row, and for no other.
+        """Return True if the counted changes are for exactly the live rows of the file.
 
-        The counts suggest it. A delta that does not fit the file is left to the rewriter, which reads the file and
+        The counts suggest it. A delta that does not fit the file goes to the rewriter, which reads the file and
         reports the row.
         """
         task, changed = self._task(delta), delta.log.changed
@@ -610,7 +610,7 @@ class DeltaWriter:
         return self._spec.files.existing_positions(task.file_ordinal, deletes)
 
     def _close(self, counts: DeltaCounts) -> TaskCommit:
-        """Complete all files. The only place that makes the commit of a task that succeeded."""
+        """Complete all files, and return the task commit. Only this method makes one for a successful task."""
         rewriter, new_rows, marker = self._rewriter, self._new_rows, self._marker
         rewritten = rewriter.close() if rewriter is not None else ()
         new = new_rows.close() if new_rows is not None else ()
@@ -636,9 +636,9 @@ class HeldCounts:
     """Changes of a data file that are in memory.
 
     Attributes:
-        rows: All of them.
-        updated: The updates among them.
-        is_all: Whether no changes are left in the iterator.
+        rows: The number of changes.
+        updated: The number of updates among them.
+        is_all: True if the iterator is exhausted.
     """
 
     rows: int
@@ -647,15 +647,15 @@ class HeldCounts:
 
 
 def hold_changes(changes: Iterator[RowChanges], held: list[RowChanges], rows: int, max_bytes: int) -> HeldCounts:
-    """Take changes into memory until the file cannot be marked any more.
+    """Buffer changes until the file cannot be marked any more.
 
-    Deletes alone are all taken: they may turn out to be of every row.
+    Deletes without updates are all buffered, because they may cover every row.
 
     Args:
         changes: The changes of a file.
-        held: Receives what is taken.
+        held: Receives the buffered changes.
         rows: The number of rows that may be marked.
-        max_bytes: The limit for what is held.
+        max_bytes: The limit for the buffered changes.
     """
     number = updated = nbytes = 0
     for part in changes:
@@ -674,13 +674,13 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
     Args:
         batches: The rows: new rows for `WriteJob.ROWS`, else delta rows.
         spec: The job.
-        task: Which attempt of which task this is.
+        task: The task attempt.
 
     Returns:
         The files; or, after deleting them, the failure, if another attempt would repeat it.
 
     Raises:
-        Exception: the task failed and its files are deleted; another attempt may succeed.
+        Exception: The task failed and its files are deleted; another attempt may succeed.
     """
     output = OutputFileFactory(spec.context, task)
     try:
@@ -695,7 +695,7 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
 
 
 def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) -> DmlError | None:
-    """Return the error to report to the driver; None if Spark should retry the task."""
+    """Return the error to report to the driver, or None if Spark should retry the task."""
     if isinstance(error, DmlError) and not isinstance(error, ExecutionError):
         return error
     if not isinstance(error, Exception) or task.attempt_number + 1 < spec.max_failures:
@@ -727,18 +727,18 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamColumn:
-    """Where the values of a table's column come from.
+    """The source of a table column's values.
 
     Attributes:
-        place: The place of the query's column; None where it has none.
-        default: Then one value, which each row gets.
+        place: The index of the query's column; None if it has none.
+        default: An array of one value for all rows, used if `place` is None.
     """
 
     place: int | None = None
     default: pa.Array | None = None
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        """The column of a batch."""
+        """Return the column's values for a batch."""
         if self.place is not None:
             return batch.column(self.place)
         assert self.default is not None
@@ -747,26 +747,26 @@ class StreamColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRows:
-    """Writes the rows of a task of a micro-batch. It can be pickled.
+    """Write the rows of a task of a micro-batch. It can be pickled.
 
     Attributes:
         task: Writes rows that have the table's columns.
-        columns: One for each column of the table, in its order.
+        columns: The sources of the table's columns, in table order.
     """
 
     task: WriteTask
     columns: tuple[StreamColumn, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row with one binary column: the task's `TaskCommit`."""
+        """Yield one row with one binary column: the task's report."""
         return self.task(map(self.arranged, batches))
 
     def left_out(self, table: Table) -> frozenset[int]:
-        """Ids of the table's columns that the rows have not."""
+        """Return the ids of the table's columns that the rows lack."""
         pairs = zip(table.schema().fields, self.columns, strict=True)
         return frozenset(field.field_id for field, column in pairs if column.place is None)
 
     def arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch with the table's columns, in its order."""
+        """Return a batch with the table's columns, in table order."""
         arrays = [column.values(batch) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=[f"v{place}" for place in range(len(arrays))])

@@ -1,15 +1,15 @@
-"""The columns and types of one write's data files, rows converted to them, and what all formats share. Worker.
+"""The columns and types of one write's data files, the conversion of rows to them, and what all formats share. Worker.
 
-Input: the write's context with the table's Iceberg schema and properties; arrays as Spark or the reader gives them.
-Output: columns, Arrow schema with field ids and requiredness, metrics modes and bloom filters of new data files; arrays
+Input: the write's context with the table's Iceberg schema and properties; arrays from Spark or the reader.
+Output: columns, Arrow schema with field ids and nullability, metrics modes and bloom filters of new data files; arrays
 of exactly these types, or an error that names the field. Spec: "Reserved Field IDs", "Appendix A: Parquet", "Schemas
 and Data Types" (required fields); `write.parquet.bloom-filter-*` in Iceberg's documentation.
 
 Spark sends a uuid as a string, a fixed as binary, strings as small or large, timestamps with the session's time zone,
 nested types with every field nullable. Where only names, nullability or a time zone differ, the buffers are reused.
 
-A column that the table requires must have a value; a field inside a struct, list or map must have one wherever what
-holds it has one.
+A required column must have a value in every row. A required field inside a struct, list or map must have one wherever
+its parent is not NULL.
 """
 
 import uuid
@@ -66,15 +66,15 @@ for digit, character in enumerate("0123456789abcdef"):
 
 
 def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
-    """An array as another type.
+    """Convert an array to another type.
 
     Args:
         array: The values.
-        target: The type, nullability of nested fields included.
+        target: The type, including the nullability of nested fields.
         column: The table's column, for messages.
 
     Raises:
-        DataError: a value does not fit the type.
+        DataError: A value does not fit the type.
     """
     if array.type.equals(target) and not holds_variant(target):
         return array
@@ -94,7 +94,7 @@ def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
 
 
 def required_but_null(path: str) -> DataError:
-    """The error for a NULL where a value is required."""
+    """Return the error for a NULL where a value is required."""
     return DataError(
         f"The column '{path}' requires a value, but a row has NULL",
         kind=ErrorKind.NOT_NULL_VIOLATION,
@@ -104,7 +104,7 @@ def required_but_null(path: str) -> DataError:
 
 
 def struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Array:
-    """Fields by place: their names were matched when the statement was planned."""
+    """Convert fields by position: their names were matched when the statement was planned."""
     if array.type.num_fields != target.num_fields:
         raise DataError(
             f"The column '{column}' has {target.num_fields} fields in a struct, but its values have "
@@ -127,7 +127,10 @@ def struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Arra
 
 
 def required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
-    """A required field's values: NULL only where the whole struct is, and there Arrow and Parquet want no NULL."""
+    """Return a required field's values without a validity bitmap.
+
+    They may be NULL only where the whole struct is, and there Arrow and Parquet do not accept NULLs.
+    """
     live = child.filter(parent.is_valid()) if parent.null_count else child
     if live.null_count:
         raise required_but_null(path)
@@ -140,14 +143,17 @@ def required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
 
 
 def holds_variant(kind: pa.DataType) -> bool:
-    """Whether values are, or hold, variants: readers leave NULLs in the parts of those that are NULL."""
+    """Return True if a type is a variant or contains one.
+
+    Variants are always converted, because readers leave NULLs in the parts of a NULL variant.
+    """
     if not pa.types.is_nested(kind):
         return False
     return is_variant(kind) or any(holds_variant(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def variant(array: pa.Array, target: pa.StructType) -> pa.Array:
-    """A variant's parts in the order of the target; Spark has another one. NULLs may come without a type."""
+    """Reorder a variant's parts to those of the target, as Spark's order differs. NULLs may come without a type."""
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
     if not pa.types.is_struct(array.type) or array.type.num_fields != target.num_fields:
@@ -198,7 +204,7 @@ def cast_array(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
 def time(array: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_integer(array.type):
         return array.cast(pa.int64()).cast(target)  # microseconds of the day, Iceberg's own form
-    return array.cast(target, safe=False)  # Spark's times are in nanoseconds: what is finer than a microsecond goes
+    return array.cast(target, safe=False)  # Spark's times are in nanoseconds, which are truncated to microseconds
 
 
 def uuid_array(array: pa.Array, column: str) -> pa.Array:
@@ -218,14 +224,14 @@ def uuid_array(array: pa.Array, column: str) -> pa.Array:
 
 
 def spread(values: pa.Array, nulls: pa.Array) -> pa.Array:
-    """Values at the places where another array is not null."""
+    """Insert NULLs where another array has them."""
     valid = nulls.is_valid().to_numpy(zero_copy_only=False)
     places = np.cumsum(valid) - 1
     return values.take(pa.array(places, mask=~valid))
 
 
 def parse_canonical(array: pa.Array) -> pa.Array | None:
-    """Texts of 36 characters, all at once; None where one has another form."""
+    """Parse texts of 36 characters, all at once. Return None if one has another form."""
     rows = len(array)
     if not rows:
         return pa.array([], pa.binary(16))
@@ -248,7 +254,7 @@ def parse_each(array: pa.Array, column: str) -> pa.Array:
         return pa.array([uuid.UUID(text).bytes for text in array.to_pylist()], pa.binary(16))
     except ValueError as error:
         raise DataError(
-            f"A value of the column '{column}' is no UUID: {error}",
+            f"A value of the column '{column}' is not a UUID: {error}",
             hint="A UUID is written like 01234567-89ab-cdef-0123-456789abcdef",
             column=column,
         ) from error
@@ -258,13 +264,13 @@ NullCheck = Callable[[pa.Array], None]
 
 
 def null_check(field: NestedField) -> NullCheck | None:
-    """The check of a column.
+    """Return the NULL check of a column.
 
     Args:
         field: The column.
 
     Returns:
-        A function that raises a `DataError` for an array with a NULL that must not be; None where any value may be.
+        A function that raises a `DataError` for an array with a forbidden NULL; None if every value may be NULL.
     """
     return field_check(field, field.name)
 
@@ -321,7 +327,7 @@ def map_check(field_type: MapType, path: str) -> NullCheck | None:
 
     def check_map(array: pa.MapArray) -> None:
         present = array.filter(array.is_valid()) if array.null_count else array
-        # The entries of all maps, without those of other slices of the same buffers.
+        # Flattening the list drops the entries of other slices of the same buffers.
         entries = pc.list_flatten(present.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field]))))
         value(entries.field(1))
 
@@ -330,13 +336,13 @@ def map_check(field_type: MapType, path: str) -> NullCheck | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStatistics:
-    """What a manifest entry says of a finished file.
+    """The properties of a finished file that its manifest entry records.
 
     Attributes:
-        record_count: Rows.
-        file_size_in_bytes: Bytes.
-        split_offsets: Start of each row group or block of rows; empty where the format does not show it.
-        metrics: Metrics of its columns.
+        record_count: The number of rows.
+        file_size_in_bytes: The size in bytes.
+        split_offsets: The start of each row group or block of rows; empty if the format does not expose it.
+        metrics: The metrics of its columns.
     """
 
     record_count: int
@@ -346,39 +352,39 @@ class FileStatistics:
 
 
 class DataFileWriter(Protocol):
-    """Writes one data file into a stream that the caller opens and closes."""
+    """Write one data file into a stream that the caller opens and closes."""
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows that are kept in memory."""
+        """Bytes of buffered rows."""
 
     @property
     def estimated_size(self) -> int:
-        """Bytes written, and what the buffered rows will take."""
+        """Bytes written, and the estimated bytes of the buffered rows."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Adds rows."""
+        """Add rows."""
 
     def flush(self) -> None:
-        """Writes the buffered rows, to free their memory."""
+        """Write the buffered rows, to free their memory."""
 
     def close(self) -> FileStatistics:
-        """Writes the rest and the footer; the stream stays open."""
+        """Write the buffered rows and the footer. The stream stays open."""
 
     def abort(self) -> None:
-        """Gives the file up; its bytes are of no use."""
+        """Stop writing. The bytes written so far are no valid file."""
 
 
 def codec_of(table_property: str, name: str, codecs: Mapping[str, str]) -> str:
-    """A library's name of the compression codec that a table asks for.
+    """Return a library's name of the table's compression codec.
 
     Args:
-        table_property: The table's property.
-        name: Its value.
-        codecs: What it may be, and what the library calls that.
+        table_property: The table property.
+        name: The property's value.
+        codecs: The library's name by valid value.
 
     Raises:
-        AnalysisError: there is no such codec.
+        AnalysisError: The codec does not exist.
     """
     codec = codecs.get(name)
     if codec is None:
@@ -397,14 +403,14 @@ LINEAGE_FIELDS = (
         columns.LAST_UPDATED_SEQUENCE_NUMBER_ID, columns.LAST_UPDATED_SEQUENCE_NUMBER, LongType(), required=False
     ),
 )
-"""The columns of row lineage in files of updated or carried rows."""
+"""The row lineage columns in files of updated or carried rows."""
 
 
 def arrow_type(iceberg_type: IcebergType, column: str) -> pa.DataType:
-    """The Arrow type that holds a column without loss.
+    """Return the Arrow type that holds a column without loss.
 
     Raises:
-        NotSupportedError: values of the type cannot be written.
+        NotSupportedError: Values of the type cannot be written.
     """
     return arrow_type_of(iceberg_type, partial(writable, column=column), partial(arrow_field, column=column))
 
@@ -422,14 +428,14 @@ def writable(primitive: IcebergType, column: str) -> pa.DataType:
 
 
 def arrow_field(field: NestedField, column: str | None = None) -> pa.Field:
-    """The Arrow field of a column or of a field inside one.
+    """Return the Arrow field of a column or of a field inside one.
 
     Args:
         field: The field.
-        column: The column that it is in, for messages; None for a column itself.
+        column: The name of the enclosing column, for messages; None if the field is a column itself.
 
     Raises:
-        NotSupportedError: values of its type cannot be written.
+        NotSupportedError: Values of its type cannot be written.
     """
     metadata = {PARQUET_FIELD_ID: str(field.field_id).encode()}
     target = arrow_type(field.field_type, column or field.name)
@@ -437,12 +443,11 @@ def arrow_field(field: NestedField, column: str | None = None) -> pa.Field:
 
 
 def stored_columns(schema: Schema) -> tuple[NestedField, ...]:
-    """The columns that data files hold: columns of the type `unknown` hold nothing but NULL and are left out."""
+    """Return the columns that data files hold. Columns of type `unknown` are always NULL and not stored."""
     return tuple(field for field in schema.fields if not isinstance(field.field_type, UnknownType))
 
 
 def lineage_columns(*, row_lineage: bool) -> tuple[NestedField, ...]:
-    """The columns of row lineage, where a file has them."""
     return LINEAGE_FIELDS if row_lineage else ()
 
 
@@ -450,14 +455,14 @@ DEFAULT_PROBABILITY: Final = 0.01
 
 
 def bloom_filters(properties: Mapping[str, str], columns: frozenset[str]) -> dict[str, float]:
-    """The false-positive probability of each physical column that is to have a bloom filter.
+    """Return the false-positive probability of each physical column with a bloom filter.
 
     Args:
         properties: The table's properties.
-        columns: Dotted names of the physical columns; properties that outlived their column do nothing.
+        columns: Dotted names of the physical columns. Properties of other columns have no effect.
 
     Raises:
-        AnalysisError: a probability is none.
+        AnalysisError: A probability is invalid.
     """
     return {
         column: probability(properties, BLOOM_FILTER_FPP_PREFIX + column)
@@ -469,10 +474,10 @@ def bloom_filters(properties: Mapping[str, str], columns: frozenset[str]) -> dic
 
 
 def probability(properties: Mapping[str, str], key: str) -> float:
-    """A probability between 0 and 1.
+    """Parse a probability, which is above 0 and below 1.
 
     Raises:
-        AnalysisError: it is none.
+        AnalysisError: The value is not a probability.
     """
     text = properties.get(key)
     if text is None:
@@ -492,7 +497,7 @@ def probability(properties: Mapping[str, str], key: str) -> float:
 
 
 def variant_ids(physical: Iterable[Leaf]) -> frozenset[int]:
-    """The field ids of the variants among physical columns."""
+    """Return the field ids of the variants among physical columns."""
     return frozenset(leaf.field.field_id for leaf in physical if isinstance(leaf.field.field_type, VariantType))
 
 
@@ -505,15 +510,15 @@ class FileLayout:
 
     Attributes:
         columns: The table's stored columns in schema order, then those of row lineage.
-        arrow: Their Arrow schema.
-        checks: For each column, its check for NULLs.
+        arrow: The Arrow schema of the columns.
+        checks: The NULL check of each column.
         leaves: The physical columns of a file.
         modes: Metrics modes by field id.
         schema_json: The Iceberg schema of the file, for its footer.
         sort_order_id: The sort order that rows follow.
         bloom_filters: False-positive probabilities of the physical columns that have a bloom filter.
-        has_geometries: Whether a physical column has values of the type geometry or geography.
-        variant_ids: The field ids of variants, also of those inside other types.
+        has_geometries: True if a physical column is a geometry or geography.
+        variant_ids: The field ids of variants, including those inside other types.
     """
 
     columns: tuple[NestedField, ...]
@@ -528,13 +533,13 @@ class FileLayout:
     variant_ids: frozenset[int] = frozenset()
 
     def batch(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
-        """Rows as files hold them.
+        """Build a batch in the form that files hold.
 
         Args:
             arrays: A value for each of `columns`, of types that can be converted.
 
         Raises:
-            DataError: a value does not fit its column, or is NULL where one is required.
+            DataError: A value does not fit its column, or is NULL in a required field.
         """
         fitting = [converted(array, target.type, target.name) for array, target in zip(arrays, self.arrow, strict=True)]
         for check, array in zip(self.checks, fitting, strict=True):
@@ -544,15 +549,15 @@ class FileLayout:
 
 
 def file_layout(context: WriteContext, *, row_lineage: bool) -> FileLayout:
-    """The layout of a write's data files.
+    """Return the layout of a write's data files.
 
     Args:
         context: The write.
-        row_lineage: Whether files hold the columns of row lineage.
+        row_lineage: True if files hold the row lineage columns.
 
     Raises:
-        NotSupportedError: a column's values cannot be written.
-        AnalysisError: a table property has a value that it cannot have.
+        NotSupportedError: A column's values cannot be written.
+        AnalysisError: A table property has an invalid value.
     """
     schema = Schema.model_validate_json(context.schema_json)
     columns = (*stored_columns(schema), *lineage_columns(row_lineage=row_lineage))

@@ -1,13 +1,13 @@
-"""Few rows and deleted positions of each task, which the driver writes together. Worker and driver.
+"""Write the few rows and deleted positions of each task together on the driver. Worker and driver.
 
-In a task: batches as `FileLayout.batch` makes them go in; bytes for its `TaskCommit` come out if they are few, else
-data files. On the driver: the job and the commits of its tasks go in; a `TaskCommit` of one file for each partition
-comes out, as if one more task had written them, or an error, after which none of these files is left. They have the
-formats and the sort order of files that tasks write. On an object store, where each file has a latency, several
-partitions are written in parallel.
+In a task, `HoldingDataWriter` takes batches of `FileLayout.batch`. It returns few rows as bytes for the `TaskCommit`,
+and writes more to data files. On the driver, `write_joined_files` takes the job and the commits of its tasks. It
+returns a `TaskCommit` with one file per partition, as if one more task had written them, or raises an error after
+deleting these files. The files have the formats and the sort order of files that tasks write. On an object store,
+where each file has a latency, several partitions are written in parallel.
 
-The rows of a MERGE's source that match nothing are inserted here too: a few become held rows of the driver, many are
-assigned to tasks.
+This module also inserts the unmatched source rows of a MERGE: few become held rows of the driver, many are assigned to
+tasks.
 """
 
 import heapq
@@ -65,7 +65,7 @@ def stream_of(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 class HoldingDataWriter:
-    """Holds rows up to a limit; beyond it they and all later rows go to a writer.
+    """Hold rows up to a limit. Above it, they and all later rows go to a writer.
 
     Args:
         open_writer: Opens the writer.
@@ -88,7 +88,7 @@ class HoldingDataWriter:
             self._released().write(batch, partition)
 
     def held(self) -> bytes:
-        """Return the rows that are in no file, as an Arrow stream; empty if there are none."""
+        """Return the held rows as an Arrow stream; empty if there are none."""
         return stream_of([batch for batch, _ in self._rows]) if self._rows else b""
 
     def close(self) -> tuple[ContentFile, ...]:
@@ -102,7 +102,7 @@ class HoldingDataWriter:
             self._writer.abort()
 
     def _released(self) -> DataWriter:
-        """Return the writer, after it received the held rows."""
+        """Return the writer, after passing it the held rows."""
         if self._writer is None:
             self._writer = self._open_writer()
             rows, self._rows = self._rows, []
@@ -112,24 +112,24 @@ class HoldingDataWriter:
 
 
 def write_joined_files(spec: WriterSpec, commits: Sequence[TaskCommit]) -> TaskCommit | None:
-    """Write what the tasks left to the driver.
+    """Write the rows and deleted positions that the tasks left to the driver.
 
     Args:
         spec: The job.
-        commits: Those of all its tasks, without failures.
+        commits: The commits of all its tasks, without failures.
 
     Returns:
         The files; None if there is nothing to write.
 
     Raises:
-        DmlError: each of `spec.max_failures` attempts failed; every file is deleted.
+        DmlError: Each of `spec.max_failures` attempts failed; every file is deleted.
     """
     data = data_parts(spec, [commit.held_rows for commit in commits if commit.held_rows])
     deletes = delete_parts(spec, commits)
     if not data and not deletes:
         return None
     parts = [*data, *deletes]
-    # Numbers above those of all tasks: file names contain them, and must not collide.
+    # File names contain the task number: numbers above those of all tasks keep them unique.
     outputs = [
         OutputFileFactory(spec.context, TaskIdentity(partition_id=len(commits) + number))
         for number, _ in enumerate(parts)
@@ -152,10 +152,10 @@ def write_joined_files(spec: WriterSpec, commits: Sequence[TaskCommit]) -> TaskC
 
 
 def write_part(part: Part, output: OutputFileFactory, attempts: int) -> Files:
-    """Write one part; a storage failure is retried, as Spark retries a task.
+    """Write one part. A storage failure is retried, as Spark retries a task.
 
     Raises:
-        DmlError: it failed.
+        DmlError: The last attempt failed, or a retry would not help.
     """
     for left in reversed(range(attempts)):
         try:
@@ -184,7 +184,7 @@ def data_parts(spec: WriterSpec, streams: Sequence[bytes]) -> list[Part]:
 
 
 def threads_for(location: str) -> int:
-    """Return how many files to write in parallel: local disks gain nothing from more than one."""
+    """Return the number of files to write in parallel: local disks gain nothing from more than one."""
     return 1 if urlsplit(location).scheme in LOCAL else limits.UPLOAD_THREADS
 
 
@@ -246,7 +246,7 @@ PLACE: Final = f"{INTERNAL_PREFIX}place"
 
 
 def unmatched_places(run: ChangesRun, matched: BitMap) -> Places:
-    """Return the places of the source's rows that match nothing."""
+    """Return the indexes of source rows without a match."""
     mask = np.ones(len(run.matched), np.bool_)
     mask[np.asarray(matched.to_array(), np.int64)] = False
     return np.flatnonzero(mask)
@@ -257,8 +257,8 @@ def inserted_rows(program: Changes, source: SourceRows, matched: BitMap) -> pa.R
 
     Args:
         program: The MERGE.
-        source: Its source.
-        matched: The rows of the source that match.
+        source: The source.
+        matched: The indexes of source rows with a match.
     """
     run = ChangesRun(program, source.batch())
     found = list(map(inserted_batch, run.insert(unmatched_places(run, matched))))
@@ -274,18 +274,18 @@ def assign_inserts(
     *,
     by_partition: bool,
 ) -> dict[int, bytes]:
-    """Return the rows of the source that each task inserts, as `RowTask.inserts` has them.
+    """Assign the source rows to insert to tasks, encoded as in `RowTask.inserts`.
 
     Args:
         program: The MERGE.
-        source: Its source.
+        source: The source.
         spec: The write.
-        matched: The rows of the source that match.
-        loads: Numbers of the tasks, and how many other rows each writes.
-        by_partition: Whether one task gets all rows of a partition.
+        matched: The indexes of source rows with a match.
+        loads: The number of other rows that each task writes, by task number.
+        by_partition: True if one task gets all rows of a partition.
 
     Raises:
-        DataError: A value breaks a rule.
+        DataError: A value violates a constraint.
     """
     run = ChangesRun(program, source.batch())
     places, partition_spec = unmatched_places(run, matched), current_spec(spec.context)
@@ -306,7 +306,7 @@ def assign_inserts(
 
 
 def even_shares(loads: Sequence[int], rows: int) -> npt.NDArray[np.int64]:
-    """Return how many rows each task gets, so that the loads of all tasks that get any are even."""
+    """Return how many rows each task gets, so that all tasks that get any have even loads."""
     order = np.argsort(loads, kind="stable")
     ascending = np.asarray(loads, np.int64)[order]
     levels = (np.cumsum(ascending) + rows) / np.arange(1, len(loads) + 1)
@@ -330,14 +330,14 @@ def pack_largest_first(parts: Sequence[Places], loads: Sequence[int]) -> list[Pl
 
 
 def held_inserts(inserted: pa.RecordBatch, spec: WriterSpec) -> TaskCommit:
-    """Return new rows of a MERGE as if a task had left them to the driver.
+    """Return new rows of a MERGE as the commit of a task that left them to the driver.
 
     Args:
         inserted: The rows, as a delta.
         spec: The write.
 
     Raises:
-        DataError: a value breaks a rule.
+        DataError: A value violates a constraint.
     """
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
     rows = RowBuilder(layout, spec.layout).inserted(inserted.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))

@@ -1,9 +1,9 @@
-"""Writes one ORC file. Worker.
+"""Write one ORC file. Worker.
 
 Input: record batches of the file's schema. Output: the file, and its size and column metrics. Spec: "Appendix A: ORC":
-field ids, and types that ORC does not have, stand in attributes, `iceberg.id` and its like.
+column attributes hold field ids (`iceberg.id`) and types that ORC lacks.
 
-Arrow's writer keeps rows until they fill a stripe, and does not tell where stripes start.
+Arrow's writer buffers rows until they fill a stripe, and does not expose where stripes start.
 """
 
 from collections.abc import Iterator
@@ -42,12 +42,12 @@ CODECS: Final = {
 }
 NANOS: Final = 1000
 FIRST_MICROS, LAST_MICROS = -(2**63) // NANOS + 1, (2**63 - 1) // NANOS
-"""The instants that Arrow reads from ORC, which has them in nanoseconds: from 1677 to 2262."""
+"""The timestamps that Arrow can read from ORC, where they are nanoseconds: from 1677 to 2262."""
 SECOND: Final = {"us": 10**6, "ns": 10**9}
 
 
 class OrcFileWriter:
-    """Writes one data file; the caller opens the stream and closes it.
+    """Write one data file. The caller opens and closes the stream.
 
     Args:
         stream: An empty stream.
@@ -71,19 +71,19 @@ class OrcFileWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """About what the open stripe holds."""
+        """The approximate bytes of rows in the open stripe."""
         return self._left
 
     @property
     def estimated_size(self) -> int:
-        """Bytes written, and what the open stripe may take."""
+        """Bytes written, and the estimated bytes of the open stripe."""
         return int(self._stream.tell()) + self._left // 2
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Adds rows.
+        """Add rows.
 
         Raises:
-            DataError: an instant that would not be read again.
+            DataError: A timestamp cannot be stored so that all readers agree about it.
         """
         before = self._stream.tell()
         arrays = []
@@ -97,10 +97,10 @@ class OrcFileWriter:
         self._left = self._left + batch.nbytes if self._stream.tell() == before else 0
 
     def flush(self) -> None:
-        """Nothing: a stripe is written when it is full."""
+        """Do nothing: a stripe is written when it is full."""
 
     def close(self) -> FileStatistics:
-        """Writes the rest and the footer; the stream stays open."""
+        """Write the buffered rows and the footer. The stream stays open."""
         if self._empty:
             self._writer.write(self._schema.empty_table())
         self._writer.close()
@@ -112,12 +112,12 @@ class OrcFileWriter:
         )
 
     def abort(self) -> None:
-        """Gives the file up; its bytes are of no use."""
-        self._writer.is_open = False  # else it would write its footer when it is collected
+        """Stop writing. The bytes written so far are no valid file."""
+        self._writer.is_open = False  # an open writer writes its footer when it is garbage-collected
 
 
 class Unclosed:
-    """A stream that stays open when Arrow's writer closes it: the file is the caller's.
+    """A stream that stays open when Arrow's writer closes it, because the caller closes it.
 
     Args:
         stream: The stream.
@@ -129,32 +129,32 @@ class Unclosed:
         self._stream = stream
 
     def write(self, data: Any) -> int:
-        """Writes bytes."""
+        """Write bytes."""
         return int(self._stream.write(data))
 
     def tell(self) -> int:
-        """How many bytes there are."""
+        """Return the number of bytes written."""
         return int(self._stream.tell())
 
     def flush(self) -> None:
-        """Writes what is buffered."""
+        """Flush the stream."""
         self._stream.flush()
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def check_orc_codec(options: WriteOptions) -> str:
-    """Arrow's name of the table's compression codec for ORC.
+    """Return Arrow's name of the table's compression codec for ORC.
 
     Raises:
-        AnalysisError: there is no such codec.
+        AnalysisError: The codec does not exist.
     """
     return codec_of(ORC_COMPRESSION, options.orc_compression, CODECS)
 
 
 def orc_field(column: NestedField) -> pa.Field:
-    """The Arrow field that becomes a column of an ORC file: its metadata become attributes."""
+    """Return the Arrow field of an ORC column, whose metadata become the column's attributes."""
     attributes = {"iceberg.id": str(column.field_id), "iceberg.required": str(column.required).lower()}
     match column.field_type:
         case TimeType():
@@ -171,31 +171,31 @@ def orc_field(column: NestedField) -> pa.Field:
 
 
 def orc_type(primitive: IcebergType) -> pa.DataType:
-    """The Arrow type that ORC has for a primitive type."""
+    """Return the Arrow type that ORC stores for a primitive type."""
     match primitive:
         case TimeType():
             return pa.int64()
         case UUIDType() | FixedType():
             return pa.binary()
     found = primitive_arrow_type(primitive)
-    assert found is not None  # the layout of files has been made of them
+    assert found is not None  # `file_layout` rejects types without an Arrow type
     return found
 
 
 def whole(array: pa.Array) -> pa.Array:
-    """Nested values in buffers of their own: in slices Arrow's ORC writer looks for the NULLs of structs elsewhere."""
+    """Copy nested values into new buffers: Arrow's ORC writer misreads the validity of sliced structs."""
     return array.take(pa.array(range(len(array)))) if pa.types.is_nested(array.type) else array
 
 
 def check_instants(values: pa.Array, column: str) -> None:
-    """Refuses instants that somebody would read as others.
+    """Reject timestamps that some reader would misread.
 
-    ORC has seconds and nanoseconds apart, and its readers do not agree about fractions of seconds before 1970: Java's
-    takes some for a second earlier, and the last second before 1970 cannot be told from the first after it (ORC-306,
-    ORC-763, ORC-771). What lies outside of 64 bits of nanoseconds Arrow could write, and not read.
+    ORC stores seconds and nanoseconds separately, and readers disagree about fractions of seconds before 1970: Java's
+    reader returns some a second early, and the last second before 1970 is indistinguishable from the first after it
+    (ORC-306, ORC-763, ORC-771). Arrow can write timestamps outside of 64 bits of nanoseconds, but not read them.
 
     Raises:
-        DataError: there is one.
+        DataError: There is such a timestamp.
     """
     for found in instants(values):
         counts = found.cast(pa.int64())
@@ -213,7 +213,7 @@ def check_instants(values: pa.Array, column: str) -> None:
 
 
 def not_for_orc(column: str, what: str) -> DataError:
-    """The error for a value that ORC files cannot hold for all readers."""
+    """Return the error for a value that not all ORC readers read alike."""
     return DataError(
         f"The column '{column}' has {what}, which readers of ORC files do not agree about",
         kind=ErrorKind.OVERFLOW,
@@ -223,7 +223,7 @@ def not_for_orc(column: str, what: str) -> DataError:
 
 
 def instants(values: pa.Array) -> Iterator[pa.Array]:
-    """The timestamps in an array, at any depth."""
+    """Yield the timestamps in an array, at any depth."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         yield values

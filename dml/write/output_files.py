@@ -1,7 +1,7 @@
-"""Names and places of new files, and which of them were created. Worker.
+"""Create new files: their names, locations and streams, and a record of them for an abort. Worker.
 
-Input: the write's context and the task's identity. Output: open streams for new files. Spec: none names files; the
-names follow Java's `OutputFileFactory`, so that tools that look for them find them.
+Input: the write's context and the task's identity. Output: open streams for new files. The specification does not name
+files. The names follow Java's `OutputFileFactory`, so that tools that rely on its pattern find them.
 """
 
 import sys
@@ -34,7 +34,7 @@ class TaskIdentity:
     Attributes:
         partition_id: The Spark partition.
         task_attempt_id: Unique among all attempts of all tasks of the application.
-        attempt_number: How often the task was tried before.
+        attempt_number: The number of earlier attempts of the task.
     """
 
     partition_id: int = 0
@@ -43,9 +43,9 @@ class TaskIdentity:
 
 
 def current_task() -> TaskIdentity:
-    """The attempt that runs this code; outside Spark the first attempt of task 0."""
-    # Writers must not load PySpark: they run without it in tests and other engines. In a Spark worker the worker's own
-    # main loop has loaded it before any of our code runs, so it is found here without an import.
+    """Return the task attempt that runs this code; outside Spark, the first attempt of task 0."""
+    # Writers must not load PySpark: they run without it in tests and other engines. In a Spark worker, PySpark's main
+    # loop is loaded before RowDelta, so that the module is already in `sys.modules`.
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.TaskContext.get()
     if context is None:
@@ -62,11 +62,11 @@ EXTENSIONS = {"parquet": "parquet", "orc": "orc", "avro": "avro", "puffin": "puf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputFile:
-    """A file that is being written.
+    """An open file.
 
     Attributes:
-        location: Full location.
-        stream: Where its bytes go; its writer closes it.
+        location: The full location.
+        stream: Receives the bytes; the writer closes it.
     """
 
     location: str
@@ -75,25 +75,25 @@ class OutputFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPath:
-    """What PyIceberg's location providers ask of a partition key."""
+    """The part of a partition key that PyIceberg's location providers use."""
 
     path: str
 
     def to_path(self) -> str:
-        """The folder of the partition."""
+        """Return the folder of the partition."""
         return self.path
 
 
 @contextmanager
 def write_errors(location: str, io_properties: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn exceptions of a storage inside the block into an error that names the file.
+    """Convert storage exceptions inside the block into an error that names the file.
 
     Args:
         location: The file.
         io_properties: The properties of the FileIO that writes it, if the block opens it.
 
     Raises:
-        ExecutionError: the storage failed.
+        ExecutionError: The storage failed.
     """
     try:
         yield
@@ -102,14 +102,14 @@ def write_errors(location: str, io_properties: Mapping[str, str] | None = None) 
 
 
 class OutputFileFactory:
-    """Opens the files of one task, and remembers them for an abort.
+    """Open the files of one task, and record them for an abort.
 
     Args:
         context: The write.
-        task: The attempt: part of each name, so that attempts never meet.
+        task: The attempt. It is part of each file name, so that the names of attempts differ.
 
     Attributes:
-        task: The same.
+        task: The attempt.
     """
 
     def __init__(self, context: WriteContext, task: TaskIdentity) -> None:
@@ -129,19 +129,19 @@ class OutputFileFactory:
 
     @property
     def created(self) -> tuple[str, ...]:
-        """All locations at which a file was created."""
+        """The locations of all files that were created."""
         return tuple(self._created)
 
     def open(
         self, file_format: str, spec_id: int = 0, partition: tuple[Any, ...] = (), *, deletes: bool = False
     ) -> OutputFile:
-        """Creates a new file.
+        """Create a new file.
 
         Args:
-            file_format: Lower case, for the extension.
-            spec_id: Spec of the partition.
-            partition: Partition tuple, in internal form; empty puts the file into the root of the data files.
-            deletes: Whether it holds deletes.
+            file_format: The format in lower case, for the extension.
+            spec_id: The spec of the partition.
+            partition: The partition tuple, in internal form; empty puts the file into the root of the data files.
+            deletes: True for a delete file.
         """
         self._count += 1
         suffix = "-deletes" if deletes else ""
@@ -150,26 +150,26 @@ class OutputFileFactory:
         location = self._locations.new_data_location(name, cast("PartitionKey | None", key))
         self._created.append(location)
         with write_errors(location, self._context.io_properties):
-            # The name is unique: no look before.
+            # The name is unique, so that checking for an existing file would only cost a request.
             stream = self._io(location).new_output(location).create(overwrite=True)
         native = stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="w")
         self._streams[location] = native
         return OutputFile(location=location, stream=native)
 
     def close(self, file: OutputFile) -> None:
-        """Closes a file that is complete."""
+        """Close a complete file."""
         with write_errors(file.location):
             file.stream.close()
         self._streams.pop(file.location, None)
 
     def abort(self) -> tuple[str, ...]:
-        """Closes and deletes every file, complete or not.
+        """Close and delete every file, complete or not.
 
         Returns:
-            Locations that could not be deleted.
+            The locations that could not be deleted.
         """
         for stream in self._streams.values():
-            with suppress(Exception):  # what could not be closed may still be deleted
+            with suppress(Exception):  # a file that cannot be closed may still be deleted
                 stream.close()
         self._streams.clear()
         created, self._created = self._created, []

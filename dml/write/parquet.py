@@ -4,8 +4,8 @@ Input: record batches of the file's schema. Output: the file, and its size, spli
 "Appendix A: Parquet", Parquet's logical types GEOMETRY and GEOGRAPHY; the key `iceberg.schema` is Java's.
 
 A dictionary makes columns with few distinct values small and fast to read. For other columns the writer would hash each
-value, and then drop the dictionary because it is too large. A sample of the first row group decides which columns get
-one.
+value, and then drop the dictionary because it is too large. A sample of the first row group determines which columns
+get one.
 """
 
 import inspect
@@ -104,9 +104,9 @@ KNOWN_OPTIONS = inspect.signature(pq.ParquetWriter).parameters
 
 
 class ParquetFileWriter:
-    """Writes one data file. The caller opens and closes the stream.
+    """Write one data file. The caller opens and closes the stream.
 
-    Batches are buffered, without a copy, until they make a row group.
+    Batches are buffered, without a copy, until they fill a row group.
 
     Args:
         stream: An empty stream.
@@ -205,14 +205,14 @@ class ParquetFileWriter:
         )
 
     def _leaves(self) -> tuple[Leaf, ...]:
-        """Return the physical columns of the file, with those of shredded variants."""
+        """Return the physical columns of the file, including those of shredded variants."""
         if not self._shreddings:
             return self._layout.leaves
         found: list[Leaf] = []
         for leaf in self._layout.leaves:
             found.append(leaf)
             typed = self._shreddings.get(leaf.path[0])
-            if typed is not None and not leaf.counts:  # its `value`, which `typed_value` follows
+            if typed is not None and not leaf.counts:  # `typed_value` follows `value`
                 found.extend([leaf] * physical_columns(typed))
         return tuple(found)
 
@@ -224,10 +224,10 @@ class ParquetFileWriter:
 
 
 class TailHolder:
-    """A stream that can hold back the end of a file, so that the footer which Arrow writes can be changed.
+    """A stream that can hold back the end of a file, so that the footer written by Arrow can be changed.
 
     Args:
-        stream: Receives the bytes before.
+        stream: Receives the bytes that are not held back.
     """
 
     def __init__(self, stream: pa.NativeFile) -> None:
@@ -252,7 +252,7 @@ class TailHolder:
         return len(data)
 
     def tell(self) -> int:
-        """Return the number of bytes written, held ones included."""
+        """Return the number of bytes written, including held ones."""
         return int(self._stream.tell()) + sum(map(len, self._held or ()))
 
     def flush(self) -> None:
@@ -289,7 +289,7 @@ def open_parquet(
         schema: The file's columns.
         options: Sizes and compression.
         dictionary: Physical columns with a dictionary; True for all, False for none.
-        footer: When the writer is closed, it appends the file's metadata.
+        footer: The writer appends the file's metadata to it when it is closed.
         bloom_filters: Expected distinct values and false-positive probability, by physical column.
     """
     codec = check_codec(options)
@@ -380,5 +380,5 @@ def parquet_type(primitive: IcebergType) -> pa.DataType:
         case GeographyType(crs=crs, algorithm=algorithm):
             return WellKnownBinary({"edges": algorithm, **({} if crs == DEFAULT_CRS else {"crs": crs})})
     found = primitive_arrow_type(primitive)
-    assert found is not None, "the file layout has refused types without an Arrow type"
+    assert found is not None, "the file layout rejects types without an Arrow type"
     return found

@@ -1,9 +1,9 @@
-"""Which partition each row of a batch belongs to. Worker.
+"""Split batches by partition. Worker.
 
 Input: batches of the file layout. Output: the partition tuples in a batch, each with its rows. Spec: "Partition
 Transforms"; tuples hold Iceberg's internal form of values (days as int, timestamps as microseconds, ...).
 
-A row whose partition value does not fit the type of the partition field is refused: see decision 037.
+A row whose partition value does not fit the type of the partition field is rejected: see decision 037.
 """
 
 import math
@@ -35,10 +35,10 @@ DECIMAL_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldValues:
-    """One partition field: where its source is in a batch, and what becomes of it.
+    """How to compute one partition field from a batch.
 
     Attributes:
-        path: The place of the column, then places of fields in structs.
+        path: The index of the source column, then the indexes of fields in structs.
         transform: Transforms the values of the source; None if the partition value is always NULL.
         check: Raises DataError for values that the transform cannot represent.
     """
@@ -49,14 +49,14 @@ class FieldValues:
 
 
 class PartitionRouter:
-    """Splits batches by partition.
+    """Split batches by partition.
 
     Args:
         spec: The partition spec.
         columns: The columns of the batches.
 
     Raises:
-        NotSupportedError: the spec has a transform that is not known.
+        NotSupportedError: The spec has an unknown transform.
     """
 
     def __init__(self, spec: PartitionSpec, columns: tuple[NestedField, ...]) -> None:
@@ -66,7 +66,7 @@ class PartitionRouter:
         )
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
-        """The partitions of a batch in the order in which they first appear, with their rows in order."""
+        """Yield the partitions of a batch in order of first appearance, each with its rows in order."""
         if not batch.num_rows:
             return
         encoded = [self._encoded(batch, field) for field in self._fields]
@@ -75,7 +75,7 @@ class PartitionRouter:
             yield tuple(values[int(field_codes[first])] for field_codes, values in encoded), rows
 
     def _encoded(self, batch: pa.RecordBatch, field: FieldValues) -> tuple[Codes, list[Any]]:
-        """A code for each row, and the value of each code; the last code is that of NULL."""
+        """Return the code of each row, and the value of each code. The last code is that of NULL."""
         if field.transform is None:
             return np.zeros(batch.num_rows, dtype=np.int64), [None]
         values = batch.column(field.path[0])
@@ -94,10 +94,10 @@ class PartitionRouter:
 
 
 def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> FieldValues:
-    """How a partition field is computed.
+    """Return how to compute a partition field.
 
     Raises:
-        NotSupportedError: its transform is not known.
+        NotSupportedError: Its transform is unknown, or engines disagree about it.
     """
     if isinstance(field.transform, UnknownTransform):
         raise NotSupportedError(
@@ -105,7 +105,7 @@ def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> Fie
             hint="Upgrade RowDelta, or replace the partition field",
         )
     found = None if isinstance(field.transform, VoidTransform) else find_source(field.source_id, columns)
-    if found is None:  # the source column of a void field may be gone
+    if found is None:  # the source column of a void field may be dropped
         return FieldValues(path=(), transform=None)
     path, source = found
     if not is_reproducible(field.transform, source):
@@ -119,12 +119,12 @@ def field_values(field: PartitionField, columns: tuple[NestedField, ...]) -> Fie
 
 
 def check_range(values: pa.Array, *, field: PartitionField, source: IcebergType, limits: tuple[Any, Any]) -> None:
-    """Refuse values whose partition value would not fit its type.
+    """Reject values whose partition value would not fit its type.
 
     Java and Rust wrap such partition values around silently, and scans then prune the file.
 
     Raises:
-        DataError: there is one.
+        DataError: There is such a value.
     """
     extremes = pc.min_max(values)
     least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
@@ -142,7 +142,7 @@ def check_range(values: pa.Array, *, field: PartitionField, source: IcebergType,
 
 
 def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[int, ...], IcebergType] | None:
-    """Where a source column is: the place of a column, then places of fields in structs."""
+    """Return the path to a source column (column index, then field indexes in structs) and its type."""
     for place, column in enumerate(columns):
         if column.field_id == field_id:
             return (place,), column.field_type
@@ -154,14 +154,14 @@ def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[
 
 
 def aligned(values: pa.Array) -> pa.Array:
-    """Decimals where the transforms of `pyiceberg_core` may read them: Spark sends them at multiples of 8 bytes."""
+    """Align decimals to 16 bytes, which `pyiceberg_core` requires. Spark aligns them to 8."""
     if not pa.types.is_decimal(values.type) or values.buffers()[1].address % DECIMAL_BYTES == 0:
         return values
     return pa.concat_arrays([values, values[:0]])
 
 
 def physical(values: pa.Array) -> pa.Array:
-    """Values in the form that partition tuples have."""
+    """Convert values to the form of partition tuples."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if values.type in INT32_TYPES:
@@ -172,7 +172,7 @@ def physical(values: pa.Array) -> pa.Array:
 
 
 def internal(value: Any, *, as_uuid: bool) -> Any:
-    """A value that equals itself as a part of a key: each NaN is the same object."""
+    """Return a value that works as part of a key: every NaN becomes the same object."""
     if as_uuid:
         return uuid.UUID(bytes=value)
     if isinstance(value, float) and math.isnan(value):
@@ -181,7 +181,7 @@ def internal(value: Any, *, as_uuid: bool) -> Any:
 
 
 def combined(codes: list[Codes], rows: int) -> Codes:
-    """One code for each combination of codes."""
+    """Return one code for each combination of codes."""
     result = np.zeros(rows, dtype=np.int64)
     size = 1
     for field_codes in codes:
@@ -195,7 +195,7 @@ def combined(codes: list[Codes], rows: int) -> Codes:
 
 
 def groups(batch: pa.RecordBatch, codes: Codes) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each code, with the place of the first, in the order of these places.
+    """Yield the rows of each code with the index of the first, in the order of these indexes.
 
     Groups have buffers of their own: a slice would keep the whole batch in memory until the smallest of its partitions
     has enough rows to be written.
@@ -203,7 +203,7 @@ def groups(batch: pa.RecordBatch, codes: Codes) -> Iterator[tuple[int, pa.Record
     if (codes == codes[0]).all():
         yield 0, batch
         return
-    # NumPy sorts short numbers by their digits, in a few steps for each; others it compares.
+    # NumPy uses a radix sort for 16-bit integers, and a slower comparison sort for wider ones.
     order = np.argsort(codes.astype(np.uint16) if codes.max() < MAX_SHORT_CODE else codes, kind="stable")
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes[order])) + 1])
     first, ends = order[starts], np.append(starts[1:], len(order))

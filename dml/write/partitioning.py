@@ -1,14 +1,14 @@
 """Write rows to data files: by partition, in the table's sort order, in files of the target size. Worker.
 
 Input: batches of the file layout, with rows of any partitions in any order. Output: data files, each of one partition;
-none if there is no row. Spec: "Sorting".
+no files if there are no rows. Spec: "Sorting".
 
 `FanoutDataWriter` writes all partitions at once. `ClusteredDataWriter` writes one after the other, for rows that are
 clustered by partition. `RollingDataWriter` writes the files of one partition.
 
-`SortingDataWriter` keeps the rows of a partition in memory up to a limit; beyond it they go, sorted, to a temporary
-file as a run. In the end only the keys of all runs are in memory: each piece of the result is a few neighbouring rows
-of every run, because runs are sorted.
+`SortingDataWriter` is an external merge sort. It buffers the rows of a partition up to a limit, and then spills them,
+sorted, to a temporary file as a run. The merge holds only the keys of all runs in memory. Each piece of the result
+takes a few neighbouring rows from every run, because runs are sorted.
 """
 
 from collections import OrderedDict
@@ -53,21 +53,21 @@ __all__ = [
 
 
 class DataWriter(Protocol):
-    """Writes rows into data files; what was written before `abort` is deleted by the task's `OutputFileFactory`."""
+    """Write rows to data files. The task's `OutputFileFactory` deletes files that were written before `abort`."""
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Writes rows.
+        """Write rows.
 
         Args:
             batch: The rows.
-            partition: The partition of all of them, where it is known; None works it out.
+            partition: The partition of all rows if the caller knows it; None computes it.
         """
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes all files."""
+        """Write all rows and return the files."""
 
     def abort(self) -> None:
-        """Gives up the open files."""
+        """Drop the open files."""
 
 
 WRITERS: Final[Mapping[str, Callable[[pa.NativeFile, FileLayout, WriteOptions], DataFileWriter]]] = {
@@ -75,22 +75,22 @@ WRITERS: Final[Mapping[str, Callable[[pa.NativeFile, FileLayout, WriteOptions], 
     "orc": OrcFileWriter,
     "avro": AvroFileWriter,
 }
-"""By the format of new files."""
+"""The writers by file format."""
 
 CHECK_ROWS = 1000
 """Rows between two checks of a file's size, as in Iceberg's `RollingFileWriter`."""
 
 
 class RollingDataWriter:
-    """Writes one partition; it closes a file and starts the next when the target size is reached.
+    """Write the files of one partition. A file that reaches the target size is closed, and the next one opened.
 
     Args:
         layout: The files' columns.
         options: Target size and format.
-        files: Opens them.
-        spec_id: Spec of the partition.
-        partition: Its tuple.
-        origins: Notes where rows come from; the last column of each batch says it then.
+        files: Opens new files.
+        spec_id: The spec of the partition.
+        partition: The partition tuple.
+        origins: Records where rows come from. If given, the last column of each batch holds their origins.
     """
 
     def __init__(
@@ -114,16 +114,16 @@ class RollingDataWriter:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of rows that are kept in memory."""
+        """Bytes of buffered rows."""
         return 0 if self._writer is None else self._writer.buffered_bytes
 
     @property
     def is_open(self) -> bool:
-        """Whether a file is open."""
+        """True if a file is open."""
         return self._writer is not None
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:
-        """Writes rows of the partition."""
+        """Write rows of the partition."""
         assert partition is None or partition == self._partition
         target = self._options.target_file_size
         pieces = max(1, -(-batch.nbytes // target))
@@ -139,13 +139,13 @@ class RollingDataWriter:
                 self.finish_file()
 
     def flush(self) -> None:
-        """Writes the buffered rows, to free their memory."""
+        """Write the buffered rows, to free their memory."""
         if self._writer is not None:
             with write_errors(self._location):
                 self._writer.flush()
 
     def finish_file(self) -> None:
-        """Closes the open file; later rows go to a new one."""
+        """Close the open file. Later rows go to a new file."""
         if self._writer is None or self._file is None:
             return
         with write_errors(self._location):
@@ -169,12 +169,12 @@ class RollingDataWriter:
         self._writer = self._file = None
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes the last file."""
+        """Finish the last file and return all."""
         self.finish_file()
         return tuple(self._done)
 
     def abort(self) -> None:
-        """Gives up the open file."""
+        """Drop the open file."""
         if self._writer is not None:
             self._writer.abort()
         self._writer = self._file = None
@@ -194,14 +194,14 @@ SortKeys = list[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedBy:
-    """One field of a sort order: where its source is in a batch, and what becomes of it."""
+    """One field of a sort order: the path to its source in a batch, and its transform."""
 
     field: SortField
     path: tuple[int, ...]
     transform: Any
 
     def keys(self, batch: pa.RecordBatch | pa.Table, number: int) -> Iterator[tuple[str, str, pa.Array]]:
-        """Key columns with their names and directions: NULLs, then NaNs (the greatest value), then values."""
+        """Yield key columns with names and directions: NULL flags, NaN flags (NaN is the greatest value), values."""
         values = batch.column(self.path[0])
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         for place in self.path[1:]:
@@ -222,14 +222,14 @@ class RowOrder:
     fields: tuple[SortedBy, ...]
 
     def keys(self, rows: pa.RecordBatch | pa.Table) -> tuple[pa.Table, SortKeys]:
-        """The key columns of rows, and how they sort."""
+        """Return the key columns of rows, and their sort directions."""
         found = [key for number, field in enumerate(self.fields) for key in field.keys(rows, number)]
         columns = {name: values for name, _, values in found}
         return pa.table(columns), [(name, direction) for name, direction, _ in found]
 
 
 def row_order(order: SortOrder, columns: tuple[NestedField, ...]) -> RowOrder | None:
-    """The sort order over the columns of new files; None where rows cannot be, or need not be, sorted by it."""
+    """Return the sort order over the columns of new files; None if rows cannot be, or need not be, sorted by it."""
     fields = []
     for field in order.fields:
         found = find_source(field.source_id, columns)
@@ -242,12 +242,12 @@ def row_order(order: SortOrder, columns: tuple[NestedField, ...]) -> RowOrder | 
 
 
 class SortingDataWriter:
-    """Sorts the rows of one partition before they are written.
+    """Sort the rows of one partition before they are written.
 
     Args:
-        order: The order.
-        writer: Writes them.
-        max_buffered_bytes: How many bytes of rows may be kept in memory.
+        order: The sort order.
+        writer: Receives the sorted rows.
+        max_buffered_bytes: Maximum bytes of rows in memory; above it, they are spilled.
     """
 
     def __init__(self, order: RowOrder, writer: RollingDataWriter, *, max_buffered_bytes: int) -> None:
@@ -261,18 +261,18 @@ class SortingDataWriter:
 
     @property
     def is_open(self) -> bool:
-        """Whether there are rows that are in no file yet."""
+        """True if rows are buffered or spilled."""
         return bool(self._rows or self._runs)
 
     def write(self, batch: pa.RecordBatch, partition: tuple[Any, ...] | None = None) -> None:  # noqa: ARG002
-        """Takes rows of the partition."""
+        """Add rows of the partition."""
         self._rows.append(batch)
         self.buffered_bytes += batch.nbytes
         if self.buffered_bytes > self._max_buffered_bytes:
             self.flush()
 
     def flush(self) -> None:
-        """Puts the rows that are in memory into a temporary file, as a run."""
+        """Spill the buffered rows to a temporary file, as a sorted run."""
         if not self._rows:
             return
         run = self._sorted_rows()
@@ -284,7 +284,7 @@ class SortingDataWriter:
         self._runs.append(pa.ipc.open_file(source).read_all())
 
     def finish_file(self) -> None:
-        """Writes all rows; later ones go to a new file."""
+        """Write all rows. Later rows go to a new file."""
         if self._runs and self._rows:
             self.flush()
         pieces = merged(self._order, self._runs) if self._runs else self._memory_pieces()
@@ -294,12 +294,12 @@ class SortingDataWriter:
         self._forget()
 
     def close(self) -> tuple[ContentFile, ...]:
-        """Finishes the last file."""
+        """Finish the last file and return all."""
         self.finish_file()
         return self._writer.close()
 
     def abort(self) -> None:
-        """Gives up the rows and the open file."""
+        """Drop the rows and the open file."""
         self._forget()
         self._writer.abort()
 
@@ -319,10 +319,10 @@ class SortingDataWriter:
 
 
 def merged(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted runs as one sorted sequence, piece by piece."""
+    """Merge sorted runs into one sorted sequence, piece by piece."""
     keys = pa.concat_tables([order.keys(run)[0] for run in runs])
     directions = order.keys(runs[0].slice(0, 0))[1]
-    places = pc.sort_indices(keys, sort_keys=directions).to_numpy()  # stable: rows of a run stay in its order
+    places = pc.sort_indices(keys, sort_keys=directions).to_numpy()  # stable: a run's rows keep their order
     starts = np.cumsum([0, *(run.num_rows for run in runs)])
     cursors = [0] * len(runs)
     for begin in range(0, len(places), limits.SORTED_BATCH_ROWS):
@@ -341,7 +341,7 @@ def merged(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch
 
 
 class PartitionWriter(DataWriter, Protocol):
-    """Writes the rows of one partition."""
+    """Write the rows of one partition."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -362,7 +362,7 @@ OpenPartition = Callable[[tuple[Any, ...]], PartitionWriter]
 
 
 class LatePartitionWriter:
-    """Buffers the rows of one partition, and opens its file when there are enough or when no more rows come.
+    """Buffer the rows of one partition, and open its file when there are enough or when no more rows come.
 
     Args:
         open_writer: Opens the writer of the partition.
@@ -420,7 +420,7 @@ class LatePartitionWriter:
 
 
 class FanoutDataWriter:
-    """Writes any number of partitions at once.
+    """Write any number of partitions at once.
 
     Above `max_buffered_bytes`, the partitions with the most buffered rows write a row group. Above `max_open_files`,
     the least recently written file is finished.
@@ -503,7 +503,7 @@ class FanoutDataWriter:
             oldest.finish_file()
 
     def _free(self) -> None:
-        """Write the rows of the largest partitions until `limits.KEPT_BUFFER_SHARE` of the limit is left."""
+        """Flush the largest partitions until `limits.KEPT_BUFFER_SHARE` of the limit is left."""
         for key, writer in sorted(self._writers.items(), key=lambda item: item[1].buffered_bytes, reverse=True):
             if self._buffered <= self._max_buffered_bytes * limits.KEPT_BUFFER_SHARE:
                 break
@@ -524,7 +524,7 @@ class FanoutDataWriter:
 
 
 class ClusteredDataWriter:
-    """Writes one partition after the other. A partition that returns after another one gets another file.
+    """Write one partition after the other. A partition that returns after another one gets another file.
 
     Spark sorts rows by a hash of their partition, so rows of two partitions with the same hash may be interleaved.
 
@@ -571,7 +571,7 @@ class ClusteredDataWriter:
 def open_data_writer(
     spec: WriterSpec, layout: FileLayout, output: OutputFileFactory, origins: OriginLog | None = None
 ) -> DataWriter:
-    """Return a writer of new data files, for any partitions and in the table's sort order if the job asks for it.
+    """Return a writer of new data files, for any partitions, which sorts rows if the job requires it.
 
     Updated rows arrive in the order of the old files, so a delta needs several open partitions even if
     `write.spark.fanout.enabled` is false; only its inserted rows are then sorted by partition.

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FULL: Final = "full"
-"""The name of the file by which a task tells the others that the limit is exceeded."""
+"""The name of the marker file that a task creates if the limit is exceeded, so that the others stop."""
 
 
 class SentBatch(Protocol):
@@ -112,14 +112,14 @@ class MappedBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWriter:
-    """Sends the rows of one task to the driver. It can be pickled.
+    """Send the rows of one task to the driver. It can be pickled.
 
     Attributes:
         folder: The folder to write files to; empty if tasks share no folder with the driver and return all rows.
-        most_bytes: The limit for all tasks together. With a folder each task compares it with what all have written.
-            Without one a task cannot see the others, and its share shrinks with its number (`share`).
+        most_bytes: The limit for all tasks together. With a folder, each task compares it with the bytes that all have
+            written. Without one, a task cannot see the others, and its share shrinks with its number (`share`).
         held_bytes: The limit for rows that a task with a folder returns itself.
-        fits: The column that tells whether a row is short enough, which is not sent; empty if there is none.
+        fits: A boolean column, True for rows that are short enough. It is not sent. Empty if there is none.
     """
 
     folder: str
@@ -166,11 +166,11 @@ class PartWriter:
         return SourcePart(path=path, rows=stream_bytes(held, held[0].schema) if held and fits else b"", fits=fits)
 
     def fits_all(self, batch: pa.RecordBatch) -> bool:
-        """Return whether all rows of a batch are short enough."""
+        """Return True if all rows of a batch are short enough."""
         return not self.fits or bool(pc.all(batch.column(self.fits), min_count=0).as_py())
 
     def has_room(self, batch: pa.RecordBatch, size: int, number: int) -> bool:
-        """Return whether a batch stays within the limit, as far as this task knows.
+        """Return True if a batch stays within the limit, as far as this task can tell.
 
         Args:
             batch: The batch.

@@ -1,12 +1,12 @@
 """Decide which columns of a Parquet file can be spliced, from its footer and offset indexes. Worker.
 
 Input: a data file, the columns of new files, and the footer that these would get. Output: for each kind of row group
-the columns that have to be encoded, or None if the file cannot be spliced. This is decided before anything is written,
-and in few reads, because each request to an object store has a latency. Spec: "Column Projection" for columns that were
-dropped, renamed or added since the file was written.
+the columns that have to be encoded, or None if the file cannot be spliced. The decision is made before anything is
+written, and in few reads, because each request to an object store has a latency. Spec: "Column Projection" for columns
+that were dropped, renamed or added since the file was written.
 
-A column that is copied in one row group and new in another has one type for both, and its metrics are those that the
-footer gives for each. If the old file's types or statistics differ from what this writer would produce, the column is
+A column that is copied in one row group and new in another has one type for both, and its metrics combine the footer
+statistics of both. If the old file's types or statistics differ from what this writer would produce, the column is
 new throughout.
 """
 
@@ -66,7 +66,7 @@ __all__ = [
 ICEBERG_SCHEMA: Final = "iceberg.schema"
 
 UNKNOWN: Final = Leaf(field=NestedField(-1, "unknown", BinaryType(), required=False), path=())
-"""A physical column of a field that the table has dropped: it has no metrics."""
+"""A physical column of a dropped field, which has no metrics."""
 
 ARROW: Final = "parquet-cpp-arrow "
 """Prefix of `created_by` of a writer whose bounds exclude NaN, as Iceberg requires."""
@@ -75,7 +75,7 @@ ARROW: Final = "parquet-cpp-arrow "
 TYPE_LENGTH: Final = 2
 CONVERTED_TYPE: Final = 6
 IMPLIED: Final = (CONVERTED_TYPE, 7, 8)
-"""Fields that follow from the logical type."""
+"""Fields that the logical type implies."""
 FIXED_LENGTH: Final = 7
 PLAIN_INTEGERS: Final = {1: 17, 2: 18}
 """By physical type, the converted type that is implied."""
@@ -91,8 +91,8 @@ class SpliceColumns:
         untouched: The new columns in row groups without changes.
         updated: The new columns in row groups with updates alone.
         rewritten: The new columns in row groups that lose rows: all columns.
-        loses_rows: Whether rows may leave.
-        gains_rows: Whether new rows may be appended.
+        loses_rows: True if rows may leave the file.
+        gains_rows: True if new rows may be appended.
     """
 
     columns: tuple[SplicedColumn, ...]
@@ -103,7 +103,7 @@ class SpliceColumns:
     gains_rows: bool
 
     def copies(self, layout: FileLayout) -> bool:
-        """Return whether any column is copied if those of a layout are new."""
+        """Return True if any column is copied when the columns of a layout are new."""
         new = {column.name for column in layout.columns}
         return any(column.copied is not None and column.name not in new for column in self.columns)
 
@@ -118,7 +118,7 @@ def splice_columns(
     loses_rows: bool,
     gains_rows: bool,
 ) -> SpliceColumns:
-    """Decide which columns of a file are copied. A column that is neither in the file nor assigned is left out.
+    """Decide which columns of a file are copied. A column that is neither in the file nor assigned is omitted.
 
     Args:
         footer: The footer of the file.
@@ -126,11 +126,11 @@ def splice_columns(
         delta: The columns of the delta.
         written: The footer that new files get.
         lineage: The number of row lineage columns, which are the last ones of the layout.
-        loses_rows: Whether rows may leave the file.
-        gains_rows: Whether new rows, with all columns, may be appended.
+        loses_rows: True if rows may leave the file.
+        gains_rows: True if new rows, with all columns, may be appended.
     """
     held = {column.field_id: column for column in footer.columns}
-    ours = {column.field_id: column for column in written.columns}
+    written_columns = {column.field_id: column for column in written.columns}
     last = {column.field_id for column in layout.columns[len(layout.columns) - lineage :]}
     orders, own_orders = (list_of(part.fields, COLUMN_ORDERS, STRUCT) or [] for part in (footer, written))
     columns, always = [], set()
@@ -139,7 +139,7 @@ def splice_columns(
         assigned = field_id in delta.assigned_ids
         if field_id not in held and not assigned and field_id not in last and not gains_rows:
             continue
-        found, own = held.get(field_id), ours[field_id]
+        found, own = held.get(field_id), written_columns[field_id]
         copied = None if field_id in last else found
         if copied is not None and (assigned or loses_rows or gains_rows):
             same_orders = [orders[leaf] for leaf in copied.leaves] == [own_orders[leaf] for leaf in own.leaves]
@@ -173,13 +173,13 @@ def part_of(layout: FileLayout, ids: Collection[int]) -> FileLayout:
 
 
 def same_type(column: FileColumn, own: FileColumn) -> bool:
-    """Return whether chunks of a file's column can be mixed with new ones."""
+    """Return True if chunks of a file's column can be mixed with new ones."""
     parts = zip_longest(column.elements, own.elements)
     return all(
         found is not None
-        and ours is not None
-        and element_key(found, inner=place > 0) == element_key(ours, inner=place > 0)
-        for place, (found, ours) in enumerate(parts)
+        and new is not None
+        and element_key(found, inner=place > 0) == element_key(new, inner=place > 0)
+        for place, (found, new) in enumerate(parts)
     )
 
 
@@ -203,10 +203,10 @@ def element_key(element: Fields, *, inner: bool) -> Fields:
 
 
 def has_metrics(column: FileColumn, footer: Footer) -> bool:
-    """Return whether the footer describes each chunk of a column as a new footer would."""
+    """Return True if the footer describes each chunk of a column as a new footer would."""
     for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
         if repeated:
-            continue  # repeated columns have no metrics but their size
+            continue  # repeated columns have only a size as metrics
         for group in footer.row_groups:
             meta_data = group.chunks[leaf].meta_data
             statistics = value_of(meta_data, STATISTICS, STRUCT)
@@ -229,7 +229,7 @@ def new_bytes(footer: Footer, group: RowGroup, layout: FileLayout) -> int:
 
 
 def new_bytes_ratio(footer: Footer, layout: FileLayout) -> float:
-    """Return the share of a file's compressed bytes that these columns have."""
+    """Return the share of these columns in a file's compressed bytes."""
     ids = {column.field_id for column in layout.columns}
     sizes = {True: 0, False: 0}
     for group in footer.row_groups:
@@ -330,7 +330,7 @@ def absent_leaves(
 
 
 def is_floating(leaf: Leaf) -> bool:
-    """Return whether a physical column may have NaNs."""
+    """Return True if a physical column may hold NaNs."""
     return isinstance(leaf.field.field_type, FloatType | DoubleType)
 
 
@@ -339,9 +339,9 @@ class OldFile:
     """An open data file to be spliced.
 
     Attributes:
-        task: The file.
-        stream: Its bytes.
-        footer: Its footer.
+        task: The scan task of the file.
+        stream: The open file.
+        footer: The footer.
     """
 
     task: ScanTask
@@ -383,7 +383,7 @@ def opened(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | 
 def read_footer(stream: Any, task: ScanTask) -> Footer | None:
     """Return the footer of a file that can be spliced, else None.
 
-    A broken footer gives None as well: the file is then rewritten, and the reader reports the damage.
+    A broken footer also returns None: the file is then rewritten, and the reader reports the damage.
     """
     size = task.file_size_in_bytes
     tail = read_exactly(stream, max(0, size - limits.FOOTER_READ_BYTES), min(size, limits.FOOTER_READ_BYTES))
@@ -401,7 +401,9 @@ def read_footer(stream: Any, task: ScanTask) -> Footer | None:
 
 
 def read_offset_indexes(old: OldFile, columns: Iterable[SplicedColumn]) -> dict[Range, Fields] | None:
-    """Return the offset indexes of the chunks that may be copied; None if one is broken: readers may ignore it.
+    """Return the offset indexes of the chunks that may be copied; None if one is broken.
+
+    A broken index is not an error, because readers may ignore it.
 
     Raises:
         ExecutionError: The storage failed.

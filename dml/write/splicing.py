@@ -1,23 +1,23 @@
-"""Copy-on-write that copies bytes instead of decoding rows: splices data files. Worker; `with_copied_metrics`: driver.
+"""Splice data files: copy-on-write that copies bytes instead of decoding rows. Worker; `with_copied_metrics`: driver.
 
-Input: a data file and its changes. Output: a data file with the rows that stay, in their order. Spec: "Row Lineage".
+Input: a data file and its changes. Output: a data file with the remaining rows, in their order. Spec: "Row Lineage".
 
 `Splicer` decides from a file's footer and its changes, before anything is written, whether the file can be spliced and
-whether that copies anything; all other files are rewritten. `FileSplice` then goes from row group to row group:
+whether that copies anything; all other files are rewritten. `FileSplice` then processes one row group after the other:
 
-- no row leaves: its chunks are copied, except for the columns that are assigned, or that row lineage renews;
-- rows leave: the rows that stay are encoded again, together with those of neighbouring row groups;
-- no row stays: nothing is read.
+- no row leaves: its chunks are copied, except for columns that are assigned or that row lineage renews;
+- some rows leave: the remaining rows are encoded again, together with those of neighbouring row groups;
+- all rows leave: nothing is read.
 
 New rows of a MERGE become the last row group of a spliced file of their partition, to avoid another small file. Small
-row groups at the end of a file, from MERGEs before, are encoded again as one, together with the new rows.
+row groups at the end of a file, from earlier MERGEs, are encoded again as one, together with the new rows.
 
-`NewColumns` encodes each new column to a Parquet file of its own, in memory: only the pages of one row group are there
-at a time.
+`NewColumns` encodes each new column to a Parquet file of its own, in memory, which holds only the pages of one row
+group at a time.
 
-The worker knows the metrics of copied columns only from the footer, which has less than a manifest entry: it counts no
-NaNs, and other writers truncate values. `with_copied_metrics` completes them on the driver, from the manifest entry of
-the replaced file. Spec: "Manifests", fields 108 to 128 and 140.
+On the worker, the metrics of copied columns come from the footer, which has less than a manifest entry: it has no
+NaN counts, and other writers truncate values. `with_copied_metrics` completes them on the driver, from the manifest
+entry of the replaced file. Spec: "Manifests", fields 108 to 128 and 140.
 """
 
 from collections import OrderedDict
@@ -113,7 +113,7 @@ class PageSink:
 
 
 class NewColumns:
-    """Writes each column to a Parquet file of its own.
+    """Write each column to a Parquet file of its own.
 
     Args:
         layout: All columns that may have new chunks.
@@ -175,7 +175,7 @@ class NewColumns:
     def abort(self) -> None:
         """Drop the columns."""
         for _, writer in self._files.values():
-            writer.is_open = False  # an open one writes its footer when it is garbage-collected
+            writer.is_open = False  # an open writer writes its footer when it is garbage-collected
 
 
 def stored_schema(layout: FileLayout) -> pa.Schema:
@@ -200,7 +200,7 @@ def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
 
 
 def is_part(name: str, column: str) -> bool:
-    """Return whether a dotted name is a column or a field inside it."""
+    """Return True if a dotted name is a column or a field inside it."""
     return name == column or name.startswith(f"{column}.")
 
 
@@ -222,7 +222,7 @@ def with_copied_metrics(
     data_manifests: Mapping[str, str],
     context: WriteContext,
 ) -> tuple[ContentFile, ...]:
-    """Return new data files, the spliced ones with the metrics and the sort order of their copied columns.
+    """Return new data files, where spliced ones get the metrics and sort order of their copied columns.
 
     Args:
         files: The new files.
@@ -233,8 +233,8 @@ def with_copied_metrics(
         context: The write.
 
     Raises:
-        CorruptFileError: a manifest is missing or broken.
-        ExecutionError: the storage failed.
+        CorruptFileError: A manifest is missing or broken.
+        ExecutionError: The storage failed.
     """
     if not spliced_files:
         return tuple(files)
@@ -253,7 +253,7 @@ def with_copied_metrics(
 
 
 def entries_by_path(table: Table, snapshot_id: int | None, manifests: Mapping[str, str]) -> dict[str, ContentFile]:
-    """Return the manifest entries of data files; each manifest is decoded up to the last of them only.
+    """Return the manifest entries of data files. Decoding of a manifest stops at the last of them.
 
     Args:
         table: The table.
@@ -287,14 +287,14 @@ def copied_metrics(
     modes: Mapping[int, MetricsMode],
     schema: Schema,
 ) -> ContentFile:
-    """Return a new file with the metrics of the old one for the columns that were copied.
+    """Return a new file with the metrics of the old one for the copied columns.
 
-    Metrics that the old entry lacks, because the table's properties differed then, stay as in the footer; metrics that
-    the properties no longer ask for are dropped.
+    Metrics that the old entry lacks, because the table's properties differed then, stay as in the footer. Metrics that
+    the properties no longer include are dropped.
 
     Args:
-        file: The new file; its metrics come from its footer.
-        spliced: What was copied.
+        file: The new file, with the metrics of its footer.
+        spliced: The copied columns.
         entry: The old file.
         modes: The metrics modes of the table's fields.
         schema: The table's schema.
@@ -318,7 +318,7 @@ def copied_metrics(
 def changed_nans(
     spliced: SplicedDataFile, entry: ContentFile, modes: Mapping[int, MetricsMode]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the NaN counts of columns that are new in a part of the file, by field id, as far as they are certain."""
+    """Yield the NaN counts of columns that are new in a part of the file, by field id, if they are certain."""
     for field_id, new in spliced.new_nans.items():
         before = entry.nan_value_counts.get(field_id)
         if before is None or field_id not in modes or not modes[field_id].counts:
@@ -330,12 +330,12 @@ def changed_nans(
 
 
 def merged(new: Mapping[int, Any], old: Mapping[int, Any], ids: Iterable[int]) -> dict[int, Any]:
-    """Overwrite some columns' metrics with those of the old file, as far as it has them."""
+    """Overwrite the metrics of some columns with those of the old file, if it has them."""
     return {**new, **{field_id: old[field_id] for field_id in ids if field_id in old}}
 
 
 def fits(bound: bytes, field_type: IcebergType, length: int | None) -> bool:
-    """Return whether a bound respects the length that the metrics mode allows."""
+    """Return True if a bound respects the length that the metrics mode allows."""
     if length is None or not isinstance(field_type, StringType | BinaryType | FixedType):
         return True
     return len(bound.decode("utf-8", "replace") if isinstance(field_type, StringType) else bound) <= length
@@ -343,7 +343,7 @@ def fits(bound: bytes, field_type: IcebergType, length: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpliceJob:
-    """Everything that the spliced files of a task share.
+    """The state that all spliced files of a task share.
 
     Attributes:
         layout: The columns of new files.
@@ -351,7 +351,7 @@ class SpliceJob:
         output: Opens new files.
         context: The write.
         schema: The table's schema.
-        lineage: The columns of row lineage, if rows keep their ids.
+        lineage: The row lineage columns, if rows keep their ids.
         constant_ids: The columns whose values are a partition's: files may lack them.
         origins: Records where rows come from; None if the job does not track it.
     """
@@ -368,10 +368,10 @@ class SpliceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spliced:
-    """A data file that was spliced.
+    """The row counts of a spliced data file.
 
     Attributes:
-        rows_before: Rows of it that were live.
+        rows_before: Live rows before the changes.
         rows_carried: Rows copied unchanged.
     """
 
@@ -380,7 +380,7 @@ class Spliced:
 
 
 class GroupFate(Enum):
-    """How a row group gets into the new file."""
+    """How a row group is written to the new file."""
 
     UNTOUCHED = auto()
     UPDATED = auto()
@@ -389,10 +389,10 @@ class GroupFate(Enum):
 
 
 class RowGroupWriter:
-    """Writes the row groups that share a `GroupFate`.
+    """The columns, readers and counters for the row groups that share a `GroupFate`.
 
     Args:
-        job: Shared by all files.
+        job: The state that all files share.
         layout: The columns that are new.
         reader: Reads these columns.
         shared: Columns that are copied elsewhere in the file.
@@ -408,14 +408,14 @@ class RowGroupWriter:
 
 
 class FileSplice:
-    """Splices one data file.
+    """Splice one data file.
 
     Args:
-        job: Shared by all files.
-        old: The file.
-        columns: Which of its columns may be copied.
-        readers: Of the columns that are new in untouched, updated and rewritten row groups.
-        changes: Its changes.
+        job: The state that all files share.
+        old: The old file.
+        columns: The columns that may be copied.
+        readers: Read the columns that are new in untouched, updated and rewritten row groups, in this order.
+        changes: The changes of the file.
         max_new_bytes: Limit for the new columns of a row group whose rows stay together.
     """
 
@@ -454,7 +454,7 @@ class FileSplice:
         self._copied: set[str] = set()
 
     def is_worth_it(self) -> bool:
-        """Return whether any chunk will be copied, or every row leaves; takes no change."""
+        """Return True if any chunk will be copied, or if every row leaves. Consumes no change."""
         fates = set()
         for place, start in self._starts():
             fate = self._fate(place, start)
@@ -473,7 +473,7 @@ class FileSplice:
             start += group.rows
 
     def _fate(self, place: int, start: int) -> GroupFate | None:
-        """Return the fate of a row group; None if it has too many changes to decide before they are taken."""
+        """Return the fate of a row group, or None if it has too many changes to decide in advance."""
         group = self._old.footer.row_groups[place]
         ahead = self._changes.ahead(start, start + group.rows, limits.MAX_HELD_CHANGE_BYTES)
         if not self._columns.loses_rows and place < self._first_joined:
@@ -492,19 +492,19 @@ class FileSplice:
 
     @property
     def is_open(self) -> bool:
-        """Whether the new file exists and accepts new rows."""
+        """True if the new file exists and accepts new rows."""
         return self._output is not None
 
     def run(self, indexes: Mapping[Range, Fields]) -> Spliced:
-        """Write the surviving rows of the old file.
+        """Write the remaining rows of the old file.
 
         Args:
             indexes: The offset indexes of chunks that may be copied.
 
         Raises:
-            DataError: a new value breaks a rule.
-            ExecutionError: the changes do not fit the file.
-            CorruptFileError: the file breaks its format.
+            DataError: A new value violates a constraint.
+            ExecutionError: The changes do not fit the file.
+            CorruptFileError: The file breaks its format.
         """
         self._indexes = indexes
         try:
@@ -548,7 +548,7 @@ class FileSplice:
         self._new.abort()
 
     def _rewrite(self, place: int) -> None:
-        """Encode the rows that stay in a row group."""
+        """Encode the remaining rows of a row group."""
         part = self._parts[GroupFate.REWRITTEN]
         for rows in part.reader.rows(place):
             batch, keep = self._changed(part, rows)
@@ -566,7 +566,7 @@ class FileSplice:
             self._write(self._parts[GroupFate.REWRITTEN], rest, None)
 
     def _copy(self, place: int, start: int, fate: GroupFate) -> None:
-        """Write a row group whose rows all stay, copying the columns that are not new."""
+        """Write a row group whose rows all stay, and copy the columns that are not new."""
         self._write_pending()
         group, part = self._old.footer.row_groups[place], self._parts[fate]
         self._note(start, group.rows, None)
@@ -575,14 +575,14 @@ class FileSplice:
         if part.layout.columns:
             for rows in part.reader.rows(place):
                 batch, keep = self._changed(part, rows)
-                assert keep is None, "only row groups whose rows stay where they are can be copied"
+                assert keep is None, "only row groups that keep all their rows can be copied"
                 batches.append(batch)
         else:
             self._rows_before += group.rows
         self._write(part, batches, group)
 
     def _changed(self, part: RowGroupWriter, rows: FileBatch) -> tuple[pa.RecordBatch, Mask | None]:
-        """Apply changes to rows and count them; return the rows and which of them stay."""
+        """Apply changes to rows and count them. Return the rows and the mask of those that stay."""
         changes = self._changes.before(rows.start_position + rows.batch.num_rows)
         self._rows_before += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
         part.old_nans.add(rows.batch.columns)
@@ -614,8 +614,8 @@ class FileSplice:
         """Write a row group.
 
         Args:
-            part: Which of its columns are new.
-            batches: The rows of these.
+            part: The columns that are new.
+            batches: The rows of these columns.
             group: The old row group whose other columns are copied; None if all columns are new.
         """
         for batch in batches:
@@ -631,7 +631,7 @@ class FileSplice:
         """Complete the new file. Return it with the metrics from its footer, and its copied columns.
 
         Returns:
-            None if no rows are left, and so no file was written.
+            None if no rows remain, so that no file was written.
         """
         self._write_pending()
         spliced, file = self._spliced, self._output
@@ -639,8 +639,8 @@ class FileSplice:
             return None
         columns, layout, task = self._columns.columns, self._job.layout, self._old.task
         with file_errors(task.path):
-            said = key_values(self._old.footer, columns, layout, self._job.schema)
-            footer = spliced.close(self._new.close(), said)
+            metadata_entries = key_values(self._old.footer, columns, layout, self._job.schema)
+            footer = spliced.close(self._new.close(), metadata_entries)
         self._job.output.close(file)
         # Arrow parses the new footer before any reader depends on it.
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
@@ -689,17 +689,18 @@ class FileSplice:
         return data_file, copied
 
     def _whole_columns(self) -> set[str]:
-        """Return the columns whose content is that of the old file."""
+        """Return the columns whose content equals that of the old file."""
         changes_rows = self._rows_added or self._fates & {GroupFate.GONE, GroupFate.REWRITTEN}
         return set() if changes_rows else self._copied - self._renewed
 
     def _modes(
         self, metadata: pq.FileMetaData, physical: list[tuple[Leaf, ...]], whole: set[str]
     ) -> dict[int, MetricsMode]:
-        """The metrics modes, without bounds where the footer's are none of the table's values.
+        """Return the metrics modes, without bounds where the footer's bounds are not those of the table's values.
 
-        That is so where a copied column was promoted, and where there may be NaNs: not all writers leave them out. What
-        is only partly copied is of our types, and of a writer that does.
+        They differ for a copied column that was promoted, and may differ for one that can hold NaNs, because not all
+        writers exclude NaN from bounds. Partly copied columns are not affected: they have the table's types, and their
+        writer excludes NaN.
         """
         modes = dict(self._job.layout.modes)
         held = metadata.schema.to_arrow_schema()
@@ -715,9 +716,9 @@ class FileSplice:
 
 
 def add_nulls(metrics: ColumnMetrics, leaf: Leaf, modes: Mapping[int, MetricsMode], rows: int) -> None:
-    """Add the metrics of a column that a file lacks: readers take it for NULL in each row.
+    """Add the metrics of a column that a file lacks, which readers return as NULL in each row.
 
-    A rewritten file has it, and is left out by its metrics where other values are looked for.
+    Without them, scans could not prune the file by this column as they prune a rewritten file.
     """
     field_id = leaf.field.field_id
     if field_id not in modes or not modes[field_id].counts:
@@ -774,13 +775,13 @@ class PendingRows:
 def may_splice_statement(
     table: Table, mode: RowLevelOperationMode, options: WriteOptions, *, inserts: bool, assigned_ids: Collection[int]
 ) -> bool:
-    """Return whether a statement keeps the rows that stay in the order of their files, so that these can be spliced.
+    """Return True if a statement keeps the remaining rows in file order, so that files can be spliced.
 
     Args:
         table: The table.
         mode: The mode of the statement.
         options: The table's properties.
-        inserts: Whether the statement may insert rows, which are appended to files and would break a sort order.
+        inserts: True if the statement may insert rows, which are appended to files and would break a sort order.
         assigned_ids: The columns that it assigns.
     """
     return (
@@ -793,7 +794,7 @@ def may_splice_statement(
 
 
 def placing_columns(table: Table) -> frozenset[int]:
-    """Return the columns that decide in which file a row is, and where: those of the spec and of all sort orders."""
+    """Return the columns that determine the file and order of rows: sources of the spec and the sort orders."""
     sources = {field.source_id for field in table.spec().fields if not isinstance(field.transform, VoidTransform)}
     sources.update(field.source_id for order in table.sort_orders().values() for field in order.fields)
     columns = table.schema().fields
@@ -801,10 +802,10 @@ def placing_columns(table: Table) -> frozenset[int]:
 
 
 def may_splice(task: ScanTask, spec_id: int, options: WriteOptions) -> bool:
-    """Return whether a data file can be spliced, as far as its manifest entry tells.
+    """Return True if a data file can be spliced, as far as its manifest entry shows.
 
     Args:
-        task: The file.
+        task: The scan task of the file.
         spec_id: The spec of new files.
         options: The table's properties. Small files are rewritten, so that several of them become one.
     """
@@ -817,7 +818,7 @@ def may_splice(task: ScanTask, spec_id: int, options: WriteOptions) -> bool:
 
 
 class Splicer:
-    """Splices data files.
+    """Splice data files.
 
     Args:
         spec: The job.
@@ -826,8 +827,8 @@ class Splicer:
         origins: Records where rows come from; None if the job does not track it.
 
     Attributes:
-        data_files: The new files, with the metrics that their footers have.
-        spliced_files: Their copied columns.
+        data_files: The new files, with the metrics of their footers.
+        spliced_files: The copied columns of these files.
     """
 
     def __init__(
@@ -860,17 +861,17 @@ class Splicer:
         """Splice a data file.
 
         Args:
-            task: The file.
-            changes: Its changes.
+            task: The scan task of the file.
+            changes: The changes of the file.
 
         Returns:
-            What became of its rows; None where the file cannot be spliced, or would have nothing copied: then no
-            change was taken.
+            The row counts. None if the file cannot be spliced, or if splicing would copy nothing: then no change is
+            consumed.
 
         Raises:
-            DataError: a new value breaks a rule.
-            ExecutionError: the changes do not fit the file.
-            CorruptFileError: the file breaks its format.
+            DataError: A new value violates a constraint.
+            ExecutionError: The changes do not fit the file.
+            CorruptFileError: The file breaks its format.
         """
         job = self._job
         if not may_splice(task, job.context.default_spec_id, job.context.options):
@@ -917,16 +918,16 @@ class Splicer:
 
     def abort(self) -> None:
         """Drop the open files, which the caller deletes."""
-        with ExitStack() as every:  # one that fails keeps no other open
+        with ExitStack() as every:  # one that fails does not keep the others open
             for splice, stack in self._open.values():
                 every.push(stack)
                 every.callback(splice.abort)
             self._open.clear()
 
     def _hold(self, task: ScanTask, splice: FileSplice, stack: ExitStack) -> None:
-        """Keep a file open for new rows, and complete the previous one of its partition; or complete it now.
+        """Keep a file open for new rows and complete the previous one of its partition, or complete it now.
 
-        New rows do not go to a file of the target size: small MERGEs would add row groups to it without end.
+        New rows do not go to a file of the target size, because small MERGEs would add row groups to it forever.
         """
         is_full = task.file_size_in_bytes >= self._job.context.options.target_file_size
         if is_full or not (self.gains_rows and splice.is_open):
@@ -955,14 +956,14 @@ class Splicer:
         """Return the share of a data file's bytes that would be new if some of its rows were updated.
 
         Args:
-            task: The file.
+            task: The scan task of the file.
 
         Returns:
             The share; None if the file cannot be spliced.
 
         Raises:
-            CorruptFileError: the file is not as long as it should be.
-            ExecutionError: the storage failed.
+            CorruptFileError: The file has another size than expected.
+            ExecutionError: The storage failed.
         """
         job = self._job
         if not may_splice(task, job.context.default_spec_id, job.context.options):
@@ -994,15 +995,15 @@ class Splicer:
 
 
 def first_joined_group(footer: Footer, columns: SpliceColumns) -> int:
-    """Return the index of the first of the small row groups at the end of a file that become one.
+    """Return the index of the first of the small row groups at the end of a file that are joined into one.
 
     Args:
         footer: The footer of the file.
-        columns: Its columns.
+        columns: The columns of the file.
 
     Returns:
         The number of row groups if none are joined: no rows may be appended, or less than two groups are small, or all
-        of them, so that nothing would be copied.
+        of them are, so that nothing would be copied.
     """
     groups = footer.row_groups
     first, size = len(groups), 0
@@ -1015,7 +1016,7 @@ def first_joined_group(footer: Footer, columns: SpliceColumns) -> int:
 
 
 def is_too_large(footer: Footer, columns: SpliceColumns) -> bool:
-    """Return whether a row group's new columns exceed the memory limit and its rows must stay together."""
+    """Return True if a row group's new columns exceed the memory limit and its rows must stay together."""
     return not columns.loses_rows and any(
         new_bytes(footer, group, columns.updated) > limits.MAX_SPLICED_BYTES for group in footer.row_groups
     )

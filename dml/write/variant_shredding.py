@@ -1,13 +1,13 @@
-"""Variants shredded: values, and fields of objects, that are alike in columns of their own types. Worker.
+"""Shred variants: store values, and fields of objects, of one type in columns of their own. Worker.
 
-Input: the first rows of a file, and each of its row groups. Output: the columns that the file gets, and the rows as it
-has them. Spec: Parquet's `VariantShredding.md`; the table property `write.parquet.shred-variants`.
+Input: the first rows of a file, and each of its row groups. Output: the columns of the file, and the rows in its form.
+Spec: Parquet's `VariantShredding.md`; the table property `write.parquet.shred-variants`.
 
-Each file is shredded as its own first rows suggest, by the rules of Java's `VariantShreddingAnalyzer`: a field gets a
-column if all of its values are of one type, integers and decimals of several widths counting as one, and a tenth of the
-rows have it. A value goes into the column if it is of exactly that type, so that it is the same, byte for byte but for
-the order of an object's values, when it is put together; others stay where they were, and so do variants that break
-the format: whoever reads them may say so.
+The first rows of each file determine how it is shredded, by the rules of Java's `VariantShreddingAnalyzer`: a field
+gets a column if all of its values have one type, where integers (and decimals) of all widths count as one, and if at
+least a tenth of the rows have it. A value goes to the column only if it has exactly that type. Reconstruction is then
+byte for byte the same, except for the order of an object's values. Other values stay unshredded, and so do variants
+that break the format, which readers may report.
 """
 
 import struct
@@ -39,7 +39,7 @@ MIN_SHARE: Final = 0.1
 MAX_FIELDS: Final = 300
 MAX_KNOWN_FIELDS: Final = 1000
 MAX_DEPTH: Final = 20
-"""Of objects and arrays inside each other: footers of deeper files are not read by all."""
+"""The nesting limit of shredded objects and arrays: not all readers accept footers of deeper files."""
 
 INTEGERS: Final = (3, 4, 5, 6)
 DECIMALS: Final = (8, 9, 10)
@@ -57,23 +57,23 @@ PLAIN: Final[Mapping[int, tuple[pa.DataType, str]]] = {
     13: (pa.timestamp("us"), "<q"),
     14: (pa.float32(), "<f"),
 }
-"""Primitive types of a fixed size that get columns: not times, nanoseconds and uuids, which Spark's variants lack."""
+"""Fixed-size primitive types that get columns. Times, nanoseconds and uuids are missing, as in Spark's variants."""
 
 WIDTHS: Final = {8: (4, 9), 9: (8, 18), 10: (16, 38)}
-"""Bytes and digits of decimals."""
+"""The bytes and maximum digits of decimals, by primitive type."""
 
 MISSING: Final = {VALUE: None, TYPED_VALUE: None}
 
 Shreddings = dict[int, pa.DataType]
-"""The type of `typed_value`, by the place of the column."""
+"""The type of `typed_value`, by column index."""
 
 
 def shreddings(table: pa.Table, rows: int) -> Shreddings:
-    """How a file's variants are shredded.
+    """Return how a file's variants are shredded.
 
     Args:
-        table: Its first rows.
-        rows: How many of them are looked at.
+        table: The file's first rows.
+        rows: The number of rows to examine.
     """
     found = {}
     for place, kind in enumerate(table.schema.types):
@@ -85,11 +85,11 @@ def shreddings(table: pa.Table, rows: int) -> Shreddings:
 
 
 def shredded_table(table: pa.Table, chosen: Shreddings) -> pa.Table:
-    """Rows as the file has them.
+    """Shred the variants of some rows.
 
     Args:
-        table: Some rows.
-        chosen: How its columns are shredded.
+        table: The rows.
+        chosen: The shredding of its columns.
     """
     for place, typed in chosen.items():
         known = table.schema.field(place)
@@ -100,7 +100,7 @@ def shredded_table(table: pa.Table, chosen: Shreddings) -> pa.Table:
 
 
 def physical_columns(typed: pa.DataType) -> int:
-    """How many physical columns a `typed_value` takes."""
+    """Return the number of physical columns of a `typed_value`."""
     if pa.types.is_list(typed):
         return physical_columns(typed.value_type)
     if pa.types.is_struct(typed):
@@ -109,31 +109,31 @@ def physical_columns(typed: pa.DataType) -> int:
 
 
 def group_type(typed: pa.DataType) -> pa.DataType:
-    """The type of a shredded variant."""
+    """Return the Arrow type of a shredded variant."""
     return pa.struct(
         [pa.field(METADATA, pa.binary(), nullable=False), pa.field(VALUE, pa.binary()), pa.field(TYPED_VALUE, typed)]
     )
 
 
 def inner_type(typed: pa.DataType) -> pa.DataType:
-    """The type of a shredded field or element."""
+    """Return the Arrow type of a shredded field or element."""
     return pa.struct([pa.field(VALUE, pa.binary()), pa.field(TYPED_VALUE, typed)])
 
 
-# ---- which columns --------------------------------------------------------------------------------------------
+# ---- inference ------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen at a place of variants.
+    """The values seen at one path of variants.
 
     Attributes:
-        count: How many values, nulls aside.
+        count: The number of values that are not null.
         kinds: Their types.
-        scale: The most digits behind the point of a decimal.
-        digits: The most before it.
-        fields: Those of objects.
-        element: That of arrays.
+        scale: The maximum number of fractional digits of decimals.
+        digits: The maximum number of integer digits of decimals.
+        fields: The fields of objects, by name.
+        element: The elements of arrays.
     """
 
     count: int = 0
@@ -144,7 +144,7 @@ class Seen:
     element: "Seen | None" = None
 
     def add(self, value: bytes, dictionary: Dictionary, depth: int) -> None:
-        """Looks at a value."""
+        """Add a value."""
         kind = kind_of(value)
         if kind == 0:
             return
@@ -164,7 +164,7 @@ class Seen:
                 self.element.add(inner, dictionary, depth + 1)
 
     def typed(self, rows: int) -> pa.DataType | None:
-        """The type of the column; None where there is to be none."""
+        """Return the type of the column; None if there is to be none."""
         kind = self.kind()
         if kind is None:
             return None
@@ -184,15 +184,15 @@ class Seen:
         return ARROW_TYPES.get(kind)
 
     def kind(self) -> int | None:
-        """The one type of all values: the widest where they are numbers of one family."""
+        """Return the one type of all values, which is the widest if they are all integers or all decimals."""
         if len(self.kinds) == 1 or any(self.kinds <= {*family} for family in (INTEGERS, DECIMALS)):
             return max(self.kinds, default=None)
         return None
 
     def frequent(self, rows: int) -> list[tuple[str, "Seen"]]:
-        """The fields that are worth a column, by name.
+        """Return the fields that get a column, ordered by name.
 
-        Names that differ by case alone are left where they are: some readers take them for one.
+        Names that differ only by case get none, because some readers treat them as one.
         """
         known = {name: seen for name, seen in self.fields.items() if name and seen.count >= MIN_SHARE * rows}
         kept = sorted(sorted(known), key=lambda name: -known[name].count)[:MAX_FIELDS]
@@ -202,7 +202,7 @@ class Seen:
 
 
 def readable(name: bytes) -> str | None:
-    """A name as text."""
+    """Decode a name; None if it is not UTF-8."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -218,7 +218,7 @@ ARROW_TYPES: Final = {
 
 
 def kind_of(value: bytes) -> int:
-    """The type of a value: a primitive one's number, or that it is an object or an array."""
+    """Return the type of a value: the number of its primitive type, `OBJECT_KIND` or `ARRAY_KIND`."""
     match value[0] & 3:
         case basic if basic == PRIMITIVE:
             primitive = value[0] >> 2
@@ -231,7 +231,7 @@ def kind_of(value: bytes) -> int:
 
 
 def inferred(group: pa.StructArray) -> pa.DataType | None:
-    """The type of `typed_value` of some variants; None where they are not worth one."""
+    """Infer the type of `typed_value` from some variants; None if they are not shredded."""
     seen = Seen()
     known: dict[bytes, Dictionary] = {}
     for metadata, value in pairs(group):
@@ -242,29 +242,29 @@ def inferred(group: pa.StructArray) -> pa.DataType | None:
 
 
 def check_size(value: bytes) -> None:
-    """Refuse other bytes than those of one value; those inside are taken by their sizes.
+    """Check that the bytes are exactly one value; nested values are delimited by their own sizes.
 
     Raises:
-        ValueError: it is none, or there are more.
+        ValueError: There is no value, or there are more bytes.
     """
     if not value or size_of(value, 0) != len(value):
-        raise ValueError("a variant has bytes that are none of its value")
+        raise ValueError("a variant is not exactly one value")
 
 
 def pairs(group: pa.StructArray) -> Iterator[tuple[bytes, bytes]]:
-    """Metadata and value of the variants that are not NULL."""
+    """Yield metadata and value of the variants that are not NULL."""
     live = group.filter(group.is_valid()) if group.null_count else group
     yield from zip(live.field(METADATA).to_pylist(), live.field(VALUE).to_pylist(), strict=True)
 
 
-# ---- the rows -------------------------------------------------------------------------------------------------
+# ---- shredding ------------------------------------------------------------------------------------------------
 
 Split = Callable[[bytes, Dictionary], dict[str, Any]]
 Take = Callable[[bytes], Any]
 
 
 def shredded(group: pa.StructArray, typed: pa.DataType) -> pa.StructArray:
-    """Variants with some of their values in `typed_value`."""
+    """Move values of variants to `typed_value`."""
     split = splitter(typed)
     known: dict[bytes, Dictionary] = {}
     parts = []
@@ -282,7 +282,7 @@ def shredded(group: pa.StructArray, typed: pa.DataType) -> pa.StructArray:
     )
     if not group.null_count:
         return whole
-    # One row of nothing more, for those that are NULL: the parts of a variant may be no NULL, wherever they stand.
+    # NULL rows take a filler row with empty metadata: the parts of a NULL variant must not be NULL themselves.
     filler = pa.array([{METADATA: b"", VALUE: None, TYPED_VALUE: None}], whole.type)
     valid = group.is_valid()
     places = pc.if_else(valid, pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1), len(whole))
@@ -293,7 +293,7 @@ def shredded(group: pa.StructArray, typed: pa.DataType) -> pa.StructArray:
 
 
 def splitter(typed: pa.DataType) -> Split:
-    """How a value is split into `value` and `typed_value`."""
+    """Return the function that splits a value into `value` and `typed_value`."""
     if pa.types.is_struct(typed):
         return object_splitter(typed)
     if pa.types.is_list(typed):
@@ -339,7 +339,7 @@ def array_splitter(typed: pa.ListType) -> Split:
 
 
 def taker(typed: pa.DataType) -> Take:
-    """Gives the value of a variant that is exactly of a type, as Arrow takes it; None of others."""
+    """Return the function that extracts a value of exactly this type as Arrow takes it; None for other values."""
     if pa.types.is_decimal(typed):
         return decimal_taker(typed)
     if pa.types.is_boolean(typed):
@@ -354,7 +354,7 @@ def taker(typed: pa.DataType) -> Take:
 
 
 def text(value: bytes) -> str | None:
-    """The text of a string; None where it is none that Parquet could hold."""
+    """Return the text of a string value; None for other values and for strings that are not UTF-8."""
     if kind_of(value) != STRING:
         return None
     return readable(value[1:] if value[0] & 3 == SHORT_STRING else value[5:])
@@ -376,5 +376,5 @@ def decimal_taker(typed: pa.Decimal128Type) -> Take:
 
 
 def decimal_parts(value: bytes, kind: int) -> tuple[int, int]:
-    """Scale and digits of a decimal."""
+    """Return scale and unscaled value of a decimal."""
     return value[1], int.from_bytes(value[2 : 2 + WIDTHS[kind][0]], "little", signed=True)

@@ -1,4 +1,4 @@
-"""One write job as a picklable value, and whether it can be done. The driver makes and checks it; workers read it.
+"""Describe one write job as a picklable value, and check that it is supported. Made on the driver, read by workers.
 
 Input: the table, the columns of the rows. Output: `WriterSpec`.
 """
@@ -29,7 +29,7 @@ DELETE_FILE_VERSION: Final = 2
 
 
 class WriteJob(StrEnum):
-    """What becomes of a task's rows."""
+    """How a job writes its rows."""
 
     ROWS = "rows"
     COPY_ON_WRITE = "copy-on-write"
@@ -42,17 +42,17 @@ class WriterSpec:
     """One write job, for all its tasks.
 
     Attributes:
-        job: What becomes of the rows.
+        job: How the rows are written.
         context: The table.
-        layout: The columns of the rows: of a delta or, for `ROWS`, only its `value_ids`.
+        layout: The columns of the delta. For `ROWS`, the rows have only its `value_ids`.
         files: The data files that a delta changes; None for `ROWS`.
-        max_failures: Attempts that Spark gives a task (`spark.task.maxFailures`).
-        sorts_rows: Whether writers put rows in the table's sort order: they do not come in it.
-        tracks_origins: Whether tasks report where the rows of files that replace others come from.
-        splices: Whether rows of files that are written anew stay in their order, so that these can be spliced.
-        deletes: Whether the statement may delete rows.
-        tasks: About how many tasks write.
-        joins_tasks: Whether tasks with few rows leave them to the driver, so that they share a file for each partition.
+        max_failures: The maximum attempts of a task (`spark.task.maxFailures`).
+        sorts_rows: True if rows arrive unsorted and writers sort them by the table's sort order.
+        tracks_origins: True if tasks report where the rows of replacement files come from.
+        splices: True if carried rows keep their order, so that files can be spliced.
+        deletes: True if the statement may delete rows.
+        tasks: The approximate number of writing tasks.
+        joins_tasks: True if tasks leave few rows to the driver, to share one file per partition.
     """
 
     job: WriteJob
@@ -69,17 +69,17 @@ class WriterSpec:
 
     @property
     def max_report_bytes(self) -> int:
-        """What a task may report of single rows."""
+        """The limit for the row-level part of a task's report, in bytes."""
         return limits.MAX_ALL_REPORT_BYTES // max(1, self.tasks)
 
     def max_held_bytes(self, partition_id: int) -> int:
-        """What a task may leave to the driver.
+        """Return the maximum bytes that a task may leave to the driver.
 
-        How many tasks there are nobody may know before they run, but each knows its number: the higher, the less it
-        may leave, so that a job of very many tasks stays small too.
+        The number of tasks may be unknown before they run. The limit therefore falls with the task's own number, which
+        bounds the total of a job with very many tasks.
 
         Args:
-            partition_id: Of the task.
+            partition_id: The number of the task.
         """
         if not self.joins_tasks:
             return 0
@@ -87,22 +87,22 @@ class WriterSpec:
 
     @property
     def row_lineage(self) -> bool:
-        """Whether new files hold the columns of row lineage: rows that are all new do not need them."""
+        """True if new files hold the row lineage columns. Files of new rows alone do not need them."""
         return self.context.row_lineage and self.job is not WriteJob.ROWS
 
     @property
     def writes_rows(self) -> bool:
-        """Whether there can be new data files."""
+        """True if the job may write data files."""
         return self.job is not WriteJob.MERGE_ON_READ or bool(self.layout.assigned_ids or self.layout.insert_ids)
 
 
 def check_writable(spec: WriterSpec) -> None:
-    """Refuses what the writers cannot do, before anything runs. Driver.
+    """Reject a job that the writers do not support, before anything runs. Driver.
 
     Raises:
-        NotSupportedError: the file format, a column's type or a partition transform cannot be written, or the table's
+        NotSupportedError: The file format, a column's type or a partition transform cannot be written, or the table's
             format version has no delete files.
-        AnalysisError: a table property has a value that it cannot have.
+        AnalysisError: A table property has an invalid value.
     """
     options = spec.context.options
     if spec.writes_rows:
@@ -139,10 +139,10 @@ CODECS: Final[Mapping[str, Callable[[WriteOptions], str]]] = {
 
 
 def check_format(key: str, file_format: str, options: WriteOptions) -> None:
-    """Refuses formats that there are not, and what their properties cannot be.
+    """Reject unknown formats, and invalid values of their properties.
 
     Raises:
-        AnalysisError: there is no such format, or codec of it.
+        AnalysisError: The format or its codec does not exist.
     """
     check = CODECS.get(file_format)
     if check is None:
@@ -156,5 +156,5 @@ def check_format(key: str, file_format: str, options: WriteOptions) -> None:
 
 
 def current_spec(context: WriteContext) -> PartitionSpec:
-    """The spec of new data files."""
+    """Return the partition spec of new data files."""
     return PartitionSpec.model_validate_json(dict(context.specs_json)[context.default_spec_id])
