@@ -1,1 +1,1 @@
-"""The files of a table: where they may lie, and how they are opened. Worker-safe."""
+"""The files of a table: allowed locations, access and metadata files. Worker-safe."""

@@ -1,8 +1,8 @@
-"""How the files of a table are opened and deleted, and which file failed. Worker-safe.
+"""Open, read and delete the files of a table, with errors that name the file. Worker-safe.
 
-Input: FileIO properties and locations as manifests have them. Output: FileIO objects, kept for the life of the process
-(on workers they take the files that the driver's takes); open files; errors that name the file. Files that cannot be
-deleted are returned: they are orphans, and harm nothing.
+Input: FileIO properties and locations from manifests. Output: FileIO objects, cached for the life of the process
+(on workers they accept the same files as on the driver); open files; errors that name the file. Files that cannot be
+deleted are returned: they are harmless orphans.
 
 With PyIceberg's settings for PyArrow's S3, opening a file starts a multipart upload: three requests for a deletion
 vector of a few kilobytes. With `allow_delayed_open` PyArrow sends a file of one part (10 MB) as one PUT when it is
@@ -36,7 +36,7 @@ def with_single_puts(io: FileIO) -> FileIO:
     """Make a FileIO write small files to S3 in one request.
 
     Args:
-        io: A FileIO that no other code uses; calling this again changes nothing.
+        io: A FileIO that no other code uses; calling this twice has no further effect.
 
     Returns:
         The same FileIO.
@@ -50,7 +50,7 @@ def with_single_puts(io: FileIO) -> FileIO:
 
 
 def delayed(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = None) -> Any:
-    """Return the file system of a scheme; on S3, one that opens a file only when it sends bytes."""
+    """Return the file system of a scheme. On S3, it opens a file only when it sends bytes."""
     found = open_filesystem(scheme, netloc)
     if found.type_name != "s3":
         return found
@@ -63,7 +63,7 @@ def delayed(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = 
 
 
 def retry_strategy(name: str) -> Any:
-    """Return an instance of the class that a catalog names, which PyIceberg has loaded already."""
+    """Return an instance of the class that a catalog names, which PyIceberg has already loaded."""
     module, _, kind = name.rpartition(".")
     return getattr(import_module(module), kind)()
 
@@ -72,11 +72,11 @@ LOG = logging.getLogger(__name__)
 
 
 def delete_files(io: FileIO, locations: Iterable[str]) -> tuple[str, ...]:
-    """Deletes files as well as it can.
+    """Delete files, and continue after failures.
 
     Args:
-        io: Where they are.
-        locations: The files; one that is not there counts as deleted.
+        io: The FileIO.
+        locations: The files; missing ones count as deleted.
 
     Returns:
         The locations that could not be deleted.
@@ -90,19 +90,19 @@ def deleted(io: FileIO, location: str, deadline: float) -> bool:
         storage_retries(deadline)(io.delete, location)
     except FileNotFoundError:
         return True
-    except Exception as error:  # noqa: BLE001 - the failure that led here is the one to report
-        LOG.warning("The file '%s', which nothing needs, could not be deleted: %s", location, error)
+    except Exception as error:  # noqa: BLE001 - it must not replace the error that led to the cleanup
+        LOG.warning("The orphaned file '%s' could not be deleted: %s", location, error)
         return False
     return True
 
 
 OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure\b|\bcurl")
-"""Texts by which Arrow's errors of S3, Google Cloud Storage and Azure are recognized."""
+"""Recognizes Arrow's errors of S3, Google Cloud Storage and Azure."""
 
 
 @lru_cache(maxsize=limits.CACHED_FILE_IOS)
 def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
-    """One FileIO for each storage: a new one would open new connections for every file."""
+    """Return one FileIO per storage: a new one would open new connections for every file."""
     settings = dict(properties)
     io = with_single_puts(load_file_io(settings, f"{scheme}://" if scheme else None))
     if ALLOWED_SCHEMES not in settings:
@@ -111,22 +111,22 @@ def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> File
 
 
 def file_io(properties: Mapping[str, str], location: str) -> FileIO:
-    """The FileIO that reads and writes a location."""
+    """Return the FileIO that reads and writes a location."""
     scheme, separator, _ = location.partition("://")
     return cached_file_io(tuple(sorted(properties.items())), scheme if separator else "")
 
 
 def open_file(io: FileIO, location: str) -> Any:
-    """An Arrow file for random access; a Python file of another FileIO is wrapped."""
+    """Open an Arrow file for random access. Python files of other FileIOs are wrapped."""
     stream = io.new_input(location).open(seekable=True)
     return stream if isinstance(stream, pa.NativeFile) else pa.PythonFile(stream, mode="r")
 
 
 def check_size(stream: Any, location: str, size: int) -> None:
-    """Compares a file with what its manifest says, before anything that was read of either is believed.
+    """Check a file's size against its manifest, before either is trusted.
 
     Raises:
-        CorruptFileError: the file is longer or shorter.
+        CorruptFileError: The file is longer or shorter.
     """
     found = stream.size()
     if found != size:
@@ -138,18 +138,18 @@ def check_size(stream: Any, location: str, size: int) -> None:
 
 
 def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int) -> bytes:
-    """Exactly these bytes of a file.
+    """Read exactly this range of a file.
 
     Args:
         io: The FileIO.
         location: The file.
-        offset: Where they start.
-        length: How many; all lie within the size.
-        size: That of the file, as its manifest says.
+        offset: The offset of the first byte.
+        length: The number of bytes; the range lies within the size.
+        size: The file's size in its manifest.
 
     Raises:
-        CorruptFileError: the file has another size.
-        ExecutionError: the storage failed.
+        CorruptFileError: The file has another size.
+        ExecutionError: The storage failed.
     """
     with file_errors(location, io.properties), open_file(io, location) as stream:
         check_size(stream, location, size)
@@ -166,15 +166,15 @@ def read_range(io: FileIO, location: str, offset: int, length: int, *, size: int
 
 @contextmanager
 def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn exceptions inside the block into an error that names the file.
+    """Convert exceptions inside the block into an error that names the file.
 
     Args:
         location: The file.
         io_properties: The properties of the FileIO that reads it, if the block opens it.
 
     Raises:
-        CorruptFileError: the file is not there, or its content breaks its format.
-        ExecutionError: the storage failed.
+        CorruptFileError: The file is missing or breaks its format.
+        ExecutionError: The storage failed.
     """
     try:
         yield
@@ -197,7 +197,7 @@ def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -
 
 
 def broken(location: str, error: Exception) -> CorruptFileError:
-    """The error for a file that breaks its format."""
+    """Return the error for a file that breaks its format."""
     reason = str(error).split("\n", 1)[0]
     return CorruptFileError(
         f"The file '{location}' cannot be read: {reason}",

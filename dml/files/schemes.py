@@ -1,15 +1,15 @@
-"""Which storages a table's files may lie in: its metadata may name any file, and is not trusted. Worker-safe.
+"""Restrict the storages of a table's files: metadata may name any file, and is not trusted. Worker-safe.
 
-Input: a catalog's properties and the location of a table's metadata file. Output: the URI schemes of the files that the
-table may have; a FileIO that refuses all others, on the driver and on workers.
+Input: a catalog's properties and the location of a table's metadata file. Output: the URI schemes that the table's
+files may have; a FileIO that rejects all others, on the driver and on workers.
 
-Metadata is written by whoever may write to the table. Without a rule, a table in an object store that lists
-`file:///etc/passwd` as a data file would have it read, and orphans looked for in `file:///home`. The rule:
+Anyone who can write to the table can write metadata. Without a rule, a table in an object store could list
+`file:///etc/passwd` as a data file to have it read, or have orphans removed from `file:///home`. The rule:
 
-- a table's files may lie where its metadata file lies, and in each object store that the catalog is set up for by its
-  `warehouse` or by properties such as `s3.endpoint`;
-- local files are for tables whose metadata file is local, and those are for catalogs that are not set up for an object
-  store alone;
+- a table's files may be in the storage of its metadata file, and in each object store that the catalog configures by
+  its `warehouse` or by properties such as `s3.endpoint`;
+- local files are allowed only for tables whose metadata file is local, and such tables only in catalogs that do not
+  configure an object store alone;
 - the catalog's property `io.allowed-schemes` allows more.
 
 Schemes that are names of one storage, such as `s3` and `s3a`, are allowed together.
@@ -27,7 +27,7 @@ from dml.errors import NotSupportedError
 __all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "local_path", "restricted"]
 
 ALLOWED_SCHEMES: Final = "io.allowed-schemes"
-"""A property of catalogs: further schemes, with commas between them; of a FileIO: all that it takes."""
+"""Comma-separated schemes: further ones as a property of a catalog, all allowed ones as a property of a FileIO."""
 
 LOCAL: Final = "file"
 
@@ -37,18 +37,19 @@ GCS: Final = frozenset({"gs", "gcs"})
 ADLS: Final = frozenset({"abfs", "abfss", "wasb", "wasbs"})
 HDFS: Final = frozenset({"hdfs", "viewfs"})
 FAMILIES: Final = (S3, GCS, ADLS, HDFS)
-# What the properties of a FileIO begin with, and the storage that they are for.
+# Schemes of the storages that properties with a prefix configure.
 PREFIXES: Final = {"s3.": S3, "gcs.": GCS, "adls.": ADLS, "hdfs.": HDFS, "hf.": frozenset({"hf"})}
 
 
 def allowed_schemes(
     catalog_properties: Mapping[str, Any], io_properties: Mapping[str, Any], metadata_location: str
 ) -> frozenset[str]:
-    """The schemes of the files that a table may have.
+    """Return the schemes of the files that a table may have.
 
     Args:
-        catalog_properties: What the user, or the catalog's server, says of the catalog.
-        io_properties: Those of the table's FileIO; some may come from the table, so they set up object stores alone.
+        catalog_properties: The catalog's properties from the user or the catalog's server.
+        io_properties: The properties of the table's FileIO. Some may come from the table, so that they only configure
+            object stores.
         metadata_location: The table's metadata file, or its location.
     """
     warehouse = location_scheme(str(catalog_properties.get(WAREHOUSE) or ""), catalog_properties)
@@ -56,34 +57,37 @@ def allowed_schemes(
     own = family_of(urlparse(metadata_location).scheme or LOCAL) if metadata_location else family_of(warehouse)
     if LOCAL in own and stores and warehouse != LOCAL:
         own = frozenset()
-    named = str(catalog_properties.get(ALLOWED_SCHEMES) or "")
-    further = {scheme for name in named.split(",") if name.strip() for scheme in family_of(name.strip().lower())}
+    listed = str(catalog_properties.get(ALLOWED_SCHEMES) or "")
+    further = {scheme for name in listed.split(",") if name.strip() for scheme in family_of(name.strip().lower())}
     return frozenset({*own, *stores, *configured_stores(io_properties), *further})
 
 
 def restricted(io: FileIO, schemes: frozenset[str]) -> FileIO:
-    """The same FileIO, which from now on refuses files of other schemes.
+    """Make a FileIO reject files of other schemes.
 
     Args:
-        io: A FileIO that nobody else uses.
-        schemes: Those that it takes; they stand among its properties then, for the workers.
+        io: A FileIO that no other code uses.
+        schemes: The allowed schemes. They become one of its properties, which workers receive.
+
+    Returns:
+        The same FileIO.
     """
     io.properties = {**io.properties, ALLOWED_SCHEMES: ",".join(sorted(schemes))}
     for name in ("new_input", "new_output", "delete"):
-        # On this object alone: what it is decides elsewhere how it lists files.
+        # Patch this object instead of wrapping it: other code selects how to list files by its class.
         setattr(io, name, partial(checked, io, getattr(io, name)))
     return io
 
 
 def check_location(io: FileIO, location: str) -> None:
-    """Refuse a location that a FileIO does not take.
+    """Reject a location that a FileIO does not accept.
 
     Args:
-        io: The FileIO; one that was never restricted takes all.
+        io: The FileIO; one that is not restricted accepts all schemes.
         location: A file or a folder.
 
     Raises:
-        NotSupportedError: it has a scheme that is not allowed, or the FileIO would take another file for it.
+        NotSupportedError: The scheme is not allowed, or the FileIO would access another file.
     """
     allowed = io.properties.get(ALLOWED_SCHEMES)
     scheme, path = parsed(io, location)
@@ -118,8 +122,8 @@ def checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
 
 
 def parsed(io: FileIO, location: str) -> tuple[str, str | None]:
-    """The scheme by which a FileIO chooses the storage, and the path there; None where the storage finds that."""
-    # PyArrow's, which has a default scheme, is not imported here: it loads much that not every worker needs.
+    """Return the scheme that selects the storage of a FileIO, and the path there; None if the storage parses it."""
+    # PyArrow's FileIO, which has a default scheme, is recognized without importing it: not every worker needs it.
     parse = getattr(io, "parse_location", None)
     if parse is None:
         return urlparse(location).scheme or LOCAL, None
@@ -128,7 +132,10 @@ def parsed(io: FileIO, location: str) -> tuple[str, str | None]:
 
 
 def refuse_other_file(location: str, path: str | None) -> None:
-    """PyIceberg's FileIO on PyArrow reads locations as URIs: it drops what follows # or ?, and line ends."""
+    """Reject a location that PyIceberg's FileIO on PyArrow would truncate.
+
+    It parses locations as URIs, and drops what follows # or ?, and line ends.
+    """
     if path is not None and urlparse(location).scheme and not location.endswith(path):
         raise NotSupportedError(
             f"The file '{location}' cannot be distinguished from '{path}': "
@@ -139,7 +146,7 @@ def refuse_other_file(location: str, path: str | None) -> None:
 
 
 def location_scheme(warehouse: str, catalog_properties: Mapping[str, Any]) -> str | None:
-    """The scheme of a warehouse; None where it is no location but a name that the catalog's server knows."""
+    """Return the scheme of a warehouse, or None if it is not a location but a name on the catalog's server."""
     if warehouse.startswith("/") or (warehouse and ":" not in warehouse and is_sql(catalog_properties)):
         return LOCAL
     scheme = urlparse(warehouse).scheme
@@ -147,7 +154,7 @@ def location_scheme(warehouse: str, catalog_properties: Mapping[str, Any]) -> st
 
 
 def is_sql(catalog_properties: Mapping[str, Any]) -> bool:
-    """Whether the catalog is a database: it has no names for warehouses, so one without a scheme is a folder."""
+    """Return True if the catalog is a database, where a warehouse without a scheme is a folder, not a name."""
     uri = str(catalog_properties.get("uri") or "")
     return catalog_properties.get("type") == "sql" or uri.startswith(("sqlite", "postgresql"))
 

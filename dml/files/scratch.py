@@ -1,4 +1,4 @@
-"""Local folders of a cluster's machines: for temporary files, and whether all machines share one. Driver and workers.
+"""Local folders of a cluster's machines: temporary files, and a check that machines share a folder. Driver and workers.
 
 `scratch_folder` makes a folder in one of Spark's local directories; the end of its block removes it. The system's
 temporary directory is often small, or in memory, on the machines of a cluster. Under every cluster manager Spark passes
@@ -25,13 +25,13 @@ __all__ = ["Sighting", "local_folders", "look_for", "scratch_folder"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sighting:
-    """What one machine sees.
+    """The files that one machine can see.
 
     Attributes:
         host: The machine's name.
-        missing: The first file that it does not see; empty if it sees all.
+        missing: The first file that the machine cannot see; empty if it sees all.
         mark: The file that it wrote; empty if it wrote none.
-        error: Why it could not write; empty if it could.
+        error: The reason why it could not write; empty if it could.
     """
 
     host: str
@@ -41,9 +41,9 @@ class Sighting:
 
 
 def look_for(files: Sequence[str], mark: str = "") -> Sighting:
-    """Look for files on this machine, and write one more if all of them are there.
+    """Look for files on this machine, and write one more if all of them exist.
 
-    A machine that misses one writes nothing: its folder is a different one, which nothing would clean up.
+    A machine that misses one writes nothing: its folder is a different one, which would never be cleaned up.
 
     Args:
         files: Local paths.
@@ -87,11 +87,11 @@ def scratch_folder(folders: Sequence[str] | None = None) -> "tempfile.TemporaryD
     """Make a new folder, on each of the disks in turn.
 
     Args:
-        folders: The directories to use; None for Spark's local directories on a worker. Directories that cannot be
-            written are skipped; if none is left, the system's temporary directory is used.
+        folders: The directories to use; None for Spark's local directories on a worker. Directories that are not
+            writable are skipped; if none remains, the system's temporary directory is used.
 
     Raises:
-        OSError: none of them can be written.
+        OSError: None of them is writable.
     """
     places = local_folders() if folders is None else folders
     with LOCK:
@@ -107,5 +107,4 @@ def scratch_folder(folders: Sequence[str] | None = None) -> "tempfile.TemporaryD
 
 
 def new_folder(place: str | None) -> "tempfile.TemporaryDirectory[str]":
-    """Make a new folder in a directory; None for the system's temporary directory."""
     return tempfile.TemporaryDirectory(prefix="rowdelta-", dir=place, ignore_cleanup_errors=True)

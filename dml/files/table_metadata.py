@@ -1,12 +1,12 @@
-"""Table metadata files: JSON, compressed or not; a long history is parsed and written once. Worker-safe.
+"""Read and write table metadata files as JSON, compressed or not, and parse a long history only once. Worker-safe.
 
-Input: a FileIO and a location, or the file's bytes. Output: the metadata, or the JSON of metadata that becomes a file.
+Input: a FileIO and a location, or the file's bytes. Output: the metadata, or the JSON of a new metadata file.
 Spec: "Table Metadata", "Naming for GZIP compressed metadata JSON files".
 
-Each commit writes a metadata file with all snapshots, and each statement reads it: both would cost more with each one.
-But the list of snapshots begins as that of the file before. What has not changed, letter by letter, is not parsed
-again, and snapshots that were parsed from a text are written as that text. Other lists (snapshots have expired, another
-program writes them in its own way) are parsed and written as a whole. Threads share what is known.
+Each commit writes a metadata file with all snapshots, and each statement reads it, so that both would slow down with
+every snapshot. But the list of snapshots begins with that of the previous file. A prefix with the same text is not
+parsed again, and snapshots that were parsed from a text are written as that text. Other lists (snapshots have expired,
+another program formats them differently) are parsed and written as a whole. Threads share the cache.
 """
 
 import json
@@ -30,7 +30,7 @@ from pyiceberg.types import NestedField
 
 from dml import (
     limits,
-    pyiceberg_patch,  # noqa: F401 - PyIceberg can load tables with variants from now on
+    pyiceberg_patch,  # noqa: F401 - lets PyIceberg load tables with variants
 )
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
 
@@ -44,7 +44,7 @@ __all__ = [
     "without_snapshots",
 ]
 
-# No text inside JSON looks like this, for quotes in a text have a backslash; and no other key has a list for its value.
+# Unique in a metadata file: quotes inside JSON strings are escaped, and only the list of snapshots has this key.
 SNAPSHOTS: Final = '"snapshots":['
 
 DECODER: Final = json.JSONDecoder()
@@ -56,7 +56,7 @@ class History:
 
     Attributes:
         text: The elements of the list in the metadata file, without its brackets.
-        snapshots: The same, parsed; nobody changes one.
+        snapshots: The parsed elements; they must not be changed.
     """
 
     text: str
@@ -64,20 +64,20 @@ class History:
 
 
 KNOWN: Final[OrderedDict[str, History]] = OrderedDict()
-"""By the folder of the metadata files, the one used last at the end."""
+"""Histories by the folder of the metadata files, the most recently used one last."""
 
 LOCK: Final = Lock()
 
 
 def parsed_metadata(text: str, location: str) -> TableMetadata:
-    """The metadata in a file.
+    """Parse the metadata in a file.
 
     Args:
-        text: Its JSON.
-        location: Where it is.
+        text: The JSON.
+        location: The location of the file.
 
     Raises:
-        ValidationError: it is none, says PyIceberg.
+        ValidationError: PyIceberg rejects the metadata.
     """
     if text.count('"manifest-list"') < limits.MIN_CACHED_HISTORY or text.count(SNAPSHOTS) != 1:
         return TableMetadataUtil.parse_raw(text)
@@ -86,16 +86,16 @@ def parsed_metadata(text: str, location: str) -> TableMetadata:
         history = history_at(text, start, known_at(location))
         metadata = TableMetadataUtil.parse_raw(text[:start] + text[start + len(history.text) :])
     except (ValueError, RecursionError, ValidationError):
-        return TableMetadataUtil.parse_raw(text)  # which says what is wrong, if anything is
+        return TableMetadataUtil.parse_raw(text)  # raises PyIceberg's error if the metadata is invalid
     keep(location, history)
     return metadata.model_copy(update={"snapshots": list(history.snapshots)})
 
 
 def history_at(text: str, start: int, known: History | None) -> History:
-    """The history whose list begins at a place of a metadata file.
+    """Parse the history whose list begins at an offset of a metadata file.
 
     Raises:
-        ValueError: there is no such list, or it is written in another way than PyIceberg writes it.
+        ValueError: There is no such list, or it is not formatted as PyIceberg writes it.
     """
     if known is None or not text.startswith(known.text, start):
         known = History(text="", snapshots=())
@@ -106,7 +106,7 @@ def history_at(text: str, start: int, known: History | None) -> History:
 
 
 def elements(text: str, place: int, *, is_first: bool) -> Iterator[tuple[int, int]]:
-    """The begin and the end of each element of a list, from a place between two of them on."""
+    """Yield start and end of each element of a list, from an offset between two of them on."""
     while text[place : place + 1] != "]":
         if not is_first and text[place : place + 1] != ",":
             raise ValueError("no list")
@@ -117,12 +117,12 @@ def elements(text: str, place: int, *, is_first: bool) -> Iterator[tuple[int, in
 
 
 def with_known_texts(to_json: Callable[[TableMetadata], str], metadata: TableMetadata, location: str) -> str:
-    """The JSON of a new metadata file.
+    """Return the JSON of a new metadata file.
 
     Args:
-        to_json: Makes it of metadata.
+        to_json: Converts metadata to JSON.
         metadata: The metadata.
-        location: Where the file will be.
+        location: The location of the new file.
     """
     known, snapshots = known_at(location), metadata.snapshots
     if known is None or not begins_with(snapshots, known.snapshots):
@@ -136,18 +136,18 @@ def with_known_texts(to_json: Callable[[TableMetadata], str], metadata: TableMet
 
 
 def begins_with(snapshots: list[Snapshot], known: tuple[Snapshot, ...]) -> bool:
-    """Whether a list has these very snapshots in front."""
+    """Return True if a list begins with these very snapshot objects."""
     return len(snapshots) >= len(known) and all(one is other for one, other in zip(snapshots, known, strict=False))
 
 
 def known_at(location: str) -> History | None:
-    """What is known of the table that has a metadata file."""
+    """Return the cached history of the table that has a metadata file."""
     with LOCK:
         return KNOWN.get(folder_of(location))
 
 
 def keep(location: str, history: History) -> None:
-    """Know a history from now on; what was used least goes when there is no room."""
+    """Cache a history, and evict the least recently used ones."""
     with LOCK:
         KNOWN[folder_of(location)] = history
         KNOWN.move_to_end(folder_of(location))
@@ -163,23 +163,23 @@ def folder_of(location: str) -> str:
 
 PYICEBERG: Final = version("pyiceberg")
 OF_LATER_VERSIONS: Final = re.compile(r"(geometry|geography)( *\(.*\))?")
-"""Types of format version 3 that PyIceberg does not know, or not as the specification writes them."""
+"""Types of format version 3 that PyIceberg lacks or spells differently from the specification."""
 
 GZIP: Final = b"\x1f\x8b"
 GZIP_WINDOW: Final = 31
 
 
 def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
-    """A table's metadata.
+    """Read a table's metadata.
 
     Args:
         io: The table's FileIO.
-        location: Of the metadata file.
+        location: The location of the metadata file.
 
     Raises:
-        CorruptFileError: it is missing or is no metadata file.
-        NotSupportedError: a column has a type that PyIceberg cannot load.
-        ExecutionError: the storage failed.
+        CorruptFileError: The file is missing or is not a metadata file.
+        NotSupportedError: A column has a type that PyIceberg cannot load.
+        ExecutionError: The storage failed.
     """
     try:
         with io.new_input(location).open() as stream:
@@ -195,13 +195,13 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
     try:
         return with_checked_head(parsed_metadata(plain_json(content).decode(), location))
     except Exception as error:
-        # Nothing was read from a storage here: whatever was raised, the bytes led to it.
+        # The block above does not access the storage, so that every exception comes from the content.
         unknown = column_of_unknown_type(content)
         if unknown is not None:
             name, kind = unknown
             raise NotSupportedError(
                 f"The column '{name}' has the type {kind}, with which PyIceberg {PYICEBERG} cannot load a table",
-                hint="The table is not damaged: use an engine that knows the type, or drop the column there",
+                hint="The table is not damaged: use an engine that supports the type, or drop the column there",
                 file=location,
                 column=name,
                 type=kind,
@@ -214,21 +214,21 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
 
 
 def column_of_unknown_type(content: bytes) -> tuple[str, str] | None:
-    """The first column of a metadata file whose type PyIceberg does not know; None where there is none."""
+    """Return the first column of a metadata file whose type PyIceberg cannot load; None if there is none."""
     try:
         schemas = json.loads(plain_json(content))["schemas"]
         return next((found for schema in schemas for found in unknown_types("", schema)), None)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None  # no metadata file
+        return None  # not a metadata file
 
 
 def unknown_types(path: str, kind: Any) -> Iterator[tuple[str, str]]:
-    """The paths and types below a type, as metadata has it, that PyIceberg does not know."""
+    """Yield paths and types below a type of the metadata that PyIceberg cannot load."""
     match kind:
         case str() if OF_LATER_VERSIONS.fullmatch(kind):
             try:
                 NestedField.model_validate({"id": 1, "name": "n", "required": False, "type": kind})
-            except Exception:  # noqa: BLE001 - each type is refused in a way of its own
+            except Exception:  # noqa: BLE001 - PyIceberg rejects each type with another exception
                 yield path, kind
         case {"type": "struct", "fields": fields}:
             for field in fields:
@@ -241,7 +241,10 @@ def unknown_types(path: str, kind: Any) -> Iterator[tuple[str, str]]:
 
 
 def with_checked_head(metadata: TableMetadata) -> TableMetadata:
-    """What is there twice has to agree: without this a damaged name makes a table look as if it had no rows."""
+    """Check redundant references to snapshots.
+
+    Without this check, a damaged name would make a table look empty.
+    """
     main = metadata.refs.get(MAIN_BRANCH)
     if main is not None and main.snapshot_id != metadata.current_snapshot_id:
         raise ValueError(
@@ -255,7 +258,7 @@ def with_checked_head(metadata: TableMetadata) -> TableMetadata:
 
 
 def only_adds_a_snapshot(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> bool:
-    """Whether updates add one snapshot that is not there yet, and move branches to no other one."""
+    """Return True if updates only add one new snapshot and move branches to it."""
     added = [update.snapshot.snapshot_id for update in updates if isinstance(update, AddSnapshotUpdate)]
     moved = [update.snapshot_id for update in updates if isinstance(update, SetSnapshotRefUpdate)]
     is_all = len(added) == 1 and set(moved) <= set(added) and len(added) + len(moved) == len(updates)
@@ -263,12 +266,12 @@ def only_adds_a_snapshot(metadata: TableMetadata, updates: tuple[TableUpdate, ..
 
 
 def without_snapshots(metadata: TableMetadata) -> TableMetadata:
-    """Metadata with an empty history, for `only_adds_a_snapshot`: PyIceberg copies all of it for every update."""
+    """Return metadata with an empty history, for `only_adds_a_snapshot`: PyIceberg copies it for every update."""
     return metadata.model_copy(update={"snapshots": [], "snapshot_log": []})
 
 
 def with_snapshots_of(before: TableMetadata, metadata: TableMetadata) -> TableMetadata:
-    """Metadata whose history begins with that of metadata before."""
+    """Return metadata whose history is preceded by that of earlier metadata."""
     return metadata.model_copy(
         update={
             "snapshots": [*before.snapshots, *metadata.snapshots],
@@ -278,10 +281,10 @@ def with_snapshots_of(before: TableMetadata, metadata: TableMetadata) -> TableMe
 
 
 def plain_json(content: bytes) -> bytes:
-    """The JSON of a metadata file, decompressed if it is compressed, whatever its name says.
+    """Return the JSON of a metadata file, decompressed if it is compressed, regardless of the file name.
 
     Raises:
-        ValueError: it is cut short, does not decompress, or is too long to be a metadata file.
+        ValueError: It is cut short, does not decompress, or is too long to be a metadata file.
     """
     if not content.startswith(GZIP):
         return content
@@ -301,7 +304,7 @@ def plain_json(content: bytes) -> bytes:
 
 
 def reason_of(error: Exception) -> str:
-    """What is wrong, without the content: the file may be another one than it should be."""
+    """Return the cause of an error without the content, because the file may be an unrelated one."""
     found = error.__cause__ or error
     if isinstance(found, pydantic.ValidationError):
         first = found.errors(include_url=False, include_context=False, include_input=False)[0]

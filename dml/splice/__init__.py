@@ -1,4 +1,4 @@
-"""Splicing of Parquet files: chunks of columns copied as they are, beside new ones, under a new footer. Worker-safe.
+"""Splice Parquet files: copy column chunks unchanged, beside new ones, under a new footer. Worker-safe.
 
-Bytes in, bytes out: nothing here knows tables, schemas of tables or storages.
+Bytes in, bytes out: this package does not depend on tables, their schemas or storages.
 """

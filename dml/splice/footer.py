@@ -1,13 +1,14 @@
-"""The footer of a Parquet file, as far as splicing needs it, and whether the file can be spliced. Pure, worker-safe.
+"""Parse the footer of a Parquet file, and check whether the file can be spliced. Pure, worker-safe.
 
-Input: a footer's bytes and where they stand in the file. Output: columns, row groups, and where the chunks of each
-column and what belongs to them lie. Spec: `parquet.thrift`.
+Input: a footer's bytes and their offset in the file. Output: columns, row groups, and the byte ranges of the chunks of
+each column and of their indexes and bloom filters. Spec: `parquet.thrift`.
 
-Footers come from anywhere: ranges lie within the file and apart from each other, counts agree, or it is a `ValueError`.
-What is allowed, but not understood to the last field, is no error: `obstacle` names it, and the file is not spliced.
+Footers are not trusted: ranges that overlap or leave the file, and counts that disagree, raise `ValueError`.
+A valid footer with features that splicing does not support is no error: `obstacle` names them, and the file is not
+spliced.
 
-`annotated` changes a footer that Arrow wrote, where a variant is a group of two byte columns: it calls these groups
-VARIANT, which Arrow cannot write. Spec: `VariantType`; Parquet's `VariantEncoding.md`, "Variant in Parquet".
+`annotated` changes a footer that Arrow wrote, where a variant is a group of two byte columns: it annotates these groups
+as VARIANT, which Arrow cannot write. Spec: `VariantType`; Parquet's `VariantEncoding.md`, "Variant in Parquet".
 """
 
 import re
@@ -45,7 +46,7 @@ __all__ = [
 
 MAGIC: Final = b"PAR1"
 TRAILER_BYTES: Final = 8
-"""At the end of a file: the length of the footer, and the magic."""
+"""The size of a file's trailer: the length of the footer, and the magic."""
 
 
 # FileMetaData
@@ -101,14 +102,14 @@ REPEATED: Final = 2
 CODECS: Final = range(8)
 
 Range = tuple[int, int]
-"""Where something starts, and how many bytes it takes."""
+"""An offset and a length in bytes."""
 
 
 def footer_length(trailer: bytes, file_size: int) -> int:
-    """The length of the footer that the last bytes of a file announce.
+    """Return the length of the footer, from the last bytes of a file.
 
     Raises:
-        ValueError: they are not those of a Parquet file, or the footer would not fit in the file.
+        ValueError: They are not those of a Parquet file, or the footer does not fit in the file.
     """
     if len(trailer) != TRAILER_BYTES or trailer[4:] != MAGIC:
         raise ValueError("it does not end as a Parquet file does")
@@ -120,16 +121,16 @@ def footer_length(trailer: bytes, file_size: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileColumn:
-    """A column of a file: what is copied or written as one.
+    """A column of a file, which is copied or written as a whole.
 
     Attributes:
-        name: Its name in the file.
-        field_id: Its field id; None where it has none.
-        elements: Its part of the schema: itself, then what it holds.
-        leaves: Its physical columns, as places among all of them.
-        paths: The names from the column to each of them.
-        repeated: For each of them, whether a row can have several values.
-        leaf_ids: The field id of each of them; of the parts of a variant, the variant's.
+        name: The name in the file.
+        field_id: The field id; None if there is none.
+        elements: The column's part of the schema: its own element, then those of its children.
+        leaves: The indexes of its physical columns among those of the file.
+        paths: The names from the column to each physical column.
+        repeated: For each physical column, True if a row can have several values.
+        leaf_ids: The field id of each physical column. The parts of a variant have the variant's id.
     """
 
     name: str
@@ -146,13 +147,13 @@ class Chunk:
     """The values of a physical column in a row group.
 
     Attributes:
-        fields: Its `ColumnChunk`.
-        meta_data: Its `ColumnMetaData`.
-        pages: Where its pages lie.
-        offset_index: Where its offset index lies; None where it has none.
-        column_index: Where its column index lies.
-        bloom_filter: Where its bloom filter starts.
-        bloom_filter_length: How long that is; None where the footer does not say.
+        fields: The `ColumnChunk`.
+        meta_data: The `ColumnMetaData`.
+        pages: The range of the pages.
+        offset_index: The range of the offset index; None if there is none.
+        column_index: The range of the column index; None if there is none.
+        bloom_filter: The offset of the bloom filter; None if there is none.
+        bloom_filter_length: The length of the bloom filter; None if the footer lacks it.
     """
 
     fields: Fields
@@ -164,7 +165,7 @@ class Chunk:
     bloom_filter_length: int | None
 
     def ranges(self) -> Iterator[Range]:
-        """All that is known to be taken by it."""
+        """Yield all ranges that the chunk is known to occupy."""
         yield self.pages
         if self.offset_index is not None:
             yield self.offset_index
@@ -176,12 +177,12 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """Some of a file's rows.
+    """A row group.
 
     Attributes:
-        fields: Its `RowGroup`.
-        rows: How many.
-        chunks: One for each physical column; none in an empty row group.
+        fields: The `RowGroup` struct.
+        rows: The number of rows.
+        chunks: One per physical column; empty in an empty row group.
     """
 
     fields: Fields
@@ -191,14 +192,14 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """A Parquet file.
+    """The footer of a Parquet file.
 
     Attributes:
-        fields: Its `FileMetaData`.
-        start: Where the footer starts.
+        fields: The `FileMetaData`.
+        start: The offset of the footer.
         root: The root of the schema.
-        columns: Its columns.
-        row_groups: Its row groups.
+        columns: The columns.
+        row_groups: The row groups.
     """
 
     fields: Fields
@@ -209,14 +210,14 @@ class Footer:
 
     @staticmethod
     def of(data: bytes, start: int) -> "Footer":
-        """Reads a footer.
+        """Parse a footer.
 
         Args:
-            data: Its bytes, without length and magic.
-            start: Where they stand in the file.
+            data: The footer's bytes, without length and magic.
+            start: The offset of the footer in the file.
 
         Raises:
-            ValueError: it breaks the format, or contradicts itself or the file's size.
+            ValueError: The footer breaks the format, or contradicts itself or the file's size.
         """
         fields, length = decode_struct(data)
         if length != len(data):
@@ -232,21 +233,21 @@ class Footer:
 
     @property
     def rows(self) -> int:
-        """All rows."""
+        """The number of rows."""
         return sum(group.rows for group in self.row_groups)
 
     @property
     def created_by(self) -> str:
-        """The program that wrote it; empty where it does not say."""
+        """The program that wrote the file; empty if unknown."""
         found = value_of(self.fields, CREATED_BY, BINARY)
         return "" if found is None else bytes(found).decode("utf-8", "replace")
 
     @property
     def key_values(self) -> dict[str, str]:
-        """What its writer noted of it.
+        """The file's key-value metadata.
 
         Raises:
-            ValueError: it is no text.
+            ValueError: It is not UTF-8.
         """
         pairs = [
             (value_of(pair, KEY, BINARY), value_of(pair, VALUE, BINARY))
@@ -255,10 +256,10 @@ class Footer:
         return {bytes(key).decode(): bytes(value).decode() for key, value in pairs if key is not None and value}
 
     def obstacle(self) -> str | None:
-        """Why the file is not to be spliced; None where it may be.
+        """Return why the file cannot be spliced, or None if it can.
 
-        Whoever copies a chunk must know every field that may say where something lies, and every reader must take the
-        copied chunks, whose footer names their writer, as it took them before.
+        Splicing must understand every field that may hold an offset. Every reader must also treat the copied chunks,
+        whose new footer names the same writer, as it did before.
         """
         if ENCRYPTION in self.fields:
             return "it is encrypted"
@@ -275,17 +276,17 @@ class Footer:
 
 
 OLD_WRITERS: Final = (
-    # Statistics of other orders; dictionary headers that are not counted; pages of version 2 that are not compressed.
+    # Statistics in wrong orders; sizes without dictionary headers; uncompressed version 2 pages.
     (re.compile(r"parquet-mr(?![\w-])(?: version (\d+)\.(\d+))?"), (1, 10)),
     (re.compile(r"parquet-cpp-arrow(?! version \d+\.\d+)|parquet-cpp-arrow version (\d+)\.(\d+)"), (3, 0)),
     (re.compile(r"parquet-cpp(?![\w-])(?: version (\d+)\.(\d+))?"), (2**31, 0)),
     (re.compile(r"impala(?: version (\d+)\.(\d+))?"), (2**31, 0)),
 )
-"""What `created_by` starts with, and the first version that no reader treats apart."""
+"""Patterns of `created_by`, and the first version that readers treat normally."""
 
 
 def is_old_writer(created_by: str) -> bool:
-    """Whether readers read files of this writer in another way than those of others."""
+    """Return True if readers treat files of this writer differently from those of others."""
     for pattern, first in OLD_WRITERS:
         found = pattern.match(created_by)
         if found is not None:
@@ -315,10 +316,10 @@ def obstacle_of(group: RowGroup) -> str | None:
 
 
 def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
-    """The root of a schema, and its columns: the list is the tree, parents before what they hold.
+    """Return the root of a schema, and its columns. The list is the tree in preorder.
 
     Raises:
-        ValueError: the list is no tree.
+        ValueError: The list is not a tree.
     """
     if not elements:
         raise ValueError("it has no schema")
@@ -345,12 +346,12 @@ def columns_of(elements: list[Fields]) -> tuple[Fields, tuple[FileColumn, ...]]:
 
 
 def subtree(elements: list[Fields], start: int) -> tuple[int, list[tuple[bytes, ...]], list[bool], list[int | None]]:
-    """Where a field and what it holds end in the list; of its physical columns paths, which are repeated, and ids."""
+    """Return the index after a field's subtree, and the paths, repetition and ids of its physical columns."""
     place = start
     paths: list[tuple[bytes, ...]] = []
     repeated: list[bool] = []
     ids: list[int | None] = []
-    # Of fields that are still to come, the next one last; with the id of the variant that they are in.
+    # A stack of the parents' state for the fields still to come: path, repeated, id of the enclosing variant.
     above: list[tuple[tuple[bytes, ...], bool, int | None]] = [((), False, None)]
     while above:
         if place >= len(elements):
@@ -386,7 +387,7 @@ def children_of(element: Fields, limit: int) -> int:
 
 
 def field_id_of(element: Fields) -> int | None:
-    """A field's id; some writers write a negative one where there is none."""
+    """Return a field's id. Some writers store a negative one for none."""
     found = value_of(element, FIELD_ID, I32)
     return None if found is None or found < 0 else int(found)
 
@@ -402,7 +403,7 @@ Leaf = tuple[int, tuple[bytes, ...], bool]
 
 
 def leaves_of(column: FileColumn) -> Iterator[Leaf]:
-    """Physical type and path of each physical column, and whether it is repeated."""
+    """Yield the physical type and path of each physical column, and whether it is repeated."""
     types = [value_of(element, ELEMENT_TYPE, I32) for element in column.elements if ELEMENT_TYPE in element]
     yield from zip(types, column.paths, column.repeated, strict=True)
 
@@ -413,7 +414,7 @@ def row_group(fields: Fields, leaves: list[Leaf], end: int) -> RowGroup:
         raise ValueError(f"it has a row group of {rows} rows")
     chunks = list_of(fields, CHUNKS, STRUCT) or []
     if not rows:
-        return RowGroup(fields=fields, rows=0, chunks=())  # writers differ in where its chunks lie
+        return RowGroup(fields=fields, rows=0, chunks=())  # writers disagree about the offsets of its chunks
     if len(chunks) != len(leaves):
         raise ValueError(f"it has a row group of {len(chunks)} columns, {len(leaves)} expected")
     return RowGroup(
@@ -424,13 +425,13 @@ def row_group(fields: Fields, leaves: list[Leaf], end: int) -> RowGroup:
 
 
 def chunk(fields: Fields, leaf: Leaf, rows: int, end: int) -> Chunk:
-    """A chunk, checked.
+    """Return a chunk after checking it.
 
     Args:
         fields: The `ColumnChunk`.
-        leaf: Type and path of its column, and whether it is repeated.
-        rows: Those of the row group.
-        end: Where the footer starts: everything lies before it.
+        leaf: Type and path of the column, and whether it is repeated.
+        rows: The rows of the row group.
+        end: The offset of the footer, before which all ranges must end.
     """
     meta_data = value_of(fields, META_DATA, STRUCT)
     if meta_data is None:
@@ -450,12 +451,12 @@ def chunk(fields: Fields, leaf: Leaf, rows: int, end: int) -> Chunk:
     first = value_of(meta_data, DATA_PAGE, I64)
     dictionary = value_of(meta_data, DICTIONARY_PAGE, I64) or 0
     if length is None or first is None:
-        raise ValueError("it has a column without a place")
+        raise ValueError("it has a column without an offset or length")
     start = min(first, dictionary) if dictionary > 0 else first
     if length:
         check_range(start, length, end)
         if max(first, dictionary) >= start + length:
-            raise ValueError(f"it has a column whose pages start at {max(first, dictionary)}, behind its end")
+            raise ValueError(f"it has a column whose pages start at {max(first, dictionary)}, after its end")
     elif not 0 <= start <= end:
         raise ValueError(f"it has a column that starts at {start}")
     filter_start = value_of(meta_data, BLOOM_FILTER[0], I64)
@@ -478,7 +479,7 @@ def index_range(fields: Fields, ids: tuple[int, int], end: int) -> Range | None:
     if start is None and length is None:
         return None
     if start is None or length is None:
-        raise ValueError("it has a page index without a place")
+        raise ValueError("it has a page index without an offset or length")
     check_range(start, length, end)
     return start, length
 
@@ -489,7 +490,7 @@ def check_range(start: int, length: int, end: int) -> None:
 
 
 def check_apart(groups: Iterable[RowGroup]) -> None:
-    """Nothing lies in two places' bytes."""
+    """Raise ValueError if ranges overlap."""
     taken = sorted(part for group in groups for chunk in group.chunks for part in chunk.ranges() if part[1])
     for (start, length), (following, _) in pairwise(taken):
         if start + length > following:
@@ -497,20 +498,20 @@ def check_apart(groups: Iterable[RowGroup]) -> None:
 
 
 SPECIFICATION_VERSION: Final = 1
-"""The field, and the version, of Parquet's `VariantType`."""
+"""The field of Parquet's `VariantType` that holds the version of the encoding."""
 
 ANNOTATION: Final = (STRUCT, {VARIANT: (STRUCT, {SPECIFICATION_VERSION: (BYTE, 1)})})
 
 
 def annotated(footer: bytes, ids: Collection[int]) -> bytes:
-    """A footer whose variants are called so.
+    """Annotate the variants of a footer as VARIANT.
 
     Args:
-        footer: Without length and magic.
+        footer: The footer, without length and magic.
         ids: The field ids of the variants.
 
     Raises:
-        ValueError: it is no footer.
+        ValueError: The bytes are not a footer.
     """
     if not ids:
         return footer
@@ -525,14 +526,14 @@ def named(element: Fields, ids: Collection[int]) -> Fields:
 
 
 def with_annotated_footer(tail: bytes, ids: Collection[int]) -> bytes:
-    """The end of a file, from anywhere before its footer on, with the variants called so.
+    """Annotate the variants in the footer at the end of a file.
 
     Args:
-        tail: Up to the file's last byte.
+        tail: The bytes from anywhere before the footer to the end of the file.
         ids: The field ids of the variants.
 
     Raises:
-        ValueError: it does not end as a Parquet file does.
+        ValueError: The file does not end as a Parquet file does.
     """
     trailer = tail[-TRAILER_BYTES:]
     length = footer_length(trailer, 2**63)

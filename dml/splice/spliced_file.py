@@ -1,16 +1,16 @@
-"""A Parquet file put together of chunks: some copied from another file byte for byte, some new. Pure, worker-safe.
+"""Assemble a Parquet file from chunks: some copied from another file byte for byte, some new. Pure, worker-safe.
 
-Input: a file with its footer; new chunks, each column's written into a file of its own. Output: the bytes of the new
-file. Each row group is either made of one of the old file's, of which any columns are copied, or all new. Spec:
+Input: a file with its footer; new chunks, where each column is written into a file of its own. Output: the bytes of the
+new file. Each row group is either derived from one of the old file, with any columns copied, or all new. Spec:
 `parquet.thrift`; "Page Index"; "Bloom Filter".
 
-Copied chunks are not decoded, so a footer that is wrong about a chunk's length would cut it off for good. Therefore its
-pages are followed to its end, or it is a `ValueError`: the offset index says where all pages lie; without one their
-headers do, which are looked at while the bytes pass.
+Copied chunks are not decoded, so that a footer with a wrong chunk length would truncate them for good. Therefore the
+pages of each chunk are followed to its end, and a mismatch raises `ValueError`. The offset index has the offsets of all
+pages. Without one, the page headers are parsed while the bytes are copied.
 
-Pages hold no places, so they are right wherever they lie, checksums included. What holds places is shifted as far as
-its chunk: the chunk's metadata, its offset index, its bloom filter. Chunks lie row group by row group in the order of
-the columns: readers that split files go by the place of a row group's first chunk.
+Pages contain no offsets, so that they stay valid anywhere, including checksums. Structures with offsets are shifted by
+the distance that their chunk moved: the chunk's metadata, its offset index, its bloom filter. Chunks are stored row
+group by row group in column order, because readers that split files use the offset of a row group's first chunk.
 """
 
 from bisect import bisect_right
@@ -68,7 +68,7 @@ from dml.splice.thrift_compact import (
 __all__ = ["ColumnFile", "Read", "SplicedColumn", "SplicedFile", "decoded_bytes", "offset_indexes"]
 
 Read = Callable[[int, int], bytes]
-"""Gives so many bytes of a file from a place on."""
+"""Read a range of a file, given its offset and length."""
 
 # OffsetIndex, PageLocation
 PAGE_LOCATIONS: Final = 1
@@ -85,16 +85,16 @@ SIZE_STATISTICS: Final = 16
 UNENCODED_BYTES: Final = 1
 
 LONG_TYPES: Final = (6, 7)
-"""Of any length, and of one fixed length."""
+"""The physical types of variable-length and fixed-length bytes."""
 FLAT_BYTES: Final = 8
 
 
 class NearbyReads:
-    """Reads small ranges near to each other at once: an object store takes as long for each of them as for a large one.
+    """Coalesce reads of small neighbouring ranges: on an object store, a small read takes as long as a large one.
 
     Args:
         read: Reads the file.
-        ranges: What is going to be read.
+        ranges: The ranges that will be read.
     """
 
     def __init__(self, read: Read, ranges: Iterable[Range]) -> None:
@@ -104,7 +104,7 @@ class NearbyReads:
         self._held: tuple[int, bytes] = (0, b"")
 
     def read(self, start: int, length: int) -> bytes:
-        """One of the ranges, or others near to them."""
+        """Read one of the ranges, or another one."""
         place = start - self._held[0]
         if place < 0 or place + length > len(self._held[1]):
             found = bisect_right(self._starts, start) - 1
@@ -117,7 +117,7 @@ class NearbyReads:
 
 
 def runs(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges of a file, neighbours joined."""
+    """Merge neighbouring ranges of a file."""
     joined: list[Range] = []
     for start, length in sorted(ranges):
         if joined:
@@ -133,10 +133,10 @@ def runs(ranges: Iterable[Range]) -> list[Range]:
 
 
 def offset_indexes(chunks: Iterable[Chunk], read: Read) -> dict[Range, Fields]:
-    """The offset indexes of some chunks, by their places.
+    """Return the offset indexes of some chunks, by their ranges.
 
     Raises:
-        ValueError: an index breaks the format, or its pages are not what its chunk consists of.
+        ValueError: An index breaks the format, or its pages do not add up to its chunk.
     """
     chunks = [chunk for chunk in chunks if chunk.offset_index is not None]
     nearby = NearbyReads(read, [chunk.offset_index for chunk in chunks if chunk.offset_index is not None])
@@ -147,7 +147,7 @@ def checked(chunk: Chunk, read: Read) -> Fields:
     assert chunk.offset_index is not None
     index, taken = decode_struct(read(*chunk.offset_index))
     if taken != chunk.offset_index[1]:
-        raise ValueError(f"it has an offset index of {taken} bytes where its footer says {chunk.offset_index[1]}")
+        raise ValueError(f"it has an offset index of {taken} bytes where its footer has {chunk.offset_index[1]}")
     start, length = chunk.pages
     place: int | None = None
     for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []:
@@ -161,7 +161,7 @@ def checked(chunk: Chunk, read: Read) -> Fields:
 
 
 def decoded_bytes(chunk: Chunk) -> int:
-    """About how many bytes the values of a chunk take once they are decoded; texts as its writer counted them."""
+    """Estimate the decoded size of a chunk in bytes, with the size of strings as the writer recorded it."""
     values = value_of(chunk.meta_data, NUM_VALUES, I64) or 0
     if value_of(chunk.meta_data, CHUNK_TYPE, I32) not in LONG_TYPES:
         return int(values * FLAT_BYTES)
@@ -171,7 +171,7 @@ def decoded_bytes(chunk: Chunk) -> int:
 
 
 class PageHeaders:
-    """Follows the pages of a chunk from header to header, while its bytes pass in order.
+    """Follow the pages of a chunk from header to header, while its bytes are copied in order.
 
     Args:
         chunk: The chunk.
@@ -185,10 +185,10 @@ class PageHeaders:
         self._held = b""
 
     def feed(self, start: int, data: bytes) -> None:
-        """Looks at the next bytes of the file; those of other chunks may be among them.
+        """Parse the page headers in the next bytes of the file, which may include those of other chunks.
 
         Raises:
-            ValueError: there is no page where one should be.
+            ValueError: There is no page where one should be.
         """
         if self._held:
             start, data, self._held = start - len(self._held), self._held + data, b""
@@ -199,7 +199,7 @@ class PageHeaders:
             except ValueError:
                 if len(data) - place >= limits.MAX_PAGE_HEADER_BYTES:
                     raise
-                self._held = data[place:]  # it goes on in the next bytes
+                self._held = data[place:]  # the header continues in the next bytes
                 return
             size = value_of(header, BODY_BYTES, I32)
             if size is None or size < 0:
@@ -210,10 +210,10 @@ class PageHeaders:
             self._next = start + after + size
 
     def finish(self) -> None:
-        """All bytes have passed.
+        """Check the chunk after all of its bytes.
 
         Raises:
-            ValueError: the pages end elsewhere than the chunk, or have other values.
+            ValueError: The pages do not end with the chunk, or have another number of values.
         """
         if self._next != self._end:
             raise ValueError(f"it has a column that ends at {self._end}, but a page at {self._next}")
@@ -223,7 +223,7 @@ class PageHeaders:
 
 BLOOM_HEADER_BYTES: Final = 64
 MAX_PLACE: Final = 2**15 - 1
-"""Of a row group that can say which one it is."""
+"""The greatest ordinal that a row group can store, in 16 bits."""
 
 # FileMetaData
 VERSION: Final = 1
@@ -243,9 +243,9 @@ class SplicedColumn:
     """A column of the new file.
 
     Attributes:
-        name: Its name.
-        copied: The column of the old file of which chunks may be copied; None for one that is all new. Where chunks are
-            new nevertheless, they are of the same type.
+        name: The name.
+        copied: The column of the old file whose chunks may be copied; None for an all new one. New chunks of a copied
+            column have the same type.
     """
 
     name: str
@@ -254,12 +254,12 @@ class SplicedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFile:
-    """A new column: a Parquet file of nothing else, whose pages are in the new file already.
+    """A Parquet file with one new column, whose pages are already in the new file.
 
     Attributes:
-        footer: Its footer.
-        tail: Its bytes behind the pages.
-        tail_start: Where these start.
+        footer: The footer.
+        tail: The bytes after the pages.
+        tail_start: The offset of these bytes.
     """
 
     footer: Footer
@@ -267,7 +267,7 @@ class ColumnFile:
     tail_start: int
 
     def read(self, start: int, length: int) -> bytes:
-        """Some of what lies behind the pages."""
+        """Read a range after the pages."""
         place = start - self.tail_start
         if place < 0 or place + length > len(self.tail):
             raise ValueError("a new column has an index among its pages")
@@ -276,13 +276,13 @@ class ColumnFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRowGroup:
-    """A row group of the new file whose pages have been written.
+    """A row group of the new file whose pages are written.
 
     Attributes:
-        old: The row group of the old file that it comes from; None if all of its rows are new.
-        rows: How many.
-        new: The columns of which it has new chunks.
-        shifts: How far each copied chunk, and the chunks of each new column, were moved.
+        old: The row group of the old file that it derives from; None if all of its rows are new.
+        rows: The number of rows.
+        new: The columns with new chunks.
+        shifts: The distances that each copied chunk, and the chunks of each new column, moved.
     """
 
     old: RowGroup | None
@@ -296,12 +296,12 @@ class Placed:
     """A chunk in the new file.
 
     Attributes:
-        copied: Whether it is the old file's.
-        chunk: As its own file has it.
-        shift: How far it was moved.
+        copied: True if it is copied from the old file.
+        chunk: The chunk in its own file.
+        shift: The distance that it moved.
         read: Reads its own file.
-        fields: Its `ColumnChunk` in the new footer; indexes are added once they are written.
-        meta_data: Its `ColumnMetaData` there.
+        fields: The `ColumnChunk` in the new footer; indexes are added once they are written.
+        meta_data: The `ColumnMetaData` in the new footer.
     """
 
     copied: bool
@@ -313,14 +313,14 @@ class Placed:
 
 
 class SplicedFile:
-    """Puts a file together, row group by row group.
+    """Assemble a file, row group by row group.
 
     Args:
-        footer: The old file's.
+        footer: The footer of the old file.
         read: Reads the old file.
-        write: Takes the new file's bytes, in order.
+        write: Receives the new file's bytes, in order.
         columns: The new file's columns, in order.
-        offset_indexes: Those of the chunks that are copied.
+        offset_indexes: The offset indexes of the copied chunks, by range.
     """
 
     def __init__(
@@ -343,16 +343,16 @@ class SplicedFile:
         self._write(MAGIC)
 
     def add_row_group(self, old: RowGroup | None, rows: int, pages: Mapping[str, tuple[int, bytes]]) -> None:
-        """Writes the next row group.
+        """Write the next row group.
 
         Args:
-            old: The row group of the old file whose chunks are copied, for the columns that have no new ones; None
-                where all have.
-            rows: How many rows it has.
-            pages: Of each column with a new chunk, by its name: where its pages lie in its own file, and the pages.
+            old: The row group of the old file whose chunks are copied for columns without new ones; None if all columns
+                have new chunks.
+            rows: The number of rows.
+            pages: By name, for each column with a new chunk: the offset of its pages in its own file, and the pages.
 
         Raises:
-            ValueError: the old file ends too early, or has pages of other sizes than its footer says.
+            ValueError: The old file ends too early, or has pages of other sizes than in its footer.
         """
         shifts = []
         for column in self._columns:
@@ -369,7 +369,7 @@ class SplicedFile:
         self._parts.append(WrittenRowGroup(old=old, rows=rows, new=frozenset(pages), shifts=tuple(shifts)))
 
     def _copy(self, chunk: Chunk) -> int:
-        """Copies pages soon: neighbours are read together. Gives how far they are moved."""
+        """Schedule pages for copying, so that neighbours are read together. Return the distance that they move."""
         start, length = chunk.pages
         first, held = self._run
         if first + held != start:
@@ -396,17 +396,17 @@ class SplicedFile:
         self.size += len(data)
 
     def close(self, new: Mapping[str, ColumnFile], key_values: Mapping[str, str]) -> bytes:
-        """Writes what follows the pages.
+        """Write everything after the pages.
 
         Args:
             new: The new columns, by name.
-            key_values: The file's own metadata.
+            key_values: The key-value metadata of the file.
 
         Returns:
-            The footer, as it was written.
+            The footer, as written.
 
         Raises:
-            ValueError: an index of the old file breaks the format, or a new column does not fit.
+            ValueError: An index of the old file breaks the format, or a new column does not fit.
         """
         for name, column in new.items():
             if [group.rows for group in column.footer.row_groups] != [
@@ -426,7 +426,7 @@ class SplicedFile:
         return data
 
     def _index_ranges(self) -> Iterator[Range]:
-        """Where the column indexes and bloom filters lie that are copied."""
+        """Yield the ranges of the column indexes and bloom filters to copy."""
         for part in self._parts:
             for column in self._columns:
                 if part.old is None or column.copied is None or column.name in part.new:
@@ -441,12 +441,12 @@ class SplicedFile:
     def _placed(
         self, part: WrittenRowGroup, new: Mapping[str, ColumnFile], own: Mapping[str, Iterator[RowGroup]], read: Read
     ) -> Iterator[Placed]:
-        """The chunks of a row group, with their places.
+        """Yield the chunks of a row group at their new offsets.
 
         Args:
             part: The row group.
             new: The new columns, by name.
-            own: The row groups of their files that are still to come.
+            own: The remaining row groups of the new columns' files, by name.
             read: Reads the old file.
         """
         shifts = iter(part.shifts)
@@ -469,7 +469,7 @@ class SplicedFile:
             self._write(data)
 
     def _write_page_index(self, chunks: Sequence[Placed]) -> None:
-        """Of all chunks, or of none: some readers want the offset indexes of all columns once there is one."""
+        """Write the page index of all chunks or of none: some readers require it to be complete."""
         if any(placed.chunk.offset_index is None for placed in chunks):
             return
         for ids, make in ((COLUMN_INDEX, column_index), (OFFSET_INDEX, self._offset_index)):
@@ -481,7 +481,7 @@ class SplicedFile:
                     self._write(data)
 
     def _offset_index(self, placed: Placed) -> bytes:
-        """An offset index with the places of the moved pages."""
+        """Return an offset index with the offsets of the moved pages."""
         found = placed.chunk.offset_index
         assert found is not None
         index = self._offset_indexes[found] if placed.copied else decode_struct(placed.read(*found))[0]
@@ -522,7 +522,7 @@ class SplicedFile:
         return fields
 
     def _leaves(self, part: WrittenRowGroup, new: Mapping[str, ColumnFile]) -> list[int | None]:
-        """For each physical column of a row group, its place in the old file; None for new chunks."""
+        """Return, for each physical column of a row group, its index in the old file; None for new chunks."""
         found: list[int | None] = []
         for column in self._columns:
             source = column.copied or new[column.name].footer.columns[0]
@@ -535,16 +535,16 @@ def footers(new: Mapping[str, ColumnFile]) -> list[Footer]:
 
 
 def moved(chunk: Chunk, shift: int, column: str, read: Read, *, copied: bool) -> Placed:
-    """A chunk at its new place, without indexes; nothing of what was read is changed."""
+    """Return a chunk at its new offset, without indexes. The parsed structs are copied, not changed."""
     meta_data = dict(chunk.meta_data)
     dictionary = meta_data.pop(DICTIONARY_PAGE, None)
-    if dictionary is not None and dictionary[1] > 0:  # some writers write 0 where there is none
+    if dictionary is not None and dictionary[1] > 0:  # some writers write 0 for none
         meta_data[DICTIONARY_PAGE] = (I64, dictionary[1] + shift)
     meta_data[DATA_PAGE] = (I64, meta_data[DATA_PAGE][1] + shift)
     path = list_of(meta_data, PATH, BINARY) or []
     meta_data[PATH] = (LIST, (BINARY, [column.encode(), *path[1:]]))
     fields = {key: value for key, value in chunk.fields.items() if key not in {*OFFSET_INDEX, *COLUMN_INDEX}}
-    fields[CHUNK_START] = (I64, 0)  # deprecated: writers differ in what it means, readers do not look
+    fields[CHUNK_START] = (I64, 0)  # deprecated, and ignored by readers
     for field_id in BLOOM_FILTER:
         meta_data.pop(field_id, None)
     fields[META_DATA] = (STRUCT, meta_data)
@@ -552,7 +552,7 @@ def moved(chunk: Chunk, shift: int, column: str, read: Read, *, copied: bool) ->
 
 
 def bloom_filter(placed: Placed) -> bytes:
-    """A bloom filter: a header that says how long the bits behind it are."""
+    """Read a bloom filter, whose header has the length of the bits after it."""
     start, length = placed.chunk.bloom_filter, placed.chunk.bloom_filter_length
     assert start is not None
     if length is None:
@@ -565,7 +565,7 @@ def bloom_filter(placed: Placed) -> bytes:
 
 
 def column_index(placed: Placed) -> bytes | None:
-    """A column index as it is: it holds no places."""
+    """Read a column index, which is copied unchanged because it contains no offsets."""
     found = placed.chunk.column_index
     return None if found is None else placed.read(*found)
 
@@ -573,13 +573,13 @@ def column_index(placed: Placed) -> bytes | None:
 def row_group_fields(
     place: int, part: WrittenRowGroup, chunks: Sequence[Placed], leaves: Sequence[int | None]
 ) -> Fields:
-    """A row group as the new footer has it.
+    """Return the `RowGroup` struct of the new footer.
 
     Args:
-        place: Its place in the file.
-        part: What it is made of.
-        chunks: Its chunks.
-        leaves: For each of them, its place in the old file; None for new ones.
+        place: The ordinal of the row group in the file.
+        part: The row group.
+        chunks: The chunks.
+        leaves: The index of each chunk's physical column in the old file; None for new ones.
     """
     fields: Fields = {} if part.old is None else dict(part.old.fields)
     fields[GROUP_ROWS] = (I64, part.rows)
@@ -603,7 +603,7 @@ def row_group_fields(
 
 
 def sorting(order: Sequence[Fields], leaves: Sequence[int | None]) -> list[Fields]:
-    """By which columns the rows are sorted: as far as these were copied."""
+    """Return the prefix of the sorting columns that were copied."""
     places = {leaf: place for place, leaf in enumerate(leaves) if leaf is not None}
     kept: list[Fields] = []
     for column in order:

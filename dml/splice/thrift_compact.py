@@ -1,10 +1,10 @@
-"""Thrift's compact protocol, read without a list of fields: what is not known survives. Pure, worker-safe.
+"""Read and write Thrift's compact protocol without a schema, so that unknown fields survive. Pure, worker-safe.
 
 Input: bytes of any origin. Output: a struct as a dict from field id to its type and value; and bytes again. Spec:
 "Thrift compact protocol encoding".
 
-Every length and count is looked at before it is used: nothing is taken for true that does not fit the bytes at hand.
-What breaks the protocol is a `ValueError`, which whoever knows the file's name reports.
+Every length and count is checked against the available bytes before it is used. A violation of the protocol raises
+`ValueError`, which the caller reports with the file's name.
 """
 
 from collections.abc import Callable
@@ -51,17 +51,17 @@ INTEGER_BITS: Final = {I16: 16, I32: 32, I64: 64}
 Fields = dict[int, tuple[int, Any]]
 """A struct: type and value by field id.
 
-A boolean is of type `BOOL` whatever its value; in lists and maps it is the byte that stands there. A double is its
-bytes. The value of a list or set is the type of its elements and a list of them; that of a map is the types of keys and
-values and a list of pairs.
+A boolean has the type `BOOL` whatever its value; in lists and maps it is the raw byte. A double is its raw bytes. The
+value of a list or set is the element type and a list of elements; that of a map is the types of keys and values and a
+list of pairs.
 """
 
 
 def value_of(fields: Fields, field_id: int, kind: int) -> Any:
-    """The value of a field; None where it is not there.
+    """Return the value of a field, or None if it is missing.
 
     Raises:
-        ValueError: it is of another type.
+        ValueError: The field has another type.
     """
     found = fields.get(field_id)
     if found is None:
@@ -72,10 +72,10 @@ def value_of(fields: Fields, field_id: int, kind: int) -> Any:
 
 
 def list_of(fields: Fields, field_id: int, kind: int) -> list[Any] | None:
-    """The elements of a list; None where it is not there.
+    """Return the elements of a list, or None if it is missing.
 
     Raises:
-        ValueError: it is no list of such elements.
+        ValueError: The field is not a list, or has elements of another type.
     """
     found = value_of(fields, field_id, LIST)
     if found is None:
@@ -87,31 +87,31 @@ def list_of(fields: Fields, field_id: int, kind: int) -> list[Any] | None:
 
 
 def decode_struct(data: bytes, start: int = 0) -> tuple[Fields, int]:
-    """Reads a struct among some bytes.
+    """Decode a struct.
 
     Args:
         data: The bytes.
-        start: Where it starts.
+        start: The index of its first byte.
 
     Returns:
-        The struct, and where it ends.
+        The struct, and the index after its last byte.
 
     Raises:
-        ValueError: the bytes break the protocol, or end too early.
+        ValueError: The bytes break the protocol, or end too early.
     """
     reader = ThriftReader(data, start)
     return reader.struct(0), reader.place
 
 
 class ThriftReader:
-    """Reads values one after another.
+    """Read values one after another.
 
     Args:
         data: The bytes.
-        place: Where they start.
+        place: The index of the first value.
 
     Attributes:
-        place: Where the next one starts.
+        place: The index of the next value.
     """
 
     __slots__ = ("_data", "place")
@@ -121,7 +121,7 @@ class ThriftReader:
         self.place = place
 
     def struct(self, depth: int) -> Fields:
-        """All fields up to the stop."""
+        """Read all fields up to the stop field."""
         if depth > limits.MAX_THRIFT_DEPTH:
             raise ValueError(f"its metadata is nested more than {limits.MAX_THRIFT_DEPTH} levels deep")
         fields: Fields = {}
@@ -151,7 +151,7 @@ class ThriftReader:
         if kind == BYTE:
             return self._byte()
         if kind == DOUBLE:
-            return self._take(8)  # never looked at: kept as it is
+            return self._take(8)  # kept as raw bytes, because no field that is read has this type
         if kind == MAP:
             return self._map(depth + 1)
         if kind == UUID:
@@ -179,7 +179,7 @@ class ThriftReader:
         return self._byte() if kind in BOOLEANS else self._value(kind, depth)
 
     def _check_count(self, count: int, depth: int) -> None:
-        """An element takes at least a byte."""
+        """Check a count against the remaining bytes: an element takes at least one."""
         if count > len(self._data) - self.place or depth > limits.MAX_THRIFT_DEPTH:
             raise ValueError(f"its metadata has a list of {count} elements, which are not there")
 
@@ -221,7 +221,7 @@ class ThriftReader:
 
 
 def encode_struct(fields: Fields) -> bytes:
-    """Writes a struct: the inverse of `decode_struct`."""
+    """Encode a struct: the inverse of `decode_struct`."""
     output = bytearray()
     write_struct(output, fields)
     return bytes(output)

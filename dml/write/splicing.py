@@ -865,8 +865,7 @@ class Splicer:
             changes: The changes of the file.
 
         Returns:
-            The row counts. None if the file cannot be spliced, or if splicing would copy nothing: then no change is
-            consumed.
+            The row counts. None, with no change consumed, if the file cannot be spliced or nothing would be copied.
 
         Raises:
             DataError: A new value violates a constraint.
