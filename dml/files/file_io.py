@@ -44,12 +44,12 @@ def with_single_puts(io: FileIO) -> FileIO:
     open_filesystem = getattr(io, "fs_by_scheme", None)
     # FsspecFileIO caches its file systems by thread, under another method.
     if open_filesystem is not None and not hasattr(io, MARK):
-        setattr(io, "fs_by_scheme", lru_cache(partial(delayed, io, open_filesystem)))  # noqa: B010 - this object alone
+        setattr(io, "fs_by_scheme", lru_cache(partial(delayed_filesystem, io, open_filesystem)))  # noqa: B010 - this object alone
         setattr(io, MARK, True)
     return io
 
 
-def delayed(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = None) -> Any:
+def delayed_filesystem(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = None) -> Any:
     """Return the file system of a scheme. On S3, it opens a file only when it sends bytes."""
     found = open_filesystem(scheme, netloc)
     if found.type_name != "s3":
@@ -82,10 +82,10 @@ def delete_files(io: FileIO, locations: Iterable[str]) -> tuple[str, ...]:
         The locations that could not be deleted.
     """
     deadline = time.monotonic() + limits.STORAGE_RETRY_SECONDS
-    return tuple(location for location in locations if not deleted(io, location, deadline))
+    return tuple(location for location in locations if not delete_one(io, location, deadline))
 
 
-def deleted(io: FileIO, location: str, deadline: float) -> bool:
+def delete_one(io: FileIO, location: str, deadline: float) -> bool:
     try:
         storage_retries(deadline)(io.delete, location)
     except FileNotFoundError:
@@ -191,12 +191,12 @@ def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -
         # indicates a failure of the storage.
         if error.errno is not None or OBJECT_STORE_ERROR.search(str(error)):
             raise storage_failure("Reading the file", location, error, io_properties) from error
-        raise broken(location, error) from error
+        raise broken_file_error(location, error) from error
     except (pa.ArrowException, ValueError, EOFError, IndexError, KeyError, OverflowError) as error:
-        raise broken(location, error) from error
+        raise broken_file_error(location, error) from error
 
 
-def broken(location: str, error: Exception) -> CorruptFileError:
+def broken_file_error(location: str, error: Exception) -> CorruptFileError:
     """Return the error for a file that breaks its format."""
     reason = str(error).split("\n", 1)[0]
     return CorruptFileError(

@@ -75,7 +75,7 @@ def restricted(io: FileIO, schemes: frozenset[str]) -> FileIO:
     io.properties = {**io.properties, ALLOWED_SCHEMES: ",".join(sorted(schemes))}
     for name in ("new_input", "new_output", "delete"):
         # Patch this object instead of wrapping it: other code selects how to list files by its class.
-        setattr(io, name, partial(checked, io, getattr(io, name)))
+        setattr(io, name, partial(call_checked, io, getattr(io, name)))
     return io
 
 
@@ -90,11 +90,11 @@ def check_location(io: FileIO, location: str) -> None:
         NotSupportedError: The scheme is not allowed, or the FileIO would access another file.
     """
     allowed = io.properties.get(ALLOWED_SCHEMES)
-    scheme, path = parsed(io, location)
+    scheme, path = parse_location(io, location)
     if allowed is None:
         return
     if scheme in allowed.split(","):
-        refuse_other_file(location, path)
+        reject_other_file(location, path)
         return
     known = allowed.replace(",", ", ") or "none"
     raise NotSupportedError(
@@ -116,12 +116,12 @@ def local_path(location: str) -> str | None:
     return rest.removeprefix("//")
 
 
-def checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
+def call_checked(io: FileIO, action: Callable[[Any], Any], location: Any) -> Any:
     check_location(io, location if isinstance(location, str) else location.location)
     return action(location)
 
 
-def parsed(io: FileIO, location: str) -> tuple[str, str | None]:
+def parse_location(io: FileIO, location: str) -> tuple[str, str | None]:
     """Return the scheme that selects the storage of a FileIO, and the path there; None if the storage parses it."""
     # PyArrow's FileIO, which has a default scheme, is recognized without importing it: not every worker needs it.
     parse = getattr(io, "parse_location", None)
@@ -131,7 +131,7 @@ def parsed(io: FileIO, location: str) -> tuple[str, str | None]:
     return str(scheme), str(path)
 
 
-def refuse_other_file(location: str, path: str | None) -> None:
+def reject_other_file(location: str, path: str | None) -> None:
     """Reject a location that PyIceberg's FileIO on PyArrow would truncate.
 
     It parses locations as URIs, and drops what follows # or ?, and line ends.

@@ -83,11 +83,11 @@ def parsed_metadata(text: str, location: str) -> TableMetadata:
         return TableMetadataUtil.parse_raw(text)
     start = text.index(SNAPSHOTS) + len(SNAPSHOTS)
     try:
-        history = history_at(text, start, known_at(location))
+        history = history_at(text, start, cached_history(location))
         metadata = TableMetadataUtil.parse_raw(text[:start] + text[start + len(history.text) :])
     except (ValueError, RecursionError, ValidationError):
         return TableMetadataUtil.parse_raw(text)  # raises PyIceberg's error if the metadata is invalid
-    keep(location, history)
+    cache_history(location, history)
     return metadata.model_copy(update={"snapshots": list(history.snapshots)})
 
 
@@ -124,7 +124,7 @@ def with_known_texts(to_json: Callable[[TableMetadata], str], metadata: TableMet
         metadata: The metadata.
         location: The location of the new file.
     """
-    known, snapshots = known_at(location), metadata.snapshots
+    known, snapshots = cached_history(location), metadata.snapshots
     if known is None or not begins_with(snapshots, known.snapshots):
         return to_json(metadata)
     text = to_json(metadata.model_copy(update={"snapshots": []}))
@@ -140,13 +140,13 @@ def begins_with(snapshots: list[Snapshot], known: tuple[Snapshot, ...]) -> bool:
     return len(snapshots) >= len(known) and all(one is other for one, other in zip(snapshots, known, strict=False))
 
 
-def known_at(location: str) -> History | None:
+def cached_history(location: str) -> History | None:
     """Return the cached history of the table that has a metadata file."""
     with LOCK:
         return KNOWN.get(folder_of(location))
 
 
-def keep(location: str, history: History) -> None:
+def cache_history(location: str, history: History) -> None:
     """Cache a history, and evict the least recently used ones."""
     with LOCK:
         KNOWN[folder_of(location)] = history
@@ -193,7 +193,7 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
     try:
-        return with_checked_head(parsed_metadata(plain_json(content).decode(), location))
+        return check_refs(parsed_metadata(plain_json(content).decode(), location))
     except Exception as error:
         # The block above does not access the storage, so that every exception comes from the content.
         unknown = column_of_unknown_type(content)
@@ -240,7 +240,7 @@ def unknown_types(path: str, kind: Any) -> Iterator[tuple[str, str]]:
             yield from unknown_types(f"{path}.value", value)
 
 
-def with_checked_head(metadata: TableMetadata) -> TableMetadata:
+def check_refs(metadata: TableMetadata) -> TableMetadata:
     """Check redundant references to snapshots.
 
     Without this check, a damaged name would make a table look empty.

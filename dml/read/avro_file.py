@@ -20,7 +20,7 @@ from dml import limits
 from dml.manifests.avro_container import AvroContainer
 from dml.manifests.avro_decoder import CheckedDecoder
 from dml.pruning.row_tests import Bounds
-from dml.read.data_file import FileField, Piece, empty_rows, mapped, walk
+from dml.read.data_file import FileField, Piece, empty_rows, walk, with_mapped_ids
 
 __all__ = ["AvroField", "AvroFile", "Decode", "avro_fields"]
 
@@ -70,25 +70,25 @@ def record_fields(schema: dict[str, Any], names: Names) -> tuple[AvroField, ...]
     if "name" in schema:
         names.types[schema["name"]] = schema
     return tuple(
-        named(converted(entry["type"], names.deeper()), entry["name"], entry.get("field-id"))
+        with_name(convert_type(entry["type"], names.deeper()), entry["name"], entry.get("field-id"))
         for entry in schema["fields"]
     )
 
 
-def named(value: AvroField, name: str, field_id: Any) -> AvroField:
+def with_name(value: AvroField, name: str, field_id: Any) -> AvroField:
     return replace(value, field=replace(value.field, name=name, field_id=None if field_id is None else int(field_id)))
 
 
-def anonymous(arrow_type: pa.DataType, decode: Decode, *children: FileField) -> AvroField:
+def unnamed_value(arrow_type: pa.DataType, decode: Decode, *children: FileField) -> AvroField:
     """Return a value that `with_name` names later."""
     return AvroField(field=FileField(name="", field_id=None, type=arrow_type, children=children), decode=decode)
 
 
-def converted(schema: Any, names: Names) -> AvroField:
+def convert_type(schema: Any, names: Names) -> AvroField:
     """Convert any type of an Avro schema."""
     match schema:
         case str() if schema in names.types:
-            return converted(names.types[schema], names.deeper())
+            return convert_type(names.types[schema], names.deeper())
         case str():
             return primitive({"type": schema})
         case list():
@@ -105,9 +105,9 @@ def converted(schema: Any, names: Names) -> AvroField:
             names.types[name] = schema
             return primitive(schema)
         case {"type": dict() | list() as inner}:
-            return converted(inner, names.deeper())
+            return convert_type(inner, names.deeper())
         case {"type": str(name)} if name in names.types:
-            return converted(names.types[name], names.deeper())
+            return convert_type(names.types[name], names.deeper())
         case {"type": str()}:
             return primitive(schema)
     raise ValueError(f"its schema has an unknown type {schema!r}")
@@ -118,7 +118,7 @@ def union(branches: list[Any], names: Names) -> AvroField:
     values = [branch for branch in branches if branch != "null"]
     if len(values) != 1 or len(branches) > 2:
         raise ValueError(f"its schema has a union of {len(values)} types")
-    value = converted(values[0], names.deeper())
+    value = convert_type(values[0], names.deeper())
     if len(branches) == 1:
         return value
     place, decode = branches.index(values[0]), value.decode
@@ -136,7 +136,7 @@ def record(schema: dict[str, Any], names: Names) -> AvroField:
     fields = record_fields(schema, names)
     steps = [(entry.field.name, entry.decode) for entry in fields]
     arrow = pa.struct([pa.field(entry.field.name, entry.field.type) for entry in fields])
-    return anonymous(
+    return unnamed_value(
         arrow,
         lambda decoder: {name: decode(decoder) for name, decode in steps},
         *(entry.field for entry in fields),
@@ -157,10 +157,10 @@ def blocks(decoder: CheckedDecoder, decode: Decode) -> list[Any]:
 
 
 def array(schema: dict[str, Any], names: Names) -> AvroField:
-    element = named(converted(schema["items"], names.deeper()), ELEMENT, schema.get("element-id"))
+    element = with_name(convert_type(schema["items"], names.deeper()), ELEMENT, schema.get("element-id"))
     decode = element.decode
     arrow = pa.list_(pa.field(ELEMENT, element.field.type))
-    return anonymous(arrow, lambda decoder: blocks(decoder, decode), element.field)
+    return unnamed_value(arrow, lambda decoder: blocks(decoder, decode), element.field)
 
 
 def entry_array(items: dict[str, Any], names: Names) -> AvroField:
@@ -170,8 +170,8 @@ def entry_array(items: dict[str, Any], names: Names) -> AvroField:
 
 
 def string_map(schema: dict[str, Any], names: Names) -> AvroField:
-    key = named(primitive({"type": "string"}), KEY, schema.get("key-id"))
-    return map_of(key, named(converted(schema["values"], names.deeper()), VALUE, schema.get("value-id")))
+    key = with_name(primitive({"type": "string"}), KEY, schema.get("key-id"))
+    return map_of(key, with_name(convert_type(schema["values"], names.deeper()), VALUE, schema.get("value-id")))
 
 
 def map_of(key: AvroField, value: AvroField) -> AvroField:
@@ -182,7 +182,7 @@ def map_of(key: AvroField, value: AvroField) -> AvroField:
         return decoded, decode_value(decoder)
 
     arrow = pa.map_(pa.field(KEY, key.field.type, nullable=False), pa.field(VALUE, value.field.type))
-    return anonymous(arrow, lambda decoder: blocks(decoder, entry), key.field, value.field)
+    return unnamed_value(arrow, lambda decoder: blocks(decoder, entry), key.field, value.field)
 
 
 LONGS = {
@@ -201,27 +201,27 @@ def primitive(schema: dict[str, Any]) -> AvroField:
         return decimal(schema)
     match schema["type"]:
         case "null":
-            return anonymous(pa.null(), lambda _: None)
+            return unnamed_value(pa.null(), lambda _: None)
         case "boolean":
-            return anonymous(pa.bool_(), lambda decoder: decoder.read_boolean())
+            return unnamed_value(pa.bool_(), lambda decoder: decoder.read_boolean())
         case "int":
-            return anonymous(pa.date32() if logical == "date" else pa.int32(), lambda decoder: decoder.read_int())
+            return unnamed_value(pa.date32() if logical == "date" else pa.int32(), lambda decoder: decoder.read_int())
         case "long":
-            return anonymous(LONGS.get(str(logical), pa.int64()), lambda decoder: decoder.read_int())
+            return unnamed_value(LONGS.get(str(logical), pa.int64()), lambda decoder: decoder.read_int())
         case "float":
-            return anonymous(pa.float32(), lambda decoder: decoder.read_float())
+            return unnamed_value(pa.float32(), lambda decoder: decoder.read_float())
         case "double":
-            return anonymous(pa.float64(), lambda decoder: decoder.read_double())
+            return unnamed_value(pa.float64(), lambda decoder: decoder.read_double())
         case "bytes":
-            return anonymous(pa.binary(), lambda decoder: decoder.read_bytes())
+            return unnamed_value(pa.binary(), lambda decoder: decoder.read_bytes())
         case "string":
-            return anonymous(pa.string(), lambda decoder: decoder.read_utf8())
+            return unnamed_value(pa.string(), lambda decoder: decoder.read_utf8())
         case "fixed":
             size = int(schema["size"])
-            return anonymous(pa.binary(size), lambda decoder: decoder.read(size))
+            return unnamed_value(pa.binary(size), lambda decoder: decoder.read(size))
         case "enum":
             symbols = list(schema["symbols"])
-            return anonymous(pa.string(), lambda decoder: symbol(symbols, decoder.read_int()))
+            return unnamed_value(pa.string(), lambda decoder: symbol(symbols, decoder.read_int()))
     raise ValueError(f"its schema has an unknown type {schema['type']!r}")
 
 
@@ -243,12 +243,12 @@ def decimal(schema: dict[str, Any]) -> AvroField:
 
     def decode(decoder: CheckedDecoder) -> Decimal:
         raw = decoder.read_bytes() if size is None else decoder.read(size)
-        return Decimal((0, (0,), 0)) if not raw else scaled(int.from_bytes(raw, "big", signed=True), scale)
+        return Decimal((0, (0,), 0)) if not raw else exact_decimal(int.from_bytes(raw, "big", signed=True), scale)
 
-    return anonymous(pa.decimal128(precision, scale), decode)
+    return unnamed_value(pa.decimal128(precision, scale), decode)
 
 
-def scaled(unscaled: int, scale: int) -> Decimal:
+def exact_decimal(unscaled: int, scale: int) -> Decimal:
     """Return the exact decimal of an unscaled value. Decimal arithmetic would round it to the context's precision."""
     digits = tuple(map(int, str(abs(unscaled))))
     return Decimal((int(unscaled < 0), digits, -scale))
@@ -309,4 +309,4 @@ def with_ids(decoders: Sequence[AvroField], name_mapping: NameMapping | None) ->
     fields = tuple(entry.field for entry in decoders)
     if name_mapping is None or any(field.field_id is not None for field in walk(fields)):
         return fields
-    return mapped(fields, name_mapping.root)
+    return with_mapped_ids(fields, name_mapping.root)

@@ -27,9 +27,9 @@ __all__ = [
     "empty_rows",
     "file_fields",
     "leaf_columns",
-    "mapped",
     "walk",
-    "wrong_rows",
+    "with_mapped_ids",
+    "wrong_row_count",
 ]
 
 ID_KEYS = (PARQUET_FIELD_ID, b"iceberg.id")
@@ -62,7 +62,7 @@ def file_fields(schema: pa.Schema, name_mapping: NameMapping | None) -> tuple[Fi
     if any(field.field_id is not None for field in walk(fields)):
         return fields
     if name_mapping is not None:
-        return mapped(fields, name_mapping.root)
+        return with_mapped_ids(fields, name_mapping.root)
     return tuple(replace(field, field_id=place) for place, field in enumerate(fields, start=1))
 
 
@@ -95,7 +95,7 @@ def arrow_children(arrow_type: pa.DataType) -> Iterable[pa.Field]:
     return ()
 
 
-def mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
+def with_mapped_ids(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
     """Return the fields with the ids of a name mapping."""
     by_name = {name: entry for entry in mapping for name in entry.names}
     result = []
@@ -103,21 +103,25 @@ def mapped(fields: tuple[FileField, ...], mapping: Sequence[MappedField]) -> tup
         entry = by_name.get(field.name)
         inner = entry.fields if entry is not None else ()
         result.append(
-            replace(field, field_id=None if entry is None else entry.field_id, children=mapped_children(field, inner))
+            replace(
+                field,
+                field_id=None if entry is None else entry.field_id,
+                children=children_with_mapped_ids(field, inner),
+            )
         )
     return tuple(result)
 
 
-def mapped_children(field: FileField, mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
+def children_with_mapped_ids(field: FileField, mapping: Sequence[MappedField]) -> tuple[FileField, ...]:
     """Return the children of a field with mapped ids.
 
     Writers choose the names of elements, keys and values. The mapping always has the standard ones.
     """
     if pa.types.is_struct(field.type):
-        return mapped(field.children, mapping)
+        return with_mapped_ids(field.children, mapping)
     standard = ("key", "value") if pa.types.is_map(field.type) else ("element",)
     renamed = tuple(replace(child, name=name) for child, name in zip(field.children, standard, strict=False))
-    return mapped(renamed, mapping)
+    return with_mapped_ids(renamed, mapping)
 
 
 def walk(fields: Iterable[FileField]) -> Iterator[FileField]:
@@ -205,13 +209,13 @@ def counted(batches: Iterable[pa.RecordBatch], rows: int, path: str) -> Iterator
     for batch in batches:
         found += batch.num_rows
         if found > rows:
-            raise wrong_rows(path, found, rows)
+            raise wrong_row_count(path, found, rows)
         yield batch
     if found != rows:
-        raise wrong_rows(path, found, rows)
+        raise wrong_row_count(path, found, rows)
 
 
-def wrong_rows(path: str, found: int, rows: int) -> CorruptFileError:
+def wrong_row_count(path: str, found: int, rows: int) -> CorruptFileError:
     """Return the error for a file whose row count differs from its manifest or footer."""
     return CorruptFileError(
         f"The file '{path}' has {found} rows where {rows} are expected",

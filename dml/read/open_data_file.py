@@ -102,6 +102,7 @@ class ParquetFile:
         return UNKNOWN if statistics is None else statistics_bounds(statistics, field_type, piece.rows)
 
     def batches(self, pieces: Sequence[Piece], columns: Sequence[int], batch_rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of consecutive row groups."""
         if not columns:
             for piece in pieces:
                 yield from empty_batches(piece.rows, batch_rows)

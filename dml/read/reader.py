@@ -32,7 +32,7 @@ from dml.files.file_io import file_errors, file_io
 from dml.model.scan_task import DeleteFileRef, KeyFilter, ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
-from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_rows
+from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_row_count
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import LINEAGE_IDS, MetadataColumns, Projector, arrow_field, constant_array, projector
 from dml.read.row_predicates import select_rows
@@ -192,9 +192,9 @@ class TaskReader:
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
         with self.open(task) as file:
             view = FileView(self, task, file, equality)
-            for pieces in view.wanted(task_pieces(file, task)):
+            for pieces in view.matching_runs(task_pieces(file, task)):
                 for start, batch in view.rows(pieces):
-                    keep = view.kept(start, batch, positions)
+                    keep = view.kept_mask(start, batch, positions)
                     if keep is None or keep.any():
                         yield view.output(start, batch, None if keep is None or keep.all() else keep)
 
@@ -205,7 +205,7 @@ class TaskReader:
         size = task.file_size_in_bytes
         with open_data_file(io, task.path, task.file_format, self.name_mapping, size=size) as file:
             if file.rows is not None and file.rows != task.record_count:
-                raise wrong_rows(task.path, file.rows, task.record_count)
+                raise wrong_row_count(task.path, file.rows, task.record_count)
             yield file
 
     def scan_file(self, task: ScanTask, wanted: Positions | None = None) -> Iterator[FileBatch]:
@@ -224,7 +224,7 @@ class TaskReader:
             view = FileView(self, task, file, equality)
             for pieces in runs(pieces_with(task_pieces(file, task), wanted)):
                 for start, batch in view.rows(pieces):
-                    live = view.live(start, batch, positions)
+                    live = view.live_mask(start, batch, positions)
                     yield FileBatch(start_position=start, batch=view.output(start, batch, None), live=live)
 
 
@@ -294,7 +294,7 @@ class FileView:
             yield start, batch
             start += batch.num_rows
 
-    def wanted(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+    def matching_runs(self, pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         """Yield runs of neighbouring pieces in which a row may match the filters."""
         may_match = self.reader.may_match
         if may_match is not None:
@@ -306,7 +306,7 @@ class FileView:
         # Decode the filters' columns first: often no row of a row group matches, which saves decoding the others.
         view = self._probe(filter_places)
         for piece in pieces:
-            if any(view.filtered(batch).any() for _, batch in view.rows([piece])):
+            if any(view.filter_mask(batch).any() for _, batch in view.rows([piece])):
                 yield [piece]
 
     def _bounds(self, piece: Piece, field_id: int) -> Bounds:
@@ -319,16 +319,16 @@ class FileView:
         probe.index = {place: index for index, place in enumerate(places)}
         return probe
 
-    def kept(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
+    def kept_mask(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
         """Return the mask of live rows that may match the filters; None for all."""
-        keep = self.live(start, batch, positions)
+        keep = self.live_mask(start, batch, positions)
         selects = self.reader.row_test is not None or self.reader.keys is not None
         if not selects or (keep is not None and not keep.any()):
             return keep
-        matching = self.filtered(batch)
+        matching = self.filter_mask(batch)
         return matching if keep is None else keep & matching
 
-    def live(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
+    def live_mask(self, start: int, batch: pa.RecordBatch, positions: PositionDeleteIndex | None) -> Mask | None:
         """Return the mask of rows that are not deleted; None for all."""
         deleted = None if positions is None else positions.deleted_mask(start, batch.num_rows)
         for deletes in self.equality:
@@ -336,7 +336,7 @@ class FileView:
             deleted = matching if deleted is None else deleted | matching
         return ~deleted if deleted is not None and deleted.any() else None
 
-    def filtered(self, batch: pa.RecordBatch) -> Mask:
+    def filter_mask(self, batch: pa.RecordBatch) -> Mask:
         """Return the mask of rows that may match the row filter and the key filter."""
         columns = {field_id: self._native(batch, field_id) for field_id in self.filter_ids}
         mask = np.ones(batch.num_rows, np.bool_)
@@ -409,7 +409,7 @@ class PieceReader:
     def _view(self) -> FileView:
         return FileView(self._reader, self._task, self._opened(), ())
 
-    def dead(self, start: int, rows: int) -> Mask | None:
+    def deleted_mask(self, start: int, rows: int) -> Mask | None:
         """Return the mask of deleted rows from a position on; None if there are none."""
         deleted = None if self._positions is None else self._positions.deleted_mask(start, rows)
         return deleted if deleted is not None and deleted.any() else None
@@ -426,7 +426,7 @@ class PieceReader:
         """
         with file_errors(self._task.path):
             for start, batch in self._view.rows([self._view.file.pieces[place]]):
-                live = self._view.live(start, batch, self._positions)
+                live = self._view.live_mask(start, batch, self._positions)
                 yield FileBatch(start_position=start, batch=self._view.output(start, batch, None), live=live)
 
 

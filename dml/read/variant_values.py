@@ -100,7 +100,7 @@ def whole_variants(group: pa.StructArray) -> tuple[pa.Array, pa.Array]:
         dictionary_of(known, text) if is_there else EMPTY
         for is_there, text in zip(valid, metadata.to_pylist(), strict=True)
     ]
-    values = encoded(group, dictionaries)
+    values = encode_group(group, dictionaries)
     # A non-NULL variant without a value is the variant null.
     found = [(NULL if value is None else value) if live else None for live, value in zip(valid, values, strict=True)]
     return metadata, pa.array(found, pa.binary())
@@ -161,7 +161,7 @@ def number(data: bytes, start: int, width: int) -> int:
 EMPTY: Final = Dictionary(b"\x01\x00\x00")
 
 
-def encoded(group: pa.StructArray, dictionaries: Sequence[Dictionary]) -> Values:
+def encode_group(group: pa.StructArray, dictionaries: Sequence[Dictionary]) -> Values:
     """Return the encoded values of a group with `value`, `typed_value` or both; None where a row has neither.
 
     Args:
@@ -196,7 +196,7 @@ def exclusive(value: bytes | None, shredded: bytes | None) -> bytes | None:
 def objects(typed: pa.StructArray, plain: Values, dictionaries: Sequence[Dictionary]) -> Values:
     """Build objects from their shredded fields and the remaining ones."""
     names = [typed.type.field(place).name.encode() for place in range(typed.type.num_fields)]
-    columns = [encoded(part, dictionaries) for part in typed.flatten()]
+    columns = [encode_group(part, dictionaries) for part in typed.flatten()]
     present = typed.is_valid().to_numpy(zero_copy_only=False)
     result: Values = []
     for row, (is_object, value, dictionary) in enumerate(zip(present, plain, dictionaries, strict=True)):
@@ -220,7 +220,7 @@ def arrays(typed: pa.Array, dictionaries: Sequence[Dictionary]) -> Values:
     present = typed.is_valid().to_numpy(zero_copy_only=False)
     lengths = [length or 0 for length in pc.list_value_length(typed).to_pylist()]
     owners = [dictionary for dictionary, length in zip(dictionaries, lengths, strict=True) for _ in range(length)]
-    elements = iter(encoded(typed.flatten(), owners))
+    elements = iter(encode_group(typed.flatten(), owners))
     result: Values = []
     for is_array, length in zip(present, lengths, strict=True):
         # The format forbids a missing element; readers treat it as a variant null.
@@ -232,13 +232,13 @@ def arrays(typed: pa.Array, dictionaries: Sequence[Dictionary]) -> Values:
 def primitives(typed: pa.Array) -> Values:
     storage = typed.storage if isinstance(typed, pa.ExtensionArray) else typed
     kind = typed.type
-    if is_counted(kind):
+    if is_stored_as_integer(kind):
         storage = storage.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
     encode = encoder(kind)
     return [None if value is None else encode(value) for value in storage.to_pylist()]
 
 
-def is_counted(kind: pa.DataType) -> bool:
+def is_stored_as_integer(kind: pa.DataType) -> bool:
     """Return True if values are encoded as a count of days, microseconds or nanoseconds."""
     return bool(pa.types.is_date32(kind) or pa.types.is_time64(kind) or pa.types.is_timestamp(kind))
 
@@ -384,26 +384,26 @@ def object_of(fields: dict[bytes, bytes], dictionary: Dictionary) -> bytes:
         raise ValueError("it has a variant with a field that its metadata does not name") from None
     values = [fields[name] for name in names]
     id_width = width_of(max(ids, default=0))
-    head, offsets = laid_out(values)
+    head, offsets = pack_offsets(values)
     is_large = len(values) > MAX_SMALL
     header = (is_large << 4 | (id_width - 1) << 2 | (head - 1)) << 2 | OBJECT
     numbers = b"".join(field_id.to_bytes(id_width, "little") for field_id in ids)
-    return b"".join([bytes([header]), counted(values), numbers, offsets, *values])
+    return b"".join([bytes([header]), pack_count(values), numbers, offsets, *values])
 
 
 def array_of(values: list[bytes]) -> bytes:
     """Encode an array."""
-    width, offsets = laid_out(values)
+    width, offsets = pack_offsets(values)
     header = ((len(values) > MAX_SMALL) << 2 | (width - 1)) << 2 | ARRAY
-    return b"".join([bytes([header]), counted(values), offsets, *values])
+    return b"".join([bytes([header]), pack_count(values), offsets, *values])
 
 
-def counted(values: Sequence[bytes]) -> bytes:
+def pack_count(values: Sequence[bytes]) -> bytes:
     """Encode the number of values."""
     return len(values).to_bytes(4 if len(values) > MAX_SMALL else 1, "little")
 
 
-def laid_out(values: Sequence[bytes]) -> tuple[int, bytes]:
+def pack_offsets(values: Sequence[bytes]) -> tuple[int, bytes]:
     """Return the width of one offset, and the encoded start offsets of the values followed by the end of the last."""
     ends = np.concatenate([[0], np.cumsum([len(value) for value in values], dtype=np.int64)])
     width = width_of(int(ends[-1]))

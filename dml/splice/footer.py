@@ -7,8 +7,9 @@ Footers are not trusted: ranges that overlap or leave the file, and counts that 
 A valid footer with features that splicing does not support is no error: `obstacle` names them, and the file is not
 spliced.
 
-`annotated` changes a footer that Arrow wrote, where a variant is a group of two byte columns: it annotates these groups
-as VARIANT, which Arrow cannot write. Spec: `VariantType`; Parquet's `VariantEncoding.md`, "Variant in Parquet".
+`annotate_variants` changes a footer that Arrow wrote, where a variant is a group of two byte columns. It annotates
+these groups as VARIANT, which Arrow cannot write. Spec: `VariantType`; Parquet's `VariantEncoding.md`, "Variant in
+Parquet".
 """
 
 import re
@@ -39,9 +40,9 @@ __all__ = [
     "FileColumn",
     "Footer",
     "RowGroup",
-    "annotated",
+    "annotate_tail",
+    "annotate_variants",
     "footer_length",
-    "with_annotated_footer",
 ]
 
 MAGIC: Final = b"PAR1"
@@ -271,7 +272,7 @@ class Footer:
         leaves = sum(len(column.leaves) for column in self.columns)
         orders = list_of(self.fields, COLUMN_ORDERS, STRUCT)
         if orders is None or len(orders) != leaves:
-            return "it does not say how its values are ordered"
+            return "its footer lacks column orders"
         return next((reason for group in self.row_groups if (reason := obstacle_of(group)) is not None), None)
 
 
@@ -444,7 +445,7 @@ def chunk(fields: Fields, leaf: Leaf, rows: int, end: int) -> Chunk:
     if values is None or values < 0 or (values != rows and not repeated):
         raise ValueError(f"it has a column of {values} values in a row group of {rows} rows")
     if value_of(meta_data, CODEC, I32) not in CODECS or list_of(meta_data, ENCODINGS, I32) is None:
-        raise ValueError("it has a column that does not say how it is encoded")
+        raise ValueError("it has a column without a codec or encodings")
     if (value_of(meta_data, UNCOMPRESSED_SIZE, I64) or -1) < 0:
         raise ValueError("it has a column of no size")
     length = value_of(meta_data, COMPRESSED_SIZE, I64)
@@ -503,7 +504,7 @@ SPECIFICATION_VERSION: Final = 1
 ANNOTATION: Final = (STRUCT, {VARIANT: (STRUCT, {SPECIFICATION_VERSION: (BYTE, 1)})})
 
 
-def annotated(footer: bytes, ids: Collection[int]) -> bytes:
+def annotate_variants(footer: bytes, ids: Collection[int]) -> bytes:
     """Annotate the variants of a footer as VARIANT.
 
     Args:
@@ -516,16 +517,16 @@ def annotated(footer: bytes, ids: Collection[int]) -> bytes:
     if not ids:
         return footer
     fields, _ = decode_struct(footer)
-    elements = [named(element, ids) for element in list_of(fields, SCHEMA, STRUCT) or []]
+    elements = [annotate_element(element, ids) for element in list_of(fields, SCHEMA, STRUCT) or []]
     return encode_struct({**fields, SCHEMA: (LIST, (STRUCT, elements))})
 
 
-def named(element: Fields, ids: Collection[int]) -> Fields:
+def annotate_element(element: Fields, ids: Collection[int]) -> Fields:
     is_variant = value_of(element, FIELD_ID, I32) in ids and value_of(element, NUM_CHILDREN, I32) is not None
     return {**element, LOGICAL_TYPE: ANNOTATION} if is_variant else element
 
 
-def with_annotated_footer(tail: bytes, ids: Collection[int]) -> bytes:
+def annotate_tail(tail: bytes, ids: Collection[int]) -> bytes:
     """Annotate the variants in the footer at the end of a file.
 
     Args:
@@ -540,5 +541,5 @@ def with_annotated_footer(tail: bytes, ids: Collection[int]) -> bytes:
     start = len(tail) - TRAILER_BYTES - length
     if start < 0:
         raise ValueError("the footer breaks off")
-    footer = annotated(tail[start:-TRAILER_BYTES], ids)
+    footer = annotate_variants(tail[start:-TRAILER_BYTES], ids)
     return tail[:start] + footer + len(footer).to_bytes(4, "little") + trailer[4:]

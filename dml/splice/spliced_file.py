@@ -140,10 +140,14 @@ def offset_indexes(chunks: Iterable[Chunk], read: Read) -> dict[Range, Fields]:
     """
     chunks = [chunk for chunk in chunks if chunk.offset_index is not None]
     nearby = NearbyReads(read, [chunk.offset_index for chunk in chunks if chunk.offset_index is not None])
-    return {chunk.offset_index: checked(chunk, nearby.read) for chunk in chunks if chunk.offset_index is not None}
+    return {
+        chunk.offset_index: decode_offset_index(chunk, nearby.read)
+        for chunk in chunks
+        if chunk.offset_index is not None
+    }
 
 
-def checked(chunk: Chunk, read: Read) -> Fields:
+def decode_offset_index(chunk: Chunk, read: Read) -> Fields:
     assert chunk.offset_index is not None
     index, taken = decode_struct(read(*chunk.offset_index))
     if taken != chunk.offset_index[1]:
@@ -415,7 +419,7 @@ class SplicedFile:
                 raise ValueError("a new column has row groups of other sizes")
         nearby = NearbyReads(self._read, self._index_ranges())
         own = {name: iter(column.footer.row_groups) for name, column in new.items()}
-        groups = [list(self._placed(part, new, own, nearby.read)) for part in self._parts]
+        groups = [list(self._move_chunks(part, new, own, nearby.read)) for part in self._parts]
         chunks = [chunk for group in groups for chunk in group]
         self._write_bloom_filters(chunks)
         self._write_page_index(chunks)
@@ -438,7 +442,7 @@ class SplicedFile:
                     if chunk.bloom_filter is not None:
                         yield chunk.bloom_filter, chunk.bloom_filter_length or BLOOM_HEADER_BYTES
 
-    def _placed(
+    def _move_chunks(
         self, part: WrittenRowGroup, new: Mapping[str, ColumnFile], own: Mapping[str, Iterator[RowGroup]], read: Read
     ) -> Iterator[Placed]:
         """Yield the chunks of a row group at their new offsets.
@@ -454,10 +458,10 @@ class SplicedFile:
             if column.name in part.new:
                 shift = next(shifts)
                 for found in next(own[column.name]).chunks:
-                    yield moved(found, shift, column.name, new[column.name].read, copied=False)
+                    yield move_chunk(found, shift, column.name, new[column.name].read, copied=False)
             elif part.old is not None and column.copied is not None:
                 for leaf in column.copied.leaves:
-                    yield moved(part.old.chunks[leaf], next(shifts), column.name, read, copied=True)
+                    yield move_chunk(part.old.chunks[leaf], next(shifts), column.name, read, copied=True)
 
     def _write_bloom_filters(self, chunks: Sequence[Placed]) -> None:
         for placed in chunks:
@@ -534,7 +538,7 @@ def footers(new: Mapping[str, ColumnFile]) -> list[Footer]:
     return [column.footer for column in new.values()]
 
 
-def moved(chunk: Chunk, shift: int, column: str, read: Read, *, copied: bool) -> Placed:
+def move_chunk(chunk: Chunk, shift: int, column: str, read: Read, *, copied: bool) -> Placed:
     """Return a chunk at its new offset, without indexes. The parsed structs are copied, not changed."""
     meta_data = dict(chunk.meta_data)
     dictionary = meta_data.pop(DICTIONARY_PAGE, None)

@@ -44,7 +44,7 @@ from pyiceberg.utils.decimal import decimal_required_bytes
 from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
 from dml.options import AVRO_COMPRESSION, WriteOptions
 from dml.write.column_metrics import BatchMetrics
-from dml.write.file_layout import FileLayout, FileStatistics, codec_of, converted
+from dml.write.file_layout import FileLayout, FileStatistics, codec_of, convert_array
 
 __all__ = ["AvroFileWriter", "avro_schema", "check_avro_codec"]
 
@@ -203,7 +203,7 @@ class AvroFileWriter:
         self._metrics.add(batch)
         self._rows += batch.num_rows
         columns = [
-            values(converted(array, kind, name))
+            values(convert_array(array, kind, name))
             for array, kind, name in zip(batch.columns, self._types, self._names, strict=True)
         ]
         for row in zip(*columns, strict=True) if columns else [()] * batch.num_rows:

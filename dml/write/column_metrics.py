@@ -57,8 +57,8 @@ __all__ = [
     "lower_bound",
     "metrics_modes",
     "parquet_metrics",
-    "truncated_above",
-    "truncated_bytes_above",
+    "truncate_bytes_above",
+    "truncate_text_above",
     "upper_bound",
 ]
 
@@ -81,14 +81,14 @@ def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
     """
     match field_type:
         case StringType():
-            text = decoded_text(value)
-            return None if text is None else truncated(text, length).encode("utf-8")
+            text = decode_text(value)
+            return None if text is None else truncate_text(text, length).encode("utf-8")
         case BinaryType() | FixedType():
             return bytes(value) if length is None else bytes(value)[:length]
         case FloatType() | DoubleType():
             # -0.0 equals 0.0, but a reader may compare bits.
             return float_bound(-0.0 if value == 0 else value, field_type)
-    return serialised(value, field_type)
+    return serialise(value, field_type)
 
 
 def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
@@ -104,22 +104,22 @@ def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
     """
     match field_type:
         case StringType():
-            text = decoded_text(value)
-            above = None if text is None else truncated_above(text, length)
+            text = decode_text(value)
+            above = None if text is None else truncate_text_above(text, length)
             return None if above is None else above.encode("utf-8")
         case BinaryType() | FixedType():
-            return truncated_bytes_above(bytes(value), length)
+            return truncate_bytes_above(bytes(value), length)
         case FloatType() | DoubleType():
             return float_bound(0.0 if value == 0 else value, field_type)
-    return serialised(value, field_type)
+    return serialise(value, field_type)
 
 
-def truncated(text: str, length: int | None) -> str:
+def truncate_text(text: str, length: int | None) -> str:
     """Return the first characters (code points) of a text, which sort at or below it."""
     return text if length is None else text[:length]
 
 
-def truncated_above(text: str, length: int | None) -> str | None:
+def truncate_text_above(text: str, length: int | None) -> str | None:
     """Return a text of at most `length` characters that is not less, or None if there is none.
 
     Increments the last character that has a successor, and drops the rest. Surrogates are not characters.
@@ -135,7 +135,7 @@ def truncated_above(text: str, length: int | None) -> str | None:
     return None
 
 
-def truncated_bytes_above(value: bytes, length: int | None) -> bytes | None:
+def truncate_bytes_above(value: bytes, length: int | None) -> bytes | None:
     """Return at most `length` bytes that are not less in unsigned order, or None if there are none."""
     if length is None or len(value) <= length:
         return value
@@ -143,7 +143,7 @@ def truncated_bytes_above(value: bytes, length: int | None) -> bytes | None:
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def decoded_text(value: bytes) -> str | None:
+def decode_text(value: bytes) -> str | None:
     try:
         return bytes(value).decode("utf-8")
     except UnicodeDecodeError:
@@ -154,7 +154,7 @@ def float_bound(value: float, field_type: PrimitiveType) -> bytes | None:
     return None if math.isnan(value) else FLOATS[type(field_type)].pack(value)
 
 
-def serialised(value: Any, field_type: PrimitiveType) -> bytes:
+def serialise(value: Any, field_type: PrimitiveType) -> bytes:
     match field_type:
         case UUIDType():
             return bytes(value)
@@ -195,7 +195,7 @@ FULL = MetricsMode(length=None)
 TRUNCATE_16 = MetricsMode()
 
 
-def parsed(key: str, text: str) -> MetricsMode:
+def parse_mode(key: str, text: str) -> MetricsMode:
     """Parse the value of a metrics property.
 
     Raises:
@@ -235,7 +235,7 @@ def metrics_modes(
     """
     ids = list(ids_with_metrics(schema.as_struct()))
     if DEFAULT_METRICS_MODE in properties:
-        modes = dict.fromkeys(ids, parsed(DEFAULT_METRICS_MODE, properties[DEFAULT_METRICS_MODE]))
+        modes = dict.fromkeys(ids, parse_mode(DEFAULT_METRICS_MODE, properties[DEFAULT_METRICS_MODE]))
     else:
         limit = integer(properties, METRICS_MAX_INFERRED_COLUMNS, MAX_COLUMNS)
         modes = {field_id: TRUNCATE_16 if place < limit else NONE for place, field_id in enumerate(ids)}
@@ -244,7 +244,7 @@ def metrics_modes(
             modes[field_id] = TRUNCATE_16
     for key, text in properties.items():
         if key.startswith(METRICS_MODE_COLUMN_PREFIX):
-            mode = parsed(key, text)
+            mode = parse_mode(key, text)
             field = find(schema, key.removeprefix(METRICS_MODE_COLUMN_PREFIX))
             if field is not None and field.field_id in modes:
                 modes[field.field_id] = mode

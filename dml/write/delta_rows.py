@@ -36,7 +36,7 @@ from dml.model.columns import (
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import NEW_ROWS, ChangedFile, Numbers, RowOrigins, TaskMetrics, origins
 from dml.read.reader import FileBatch
-from dml.write.file_layout import FileLayout, converted
+from dml.write.file_layout import FileLayout, convert_array
 
 __all__ = [
     "ChangeCursor",
@@ -47,8 +47,8 @@ __all__ = [
     "RowChanges",
     "check_live",
     "delta_runs",
-    "misplaced",
-    "within_limit",
+    "drop_large_positions",
+    "missing_row_error",
 ]
 
 Positions = npt.NDArray[np.int64]
@@ -85,7 +85,7 @@ class RowLog:
         )
 
 
-def within_limit(files: Sequence[ChangedFile], max_bytes: int) -> tuple[ChangedFile, ...]:
+def drop_large_positions(files: Sequence[ChangedFile], max_bytes: int) -> tuple[ChangedFile, ...]:
     """Return the files with their positions, or without them if they are too large for the report."""
     size = sum(len(part or b"") for file in files for part in (file.deleted, file.updated, file.observed))
     if size <= min(max_bytes, limits.MAX_TASK_POSITION_BYTES):
@@ -114,17 +114,17 @@ class OriginLog:
         self._new_rows = 0
         self._given_up = False
 
-    def carried(self, batch: pa.RecordBatch, ordinal: int, start: int) -> pa.RecordBatch:
+    def with_carried_origins(self, batch: pa.RecordBatch, ordinal: int, start: int) -> pa.RecordBatch:
         """Add origins to a batch of neighbouring rows of a data file."""
         return with_origins(batch, origins(ordinal, start, batch.num_rows))
 
-    def inserted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def with_new_origins(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Add origins to a batch of new rows."""
         first = NEW_ROWS + self._new_rows
         self._new_rows += batch.num_rows
         return with_origins(batch, np.arange(first, first + batch.num_rows, dtype=np.int64))
 
-    def copied(
+    def note_copied(
         self, location: str, ordinal: int, start: int, rows: int, keep: npt.NDArray[np.bool_] | None = None
     ) -> None:
         """Record that the next rows of a new file are neighbouring rows of a data file.
@@ -168,7 +168,7 @@ class OriginLog:
         found: list[RowOrigins] = []
         size = 0
         for location, parts in self._runs.items():
-            found.append(RowOrigins.of(location, *joined(parts)))
+            found.append(RowOrigins.of(location, *merge_runs(parts)))
             size += len(found[-1].encoded)
             if size > self._max_encoded_bytes:
                 return ()
@@ -179,7 +179,7 @@ def with_origins(batch: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*batch.columns, pa.array(numbers)], schema=batch.schema.append(ORIGIN_COLUMN))
 
 
-def joined(parts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
+def merge_runs(parts: list[tuple[Numbers, Numbers]]) -> tuple[Numbers, Numbers]:
     """Merge the runs of a file that only the end of a batch separates."""
     firsts = np.concatenate([part[0] for part in parts])
     lengths = np.concatenate([part[1] for part in parts])
@@ -228,7 +228,7 @@ class RowChanges:
             values=self.values.slice(start, end - start),
         )
 
-    def updated(self) -> "RowChanges":
+    def only_updates(self) -> "RowChanges":
         """Return the updates alone."""
         updates = self.updates
         if updates.all():
@@ -521,7 +521,7 @@ class ChangeCursor:
         return Ahead(positions=positions, updates=sum(int(part.updates.sum()) for part in parts))
 
 
-def misplaced(task: ScanTask, position: int) -> ExecutionError:
+def missing_row_error(task: ScanTask, position: int) -> ExecutionError:
     """Return the error for a change of a position that the file lacks."""
     return ExecutionError(
         f"Cannot change the row at position {position} of '{task.path}': the file has no such row",
@@ -554,7 +554,7 @@ class RowBuilder:
         self._places = {field_id: place for place, field_id in enumerate(delta.value_ids)}
         self._assigned = frozenset(delta.assigned_ids)
 
-    def inserted(self, values: pa.RecordBatch) -> pa.RecordBatch:
+    def build_inserted(self, values: pa.RecordBatch) -> pa.RecordBatch:
         """Build inserted rows, which have no lineage."""
         return self._files.batch(
             [
@@ -565,7 +565,7 @@ class RowBuilder:
             ]
         )
 
-    def updated(self, values: pa.RecordBatch, old: dict[int, pa.Array]) -> pa.RecordBatch:
+    def build_updated(self, values: pa.RecordBatch, old: dict[int, pa.Array]) -> pa.RecordBatch:
         """Build updated rows.
 
         Args:
@@ -582,11 +582,11 @@ class RowBuilder:
                 arrays.append(old[column.field_id])
         return self._files.batch(arrays)
 
-    def carried(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+    def build_carried(self, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
         """Build rows that are carried over unchanged."""
         return self._files.batch(arrays)
 
-    def patched(self, arrays: Sequence[pa.Array], values: pa.RecordBatch, places: Positions) -> pa.RecordBatch:
+    def build_patched(self, arrays: Sequence[pa.Array], values: pa.RecordBatch, places: Positions) -> pa.RecordBatch:
         """Build rows of a data file, some of them updated.
 
         Args:
@@ -597,15 +597,15 @@ class RowBuilder:
         result = []
         for column, target, array in zip(self._files.columns, self._files.arrow, arrays, strict=True):
             if column.field_id in self._assigned:
-                new = converted(values.column(self._places[column.field_id]), target.type, target.name)
-                result.append(replaced(converted(array, target.type, target.name), new, places))
+                new = convert_array(values.column(self._places[column.field_id]), target.type, target.name)
+                result.append(replace_values(convert_array(array, target.type, target.name), new, places))
             elif column.field_id == LAST_UPDATED_SEQUENCE_NUMBER_ID:
-                result.append(replaced(array, pa.nulls(len(places), array.type), places))
+                result.append(replace_values(array, pa.nulls(len(places), array.type), places))
             else:
                 result.append(array)
         return self._files.batch(result)
 
-    def changed(self, rows: FileBatch, changes: RowChanges | None) -> tuple[pa.RecordBatch, Mask | None, int]:
+    def apply_changes(self, rows: FileBatch, changes: RowChanges | None) -> tuple[pa.RecordBatch, Mask | None, int]:
         """Apply changes to neighbouring rows of a data file.
 
         Args:
@@ -623,12 +623,16 @@ class RowBuilder:
         keep = None if rows.live is None or rows.live.all() else rows.live
         arrays = rows.batch.columns
         if changes is None:
-            return self.carried(arrays), keep, 0
+            return self.build_carried(arrays), keep, 0
         places = changes.positions - rows.start_position
         check_live(rows, places)
         updated = changes.updates
         number = int(updated.sum())
-        batch = self.patched(arrays, changes.updated().values, places[updated]) if number else self.carried(arrays)
+        batch = (
+            self.build_patched(arrays, changes.only_updates().values, places[updated])
+            if number
+            else self.build_carried(arrays)
+        )
         deleted = places[changes.operations == RowOperation.DELETE]
         if len(deleted):
             keep = np.ones(rows.batch.num_rows, dtype=np.bool_) if keep is None else keep.copy()
@@ -636,7 +640,7 @@ class RowBuilder:
         return batch, keep, number
 
 
-def replaced(array: pa.Array, new: pa.Array, places: Positions) -> pa.Array:
+def replace_values(array: pa.Array, new: pa.Array, places: Positions) -> pa.Array:
     """Replace the values of an array at some indexes.
 
     Args:

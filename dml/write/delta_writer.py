@@ -61,8 +61,8 @@ from dml.write.delta_rows import (
     RowChanges,
     check_live,
     delta_runs,
-    misplaced,
-    within_limit,
+    drop_large_positions,
+    missing_row_error,
 )
 from dml.write.file_layout import FileLayout, file_layout
 from dml.write.held_rows import HoldingDataWriter
@@ -270,7 +270,7 @@ class FileRewriter:
             live += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
             carried += self._write(task, rows, changes.before(rows.start_position + rows.batch.num_rows), partition)
         if not changes.exhausted():
-            raise misplaced(task, changes.next_position)
+            raise missing_row_error(task, changes.next_position)
         self._report(delta, task, rows_before=live, rows_carried=carried)
 
     def remove(self, delta: FileDelta) -> None:
@@ -293,7 +293,7 @@ class FileRewriter:
         Raises:
             DataError: A value violates a constraint.
         """
-        batch = self._rows.inserted(values)
+        batch = self._rows.build_inserted(values)
         if not self._holds_new:
             self._write_new(batch)
             return
@@ -305,15 +305,15 @@ class FileRewriter:
             self._new, self._holds_new = [], False
 
     def _write_new(self, batch: pa.RecordBatch) -> None:
-        self._writer.write(batch if self._origins is None else self._origins.inserted(batch))
+        self._writer.write(batch if self._origins is None else self._origins.with_new_origins(batch))
 
     def _write(
         self, task: ScanTask, rows: FileBatch, changes: RowChanges | None, partition: tuple[Any, ...] | None
     ) -> int:
         """Write the remaining rows of a batch, and return how many of them are unchanged."""
-        batch, keep, updates = self._rows.changed(rows, changes)
+        batch, keep, updates = self._rows.apply_changes(rows, changes)
         if self._origins is not None:
-            batch = self._origins.carried(batch, task.file_ordinal, rows.start_position)
+            batch = self._origins.with_carried_origins(batch, task.file_ordinal, rows.start_position)
         if keep is not None:
             batch = batch.filter(pa.array(keep))
         if batch.num_rows:
@@ -348,7 +348,7 @@ class NewRowsWriter:
         Raises:
             DataError: A value violates a constraint.
         """
-        self._writer.write(self._rows.inserted(values))
+        self._writer.write(self._rows.build_inserted(values))
 
     def update(self, ordinal: int, updates: RowChanges) -> None:
         """Add updated rows of one data file.
@@ -358,7 +358,7 @@ class NewRowsWriter:
             ExecutionError: The file lacks the rows.
         """
         if not self._read_ids:
-            self._writer.write(self._rows.updated(updates.values, {}))
+            self._writer.write(self._rows.build_updated(updates.values, {}))
             return
         assert self._files is not None
         task = self._files.task(ordinal)
@@ -370,7 +370,7 @@ class NewRowsWriter:
             if changes is not None:
                 self._write(rows, changes)
         if not cursor.exhausted():
-            raise misplaced(task, cursor.next_position)
+            raise missing_row_error(task, cursor.next_position)
 
     def _write(self, rows: FileBatch, changes: RowChanges) -> None:
         places = changes.positions - rows.start_position
@@ -378,7 +378,7 @@ class NewRowsWriter:
         taken = pa.array(places)
         columns = zip(self._read_ids, rows.batch.columns, strict=True)
         old = {field_id: column.take(taken) for field_id, column in columns}
-        self._writer.write(self._rows.updated(changes.values, old))
+        self._writer.write(self._rows.build_updated(changes.values, old))
 
     def held(self) -> bytes:
         """Return the rows left to the driver, as an Arrow stream; empty if there are none."""
@@ -417,7 +417,7 @@ class RowMarker:
             DataError: A new value violates a constraint, or two delta rows are for one row.
             ExecutionError: The delta does not fit the file.
         """
-        for updates in gathered(updates_of(delta.changes), limits.UPDATE_BATCH_ROWS):
+        for updates in concat_changes(updates_of(delta.changes), limits.UPDATE_BATCH_ROWS):
             if self._new_rows is None:
                 raise no_new_rows()
             self._new_rows.update(delta.ordinal, updates)
@@ -452,12 +452,12 @@ def no_new_rows() -> ExecutionError:
 def updates_of(changes: Iterator[RowChanges]) -> Iterator[RowChanges]:
     """Yield the updates among changes."""
     for part in changes:
-        updates = part.updated()
+        updates = part.only_updates()
         if len(updates):
             yield updates
 
 
-def gathered(changes: Iterator[RowChanges], rows: int) -> Iterator[RowChanges]:
+def concat_changes(changes: Iterator[RowChanges], rows: int) -> Iterator[RowChanges]:
     """Concatenate changes into parts of at least `rows` rows."""
     pending: list[RowChanges] = []
     held = 0
@@ -625,7 +625,7 @@ class DeltaWriter:
             referenced_data_files=deletes.referenced_data_files,
             held_rows=new_rows.held() if new_rows is not None else b"",
             held_deletes=deletes.held,
-            changed_files=within_limit(changed, self._spec.max_report_bytes),
+            changed_files=drop_large_positions(changed, self._spec.max_report_bytes),
             row_origins=rewriter.row_origins() if rewriter is not None else (),
             metrics=counts.metrics(rows_carried=rewriter.rows_carried if rewriter is not None else 0),
         )

@@ -52,7 +52,7 @@ __all__ = [
     "arrow_type",
     "bloom_filters",
     "codec_of",
-    "converted",
+    "convert_array",
     "file_layout",
     "null_check",
 ]
@@ -65,7 +65,7 @@ for digit, character in enumerate("0123456789abcdef"):
     NIBBLES[ord(character)] = NIBBLES[ord(character.upper())] = digit
 
 
-def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
+def convert_array(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
     """Convert an array to another type.
 
     Args:
@@ -79,7 +79,7 @@ def converted(array: pa.Array, target: pa.DataType, column: str) -> pa.Array:
     if array.type.equals(target) and not holds_variant(target):
         return array
     if pa.types.is_dictionary(array.type):
-        return converted(array.dictionary_decode(), target, column)
+        return convert_array(array.dictionary_decode(), target, column)
     if is_variant(target):
         array = variant(array, target)
     if pa.types.is_struct(target) and pa.types.is_struct(array.type):
@@ -112,7 +112,7 @@ def struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Arra
             column=column,
         )
     fields = [target.field(place) for place in range(target.num_fields)]
-    children = [converted(array.field(place), field.type, column) for place, field in enumerate(fields)]
+    children = [convert_array(array.field(place), field.type, column) for place, field in enumerate(fields)]
     mask = array.is_null() if array.null_count else None
     if not fields:
         return (
@@ -122,11 +122,11 @@ def struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Arra
         )
     for place, child in enumerate(fields):
         if not child.nullable and children[place].null_count:
-            children[place] = required(children[place], array, f"{column}.{child.name}")
+            children[place] = drop_validity(children[place], array, f"{column}.{child.name}")
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def required(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
+def drop_validity(child: pa.Array, parent: pa.StructArray, path: str) -> pa.Array:
     """Return a required field's values without a validity bitmap.
 
     They may be NULL only where the whole struct is, and there Arrow and Parquet do not accept NULLs.
@@ -170,15 +170,15 @@ def is_list_type(source: pa.DataType) -> bool:
 def list_array(array: pa.Array, target: pa.ListType, column: str) -> pa.Array:
     if pa.types.is_large_list(array.type):
         array = cast_array(array, pa.list_(array.type.value_field), column)
-    values = converted(array.values, target.value_type, column)
+    values = convert_array(array.values, target.value_type, column)
     return pa.Array.from_buffers(
         target, len(array), array.buffers()[:2], array.null_count, offset=array.offset, children=[values]
     )
 
 
 def map_array(array: pa.MapArray, target: pa.MapType, column: str) -> pa.Array:
-    keys = converted(array.keys, target.key_type, column)
-    items = converted(array.items, target.item_type, column)
+    keys = convert_array(array.keys, target.key_type, column)
+    items = convert_array(array.items, target.item_type, column)
     entries = pa.StructArray.from_arrays([keys, items], fields=[target.key_field, target.item_field])
     return pa.Array.from_buffers(
         target, len(array), array.buffers()[:2], array.null_count, offset=array.offset, children=[entries]
@@ -219,11 +219,11 @@ def uuid_array(array: pa.Array, column: str) -> pa.Array:
     if values is None:
         values = parse_each(valid, column)
     if array.null_count:
-        values = spread(values, array)
+        values = insert_nulls(values, array)
     return pa.ExtensionArray.from_storage(pa.uuid(), values)
 
 
-def spread(values: pa.Array, nulls: pa.Array) -> pa.Array:
+def insert_nulls(values: pa.Array, nulls: pa.Array) -> pa.Array:
     """Insert NULLs where another array has them."""
     valid = nulls.is_valid().to_numpy(zero_copy_only=False)
     places = np.cumsum(valid) - 1
@@ -541,7 +541,9 @@ class FileLayout:
         Raises:
             DataError: A value does not fit its column, or is NULL in a required field.
         """
-        fitting = [converted(array, target.type, target.name) for array, target in zip(arrays, self.arrow, strict=True)]
+        fitting = [
+            convert_array(array, target.type, target.name) for array, target in zip(arrays, self.arrow, strict=True)
+        ]
         for check, array in zip(self.checks, fitting, strict=True):
             if check is not None:
                 check(array)

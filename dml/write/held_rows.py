@@ -297,7 +297,7 @@ def assign_inserts(
         router, rows = PartitionRouter(partition_spec, layout.columns), RowBuilder(layout, spec.layout)
         partitions: dict[tuple[Any, ...], list[Places]] = {}
         for inserted in run.insert(places):
-            new = rows.inserted(inserted_batch(inserted).drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
+            new = rows.build_inserted(inserted_batch(inserted).drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
             numbered = pa.RecordBatch.from_arrays([*new.columns, pa.array(inserted.places)], [*new.schema.names, PLACE])
             for partition, found in router.split(numbered):
                 partitions.setdefault(partition, []).append(found.column(PLACE).to_numpy())
@@ -340,5 +340,5 @@ def held_inserts(inserted: pa.RecordBatch, spec: WriterSpec) -> TaskCommit:
         DataError: A value violates a constraint.
     """
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
-    rows = RowBuilder(layout, spec.layout).inserted(inserted.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
+    rows = RowBuilder(layout, spec.layout).build_inserted(inserted.drop_columns([ROW_OPERATION, FILE_ORDINAL, POS]))
     return TaskCommit(held_rows=stream_of([rows]), metrics=TaskMetrics(rows_inserted=rows.num_rows))

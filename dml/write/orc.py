@@ -28,7 +28,7 @@ from dml.errors import DataError, ErrorKind
 from dml.model.arrow_types import arrow_type_of, primitive_arrow_type
 from dml.options import ORC_COMPRESSION, WriteOptions
 from dml.write.column_metrics import BatchMetrics
-from dml.write.file_layout import FileLayout, FileStatistics, codec_of, converted
+from dml.write.file_layout import FileLayout, FileStatistics, codec_of, convert_array
 
 __all__ = ["OrcFileWriter", "check_orc_codec"]
 
@@ -89,7 +89,7 @@ class OrcFileWriter:
         arrays = []
         for array, field in zip(batch.columns, self._schema, strict=True):
             check_instants(array, field.name)
-            arrays.append(whole(converted(array, field.type, field.name)))
+            arrays.append(whole(convert_array(array, field.type, field.name)))
         self._writer.write(pa.Table.from_batches([pa.RecordBatch.from_arrays(arrays, schema=self._schema)]))
         self._empty = False
         self._metrics.add(batch)

@@ -21,10 +21,10 @@ from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedFiel
 from dml import limits
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
 from dml.options import PARQUET_COMPRESSION, WriteOptions
-from dml.splice.footer import with_annotated_footer
+from dml.splice.footer import annotate_tail
 from dml.write.column_metrics import Leaf, NanCounter, parquet_metrics
 from dml.write.file_layout import FileLayout, FileStatistics, codec_of
-from dml.write.variant_shredding import physical_columns, shredded_table, shreddings
+from dml.write.variant_shredding import infer_shreddings, physical_columns, shred_table
 
 __all__ = [
     "CODECS",
@@ -162,8 +162,8 @@ class ParquetFileWriter:
         if self._geometries is not None:
             table = table.cast(self._geometries)
         if self._writer is None and self._layout.variant_ids and self._options.shred_variants:
-            self._shreddings = shreddings(table, self._options.variant_inference_rows)
-        table = shredded_table(table, self._shreddings)
+            self._shreddings = infer_shreddings(table, self._options.variant_inference_rows)
+        table = shred_table(table, self._shreddings)
         if self._writer is None:
             self._writer = self._open(table)
         self._writer.write_table(table, row_group_size=table.num_rows)
@@ -195,7 +195,7 @@ class ParquetFileWriter:
             self._tail.hold()
         self._writer.close()
         if self._tail is not None:
-            self._stream.write(with_annotated_footer(self._tail.take(), self._layout.variant_ids))
+            self._stream.write(annotate_tail(self._tail.take(), self._layout.variant_ids))
         footer = self._footer[0]
         return FileStatistics(
             record_count=self._rows,

@@ -70,7 +70,7 @@ class PartitionRouter:
         if not batch.num_rows:
             return
         encoded = [self._encoded(batch, field) for field in self._fields]
-        codes = combined([codes for codes, _ in encoded], batch.num_rows)
+        codes = combine_codes([codes for codes, _ in encoded], batch.num_rows)
         for first, rows in groups(batch, codes):
             yield tuple(values[int(field_codes[first])] for field_codes, values in encoded), rows
 
@@ -82,8 +82,8 @@ class PartitionRouter:
         for place in field.path[1:]:
             values = pc.struct_field(values, [place])
         if field.check is not None:
-            field.check(physical(values))
-        storage = physical(field.transform(aligned(values)))
+            field.check(partition_form(values))
+        storage = partition_form(field.transform(align_decimals(values)))
         as_uuid = values.type == pa.uuid() and storage.type == pa.binary(16)
         encoded = storage.dictionary_encode()
         distinct = [internal(value, as_uuid=as_uuid) for value in encoded.dictionary.to_pylist()]
@@ -153,14 +153,14 @@ def find_source(field_id: int, columns: tuple[NestedField, ...]) -> tuple[tuple[
     return None
 
 
-def aligned(values: pa.Array) -> pa.Array:
+def align_decimals(values: pa.Array) -> pa.Array:
     """Align decimals to 16 bytes, which `pyiceberg_core` requires. Spark aligns them to 8."""
     if not pa.types.is_decimal(values.type) or values.buffers()[1].address % DECIMAL_BYTES == 0:
         return values
     return pa.concat_arrays([values, values[:0]])
 
 
-def physical(values: pa.Array) -> pa.Array:
+def partition_form(values: pa.Array) -> pa.Array:
     """Convert values to the form of partition tuples."""
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
@@ -180,7 +180,7 @@ def internal(value: Any, *, as_uuid: bool) -> Any:
     return value
 
 
-def combined(codes: list[Codes], rows: int) -> Codes:
+def combine_codes(codes: list[Codes], rows: int) -> Codes:
     """Return one code for each combination of codes."""
     result = np.zeros(rows, dtype=np.int64)
     size = 1

@@ -37,7 +37,7 @@ from dml.write.file_layout import DataFileWriter, FileLayout
 from dml.write.orc import OrcFileWriter
 from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
 from dml.write.parquet import ParquetFileWriter
-from dml.write.partition_values import PartitionRouter, aligned, find_source, physical
+from dml.write.partition_values import PartitionRouter, align_decimals, find_source, partition_form
 from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
 __all__ = [
@@ -206,7 +206,7 @@ class SortedBy:
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         for place in self.path[1:]:
             values = pc.struct_field(values, [place])
-        values = physical(self.transform(aligned(values)))
+        values = partition_form(self.transform(align_decimals(values)))
         direction = "ascending" if self.field.direction == SortDirection.ASC else "descending"
         nulls_first = self.field.null_order == NullOrder.NULLS_FIRST
         yield f"n{number}", "descending" if nulls_first else "ascending", pc.is_null(values)
@@ -287,7 +287,7 @@ class SortingDataWriter:
         """Write all rows. Later rows go to a new file."""
         if self._runs and self._rows:
             self.flush()
-        pieces = merged(self._order, self._runs) if self._runs else self._memory_pieces()
+        pieces = merge_runs(self._order, self._runs) if self._runs else self._memory_pieces()
         for piece in pieces:
             self._writer.write(piece)
         self._writer.finish_file()
@@ -318,7 +318,7 @@ class SortingDataWriter:
             yield from self._sorted_rows().to_batches(max_chunksize=limits.SORTED_BATCH_ROWS)
 
 
-def merged(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+def merge_runs(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Merge sorted runs into one sorted sequence, piece by piece."""
     keys = pa.concat_tables([order.keys(run)[0] for run in runs])
     directions = order.keys(runs[0].slice(0, 0))[1]

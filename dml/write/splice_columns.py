@@ -56,7 +56,7 @@ __all__ = [
     "key_values",
     "new_bytes",
     "new_bytes_ratio",
-    "opened",
+    "open_old_file",
     "physical_leaves",
     "read_offset_indexes",
     "splice_columns",
@@ -368,7 +368,7 @@ def read_exactly(stream: Any, start: int, length: int) -> bytes:
 
 
 @contextmanager
-def opened(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | None]:
+def open_old_file(task: ScanTask, io_properties: dict[str, str]) -> Iterator[OldFile | None]:
     """Open a data file to be spliced; yield None if it cannot be."""
     io = file_io(io_properties, task.path)
     with file_errors(task.path):

@@ -45,7 +45,7 @@ from dml.model.scan_task import ScanTask
 from dml.model.write_task import SplicedDataFile, WriteContext
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.read.reader import FileBatch, PieceReader
-from dml.splice.footer import MAGIC, TRAILER_BYTES, Footer, Range, RowGroup, annotated, footer_length
+from dml.splice.footer import MAGIC, TRAILER_BYTES, Footer, Range, RowGroup, annotate_variants, footer_length
 from dml.splice.spliced_file import ColumnFile, SplicedFile
 from dml.splice.thrift_compact import Fields
 from dml.write.column_metrics import (
@@ -57,7 +57,7 @@ from dml.write.column_metrics import (
     metrics_modes,
     parquet_metrics,
 )
-from dml.write.delta_rows import ChangeCursor, Mask, OriginLog, RowBuilder, misplaced
+from dml.write.delta_rows import ChangeCursor, Mask, OriginLog, RowBuilder, missing_row_error
 from dml.write.file_layout import FileLayout
 from dml.write.output_files import OutputFile, OutputFileFactory, write_errors
 from dml.write.parquet import dictionary_columns, geometry_schema, open_parquet, split_offsets
@@ -69,7 +69,7 @@ from dml.write.splice_columns import (
     key_values,
     new_bytes,
     new_bytes_ratio,
-    opened,
+    open_old_file,
     physical_leaves,
     read_offset_indexes,
     splice_columns,
@@ -196,7 +196,7 @@ def written_footer(layout: FileLayout, options: WriteOptions) -> Footer:
     data = sink.take()[1]
     length = footer_length(data[-TRAILER_BYTES:], len(data))
     start = len(data) - TRAILER_BYTES - length
-    return Footer.of(annotated(data[start:-TRAILER_BYTES], layout.variant_ids), start)
+    return Footer.of(annotate_variants(data[start:-TRAILER_BYTES], layout.variant_ids), start)
 
 
 def is_part(name: str, column: str) -> bool:
@@ -210,7 +210,7 @@ def column_file(sink: PageSink, writer: Any, variant_ids: frozenset[int]) -> Col
     start, tail = sink.take()
     length = footer_length(tail[-TRAILER_BYTES:], sink.tell())
     end = sink.tell() - TRAILER_BYTES
-    footer = Footer.of(annotated(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], variant_ids), end - length)
+    footer = Footer.of(annotate_variants(tail[-TRAILER_BYTES - length : -TRAILER_BYTES], variant_ids), end - length)
     return ColumnFile(footer=footer, tail=tail, tail_start=start)
 
 
@@ -302,7 +302,9 @@ def copied_metrics(
     wanted = {field_id: modes[field_id] for field_id in spliced.copied_ids if field_id in modes}
     counted = [field_id for field_id, mode in wanted.items() if mode.counts]
     bounded = [field_id for field_id in counted if wanted[field_id].bounds]
-    values: dict[str, Any] = {name: merged(getattr(file, name), getattr(entry, name), counted) for name in COUNTS}
+    values: dict[str, Any] = {
+        name: overlay_metrics(getattr(file, name), getattr(entry, name), counted) for name in COUNTS
+    }
     for name in BOUNDS:
         old: Mapping[int, bytes] = getattr(entry, name)
         fitting = [
@@ -310,7 +312,7 @@ def copied_metrics(
             for field_id in bounded
             if field_id in old and fits(old[field_id], schema.find_type(field_id), wanted[field_id].length)
         ]
-        values[name] = merged(getattr(file, name), old, fitting)
+        values[name] = overlay_metrics(getattr(file, name), old, fitting)
     values["nan_value_counts"].update(changed_nans(spliced, entry, modes))
     return replace(file, sort_order_id=entry.sort_order_id, **values)
 
@@ -329,7 +331,7 @@ def changed_nans(
             yield field_id, new
 
 
-def merged(new: Mapping[int, Any], old: Mapping[int, Any], ids: Iterable[int]) -> dict[int, Any]:
+def overlay_metrics(new: Mapping[int, Any], old: Mapping[int, Any], ids: Iterable[int]) -> dict[int, Any]:
     """Overwrite the metrics of some columns with those of the old file, if it has them."""
     return {**new, **{field_id: old[field_id] for field_id in ids if field_id in old}}
 
@@ -385,7 +387,7 @@ class GroupFate(Enum):
     UNTOUCHED = auto()
     UPDATED = auto()
     REWRITTEN = auto()
-    GONE = auto()
+    DROPPED = auto()
 
 
 class RowGroupWriter:
@@ -463,7 +465,7 @@ class FileSplice:
             if fate in {GroupFate.UNTOUCHED, GroupFate.UPDATED} and self._columns.copies(self._parts[fate].layout):
                 return True
             fates.add(fate)
-        return fates == {GroupFate.GONE}
+        return fates == {GroupFate.DROPPED}
 
     def _starts(self) -> Iterator[tuple[int, int]]:
         """Yield the index of each row group and the position of its first row."""
@@ -480,7 +482,7 @@ class FileSplice:
             return GroupFate.UNTOUCHED if ahead is not None and not len(ahead.positions) else GroupFate.UPDATED
         if ahead is None:
             return None
-        dead = self._parts[GroupFate.REWRITTEN].reader.dead(start, group.rows)
+        dead = self._parts[GroupFate.REWRITTEN].reader.deleted_mask(start, group.rows)
         places = ahead.positions - start
         if dead is None and ahead.updates == len(places) and place < self._first_joined:
             fate = GroupFate.UPDATED if len(places) else GroupFate.UNTOUCHED
@@ -488,7 +490,7 @@ class FileSplice:
             return fate if size <= self._max_new_bytes else GroupFate.REWRITTEN
         live = group.rows if dead is None else group.rows - int(dead.sum())
         goes = not ahead.updates and len(places) == live and (dead is None or not dead[places].any())
-        return GroupFate.GONE if goes else GroupFate.REWRITTEN
+        return GroupFate.DROPPED if goes else GroupFate.REWRITTEN
 
     @property
     def is_open(self) -> bool:
@@ -512,7 +514,7 @@ class FileSplice:
                 fate = self._fate(place, start) or GroupFate.REWRITTEN
                 self._fates.add(fate)
                 match fate:
-                    case GroupFate.GONE:
+                    case GroupFate.DROPPED:
                         gone = self._changes.before(start + self._old.footer.row_groups[place].rows)
                         self._rows_before += 0 if gone is None else len(gone)
                     case GroupFate.REWRITTEN:
@@ -526,7 +528,7 @@ class FileSplice:
             raise
         if not self._changes.exhausted():
             self.abort()
-            raise misplaced(self._old.task, self._changes.next_position)
+            raise missing_row_error(self._old.task, self._changes.next_position)
         return Spliced(rows_before=self._rows_before, rows_carried=self._rows_carried)
 
     def append(self, rows: pa.RecordBatch) -> None:
@@ -535,9 +537,9 @@ class FileSplice:
         Args:
             rows: The rows, with all columns of new files.
         """
-        file, _ = self._opened()
+        file, _ = self._open_output()
         if self._job.origins is not None:
-            rows = self._job.origins.take(self._job.origins.inserted(rows), file.location)
+            rows = self._job.origins.take(self._job.origins.with_new_origins(rows), file.location)
         self._rows_added += rows.num_rows
         self._rows_written += rows.num_rows
         for full in self._pending.add(rows):
@@ -586,18 +588,18 @@ class FileSplice:
         changes = self._changes.before(rows.start_position + rows.batch.num_rows)
         self._rows_before += rows.batch.num_rows if rows.live is None else int(rows.live.sum())
         part.old_nans.add(rows.batch.columns)
-        batch, keep, updates = part.builder.changed(rows, changes)
+        batch, keep, updates = part.builder.apply_changes(rows, changes)
         self._rows_carried -= updates
         return batch, keep
 
     def _note(self, start: int, rows: int, keep: Mask | None) -> None:
         """Record where the next rows of the new file come from."""
         self._rows_written += rows if keep is None else int(keep.sum())
-        file, _ = self._opened()
+        file, _ = self._open_output()
         if self._job.origins is not None:
-            self._job.origins.copied(file.location, self._old.task.file_ordinal, start, rows, keep)
+            self._job.origins.note_copied(file.location, self._old.task.file_ordinal, start, rows, keep)
 
-    def _opened(self) -> tuple[OutputFile, SplicedFile]:
+    def _open_output(self) -> tuple[OutputFile, SplicedFile]:
         """Return the new file, opened for its first row."""
         if self._output is None or self._spliced is None:
             task = self._old.task
@@ -623,7 +625,7 @@ class FileSplice:
         pages = self._new.row_group(batches) if batches else {}
         rows = sum(batch.num_rows for batch in batches) if group is None else group.rows
         with file_errors(self._old.task.path):
-            self._opened()[1].add_row_group(group, rows, pages)
+            self._open_output()[1].add_row_group(group, rows, pages)
         self._renewed.update(pages)
         self._copied.update(column.name for column in self._columns.columns if column.name not in pages)
 
@@ -646,7 +648,7 @@ class FileSplice:
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
         physical = physical_leaves(columns, layout)
         whole = self._whole_columns()
-        new_nans = added(part.new_nans for part in self._parts.values())
+        new_nans = sum_nan_counts(part.new_nans for part in self._parts.values())
         exact = {
             leaf.field.field_id
             for column, found in zip(columns, physical, strict=True)
@@ -684,13 +686,15 @@ class FileSplice:
             replaces=task.path,
             copied_ids=ids,
             new_nans={field_id: number for field_id, number in new_nans.items() if field_id not in exact | ids},
-            old_nans=None if GroupFate.GONE in self._fates else added(part.old_nans for part in self._parts.values()),
+            old_nans=None
+            if GroupFate.DROPPED in self._fates
+            else sum_nan_counts(part.old_nans for part in self._parts.values()),
         )
         return data_file, copied
 
     def _whole_columns(self) -> set[str]:
         """Return the columns whose content equals that of the old file."""
-        changes_rows = self._rows_added or self._fates & {GroupFate.GONE, GroupFate.REWRITTEN}
+        changes_rows = self._rows_added or self._fates & {GroupFate.DROPPED, GroupFate.REWRITTEN}
         return set() if changes_rows else self._copied - self._renewed
 
     def _modes(
@@ -728,7 +732,7 @@ def add_nulls(metrics: ColumnMetrics, leaf: Leaf, modes: Mapping[int, MetricsMod
         metrics.nan_value_counts[field_id] = 0
 
 
-def added(counters: Iterable[NanCounter]) -> dict[int, int]:
+def sum_nan_counts(counters: Iterable[NanCounter]) -> dict[int, int]:
     """Sum NaN counts by field id."""
     total: dict[int, int] = {}
     for counter in counters:
@@ -876,7 +880,7 @@ class Splicer:
         if not may_splice(task, job.context.default_spec_id, job.context.options):
             return None
         with ExitStack() as stack:
-            old = stack.enter_context(opened(task, job.context.io_properties))
+            old = stack.enter_context(open_old_file(task, job.context.io_properties))
             if old is None:
                 return None
             columns = self._columns(task, old.footer)
@@ -967,7 +971,7 @@ class Splicer:
         job = self._job
         if not may_splice(task, job.context.default_spec_id, job.context.options):
             return None
-        with opened(task, job.context.io_properties) as old:
+        with open_old_file(task, job.context.io_properties) as old:
             if old is None:
                 return None
             columns = self._columns(task, old.footer)

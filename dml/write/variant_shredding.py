@@ -33,7 +33,7 @@ from dml.read.variant_values import (
     size_of,
 )
 
-__all__ = ["physical_columns", "shredded_table", "shreddings"]
+__all__ = ["infer_shreddings", "physical_columns", "shred_table"]
 
 MIN_SHARE: Final = 0.1
 MAX_FIELDS: Final = 300
@@ -68,7 +68,7 @@ Shreddings = dict[int, pa.DataType]
 """The type of `typed_value`, by column index."""
 
 
-def shreddings(table: pa.Table, rows: int) -> Shreddings:
+def infer_shreddings(table: pa.Table, rows: int) -> Shreddings:
     """Return how a file's variants are shredded.
 
     Args:
@@ -78,13 +78,13 @@ def shreddings(table: pa.Table, rows: int) -> Shreddings:
     found = {}
     for place, kind in enumerate(table.schema.types):
         if is_variant(kind):
-            typed = inferred(table.column(place).slice(0, rows).combine_chunks())
+            typed = infer_type(table.column(place).slice(0, rows).combine_chunks())
             if typed is not None:
                 found[place] = typed
     return found
 
 
-def shredded_table(table: pa.Table, chosen: Shreddings) -> pa.Table:
+def shred_table(table: pa.Table, chosen: Shreddings) -> pa.Table:
     """Shred the variants of some rows.
 
     Args:
@@ -93,7 +93,7 @@ def shredded_table(table: pa.Table, chosen: Shreddings) -> pa.Table:
     """
     for place, typed in chosen.items():
         known = table.schema.field(place)
-        parts = [shredded(chunk, typed) for chunk in table.column(place).chunks]
+        parts = [shred_group(chunk, typed) for chunk in table.column(place).chunks]
         column = pa.chunked_array(parts, group_type(typed))
         table = table.set_column(place, known.with_type(column.type), column)
     return table
@@ -230,7 +230,7 @@ def kind_of(value: bytes) -> int:
     return ARRAY_KIND
 
 
-def inferred(group: pa.StructArray) -> pa.DataType | None:
+def infer_type(group: pa.StructArray) -> pa.DataType | None:
     """Infer the type of `typed_value` from some variants; None if they are not shredded."""
     seen = Seen()
     known: dict[bytes, Dictionary] = {}
@@ -263,7 +263,7 @@ Split = Callable[[bytes, Dictionary], dict[str, Any]]
 Take = Callable[[bytes], Any]
 
 
-def shredded(group: pa.StructArray, typed: pa.DataType) -> pa.StructArray:
+def shred_group(group: pa.StructArray, typed: pa.DataType) -> pa.StructArray:
     """Move values of variants to `typed_value`."""
     split = splitter(typed)
     known: dict[bytes, Dictionary] = {}
@@ -298,7 +298,7 @@ def splitter(typed: pa.DataType) -> Split:
         return object_splitter(typed)
     if pa.types.is_list(typed):
         return array_splitter(typed)
-    take = taker(typed)
+    take = extractor(typed)
 
     def split(value: bytes, _: Dictionary) -> dict[str, Any]:
         taken = take(value)
@@ -338,10 +338,10 @@ def array_splitter(typed: pa.ListType) -> Split:
     return split
 
 
-def taker(typed: pa.DataType) -> Take:
+def extractor(typed: pa.DataType) -> Take:
     """Return the function that extracts a value of exactly this type as Arrow takes it; None for other values."""
     if pa.types.is_decimal(typed):
-        return decimal_taker(typed)
+        return decimal_extractor(typed)
     if pa.types.is_boolean(typed):
         return {b"\x04": True, b"\x08": False}.get
     if pa.types.is_string(typed):
@@ -360,7 +360,7 @@ def text(value: bytes) -> str | None:
     return readable(value[1:] if value[0] & 3 == SHORT_STRING else value[5:])
 
 
-def decimal_taker(typed: pa.Decimal128Type) -> Take:
+def decimal_extractor(typed: pa.Decimal128Type) -> Take:
     kind = next(kind for kind, (_, digits) in WIDTHS.items() if typed.precision <= digits)
     limit = 10**typed.precision
 

@@ -43,8 +43,8 @@ from dml.write.column_metrics import (
     Leaf,
     MetricsMode,
     metrics_modes,
-    truncated_above,
-    truncated_bytes_above,
+    truncate_bytes_above,
+    truncate_text_above,
 )
 from dml.write.file_layout import arrow_field
 from dml.write.writer_spec import WriteJob
@@ -152,7 +152,7 @@ def test_bounds_of_floats_leave_nan_out_and_zero_has_both_signs(field_type, widt
 
 @given(st.text(max_size=6), st.integers(1, 4))
 def test_a_text_cut_above_is_not_less_not_longer_and_no_surrogate(text: str, length: int) -> None:
-    cut = truncated_above(text, length)
+    cut = truncate_text_above(text, length)
     if cut is None:
         assert set(text[:length]) == {"\U0010ffff"}
         return
@@ -171,12 +171,12 @@ def test_a_text_cut_above_is_not_less_not_longer_and_no_surrogate(text: str, len
     ],
 )
 def test_the_last_character_with_a_successor_is_raised(text: str, expected: str | None) -> None:
-    assert truncated_above(text, 3) == expected
+    assert truncate_text_above(text, 3) == expected
 
 
 @given(st.binary(max_size=6), st.integers(1, 4))
 def test_bytes_cut_above_are_not_less(value: bytes, length: int) -> None:
-    cut = truncated_bytes_above(value, length)
+    cut = truncate_bytes_above(value, length)
     if cut is None:
         assert set(value[:length]) == {255}
     else:

@@ -186,7 +186,7 @@ def test_batches_without_changes_share_their_buffers_with_the_writer(tmp_path: P
     """Nothing is copied on the way: the row builder gives back the very arrays."""
     layout = file_layout(context(tmp_path), row_lineage=False)
     batch = table(list(range(100))).to_batches()[0]
-    built = RowBuilder(layout, DELETES).carried(batch.columns)
+    built = RowBuilder(layout, DELETES).build_carried(batch.columns)
     for before, after in zip(batch.columns, built.columns, strict=True):
         assert [b and b.address for b in before.buffers()] == [b and b.address for b in after.buffers()]
 

@@ -40,7 +40,7 @@ from pyiceberg.types import (
 from dml.errors import AnalysisError, DataError, ErrorKind, NotSupportedError
 from dml.model.columns import DeltaLayout
 from dml.options import WriteOptions
-from dml.write.file_layout import converted, null_check
+from dml.write.file_layout import convert_array, null_check
 from dml.write.parquet import dictionary_columns
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import (
@@ -300,7 +300,7 @@ def test_columns_of_unknown_type_are_not_stored(tmp_path: Path) -> None:
 )
 def test_a_value_that_does_not_fit_names_its_column(values: pa.Array, target: pa.DataType, kind: ErrorKind) -> None:
     with pytest.raises(DataError, match="'c'") as caught:
-        converted(values, target, "c")
+        convert_array(values, target, "c")
     assert caught.value.kind is kind
 
 
@@ -325,7 +325,7 @@ TARGETS = [
 @pytest.mark.parametrize(("values", "target"), list(zip(SLICES, TARGETS, strict=True)))
 @pytest.mark.parametrize(("start", "length"), [(0, 4), (1, 2), (3, 1), (2, 0)])
 def test_slices_are_converted_like_whole_arrays(values: pa.Array, target: pa.DataType, start: int, length: int) -> None:
-    whole, part = converted(values, target, "c"), converted(values.slice(start, length), target, "c")
+    whole, part = convert_array(values, target, "c"), convert_array(values.slice(start, length), target, "c")
     part.validate(full=True)
     assert part.type == target
     assert part.to_pylist() == whole.to_pylist()[start : start + length]

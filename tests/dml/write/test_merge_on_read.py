@@ -19,7 +19,7 @@ from dml.model.manifest import FileContent
 from dml.model.scan_task import DeleteFileRef
 from dml.model.write_task import TaskCommit, TaskFailure
 from dml.write.delta_rows import RowChanges
-from dml.write.delta_writer import gathered
+from dml.write.delta_writer import concat_changes
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import (
     BY_NAME,
@@ -147,7 +147,7 @@ def test_many_updates_of_a_file_are_read_in_pieces() -> None:
         values = pa.record_batch([pa.array(numbers)], names=["v0"])
         return RowChanges(positions=numbers, operations=np.full(10, UPDATE, np.int32), values=values)
 
-    parts = list(gathered((change(start) for start in range(0, 100, 10)), 30))
+    parts = list(concat_changes((change(start) for start in range(0, 100, 10)), 30))
     assert [len(part) for part in parts] == [30, 30, 30, 10]
     assert np.concatenate([part.positions for part in parts]).tolist() == list(range(100))
 

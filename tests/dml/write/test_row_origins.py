@@ -127,10 +127,10 @@ def test_many_tasks_share_what_they_may_tell(tmp_path: Path, job: WriteJob, task
 def test_neighbours_in_many_batches_are_one_run() -> None:
     log = OriginLog()
     for start in range(0, 100, 10):
-        plain = log.take(log.carried(batch(10), 7, start), "a.parquet")
+        plain = log.take(log.with_carried_origins(batch(10), 7, start), "a.parquet")
         assert plain.schema == batch(10).schema
-    log.take(log.inserted(batch(3)), "a.parquet")
-    log.take(log.inserted(batch(2)), "a.parquet")
+    log.take(log.with_new_origins(batch(3)), "a.parquet")
+    log.take(log.with_new_origins(batch(2)), "a.parquet")
     (origins,) = log.report()
     assert origins.runs == 2
     firsts, lengths = origins.decoded()
@@ -147,14 +147,14 @@ def test_positions_and_ordinals_may_be_large() -> None:
 
 
 def shuffled(log: OriginLog, rows: int) -> None:
-    whole = log.carried(batch(rows), 0, 0)
+    whole = log.with_carried_origins(batch(rows), 0, 0)
     log.take(whole.take(pa.array(np.random.default_rng(1).permutation(rows))), "a")
 
 
 def test_what_sorting_tore_apart_is_given_up() -> None:
     log = OriginLog(max_runs=500)
     shuffled(log, 1000)
-    log.take(log.carried(batch(10), 1, 0), "b")
+    log.take(log.with_carried_origins(batch(10), 1, 0), "b")
     assert log.report() == ()
 
 
@@ -166,7 +166,7 @@ def test_too_many_bytes_are_not_reported() -> None:
 
 def test_origins_of_rows_a_few_of_which_are_gone_are_small() -> None:
     log = OriginLog()
-    rows: Any = log.carried(batch(1_000_000), 0, 0)
+    rows: Any = log.with_carried_origins(batch(1_000_000), 0, 0)
     keep = np.ones(1_000_000, dtype=bool)
     keep[::50] = False
     log.take(rows.filter(pa.array(keep)), "a")

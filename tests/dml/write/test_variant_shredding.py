@@ -18,7 +18,7 @@ from dml.model.arrow_types import METADATA, TYPED_VALUE, VALUE, VARIANT_ARROW
 from dml.model.columns import DeltaLayout
 from dml.pyiceberg_patch import VariantType
 from dml.read.variant_values import whole_variants
-from dml.write.variant_shredding import group_type, inferred, shredded
+from dml.write.variant_shredding import group_type, infer_type, shred_group
 from dml.write.writer_spec import WriteJob
 from tests.dml.write.builders import context, run
 
@@ -53,9 +53,9 @@ def decoded(group: pa.StructArray) -> list[Any]:
 
 
 def shred(group: pa.StructArray) -> pa.StructArray:
-    typed = inferred(group)
+    typed = infer_type(group)
     assert typed is not None
-    return shredded(group, typed)
+    return shred_group(group, typed)
 
 
 def written(tmp_path: Path, values: list[Any], **properties: str) -> tuple[Any, list[tuple[Any, ...]]]:
@@ -136,7 +136,7 @@ def test_the_first_rows_decide_and_the_others_keep_their_values(tmp_path: Path) 
     ids=str,
 )
 def test_columns_are_chosen_by_the_values(values: list[Any], typed: pa.DataType | None) -> None:
-    found = inferred(group_of(values))
+    found = infer_type(group_of(values))
     if found is not None and pa.types.is_struct(found):
         found = pa.struct([(field.name, field.type.field(TYPED_VALUE).type) for field in found])
     assert found == typed
@@ -159,15 +159,15 @@ def test_types_are_kept_exactly(tmp_path: Path) -> None:
             )
             metadata, values = whole_variants(pq.read_table(path)["v"].combine_chunks())
             whole = pa.StructArray.from_arrays([metadata, values], fields=list(VARIANT_ARROW))
-            typed = inferred(whole)
+            typed = infer_type(whole)
             assert (typed is not None) == (place < len(kinds)), kind
             if typed is not None:
-                made = shredded(whole, typed)
+                made = shred_group(whole, typed)
                 made.validate(full=True)
                 assert made.field(VALUE).null_count == 1, kind
                 assert whole_variants(made)[1].to_pylist() == values.to_pylist(), kind
     mixed = group_of([1, 300, 70_000, 2**40, 1, None])
-    made = shredded(mixed, pa.int32())
+    made = shred_group(mixed, pa.int32())
     assert made.field(TYPED_VALUE).to_pylist() == [None, None, 70_000, None, None, None]
     assert [array.to_pylist() for array in whole_variants(made)][1] == [*mixed.field(VALUE).to_pylist()[:5], None]
 
@@ -177,7 +177,7 @@ def test_variants_that_break_the_format_stay_as_they_are() -> None:
         [{METADATA: b"\x01\x00\x00", VALUE: value} for value in (b"\x0c\x01", b"\x0c\x01\x02", b"\x02\x09", b"")],
         VARIANT_ARROW,
     )
-    made = shredded(broken, pa.int8())
+    made = shred_group(broken, pa.int8())
     assert made.field(TYPED_VALUE).to_pylist() == [1, None, None, None]
     assert made.field(VALUE).to_pylist() == [None, b"\x0c\x01\x02", b"\x02\x09", b""]
 
@@ -197,10 +197,10 @@ ANY = st.recursive(
 @given(st.lists(st.none() | ANY, min_size=1, max_size=12), st.integers(0, 11))
 def test_whatever_is_shredded_is_put_together_again(values: list[Any], rows: int) -> None:
     group = group_of(values)
-    typed = inferred(group.slice(0, rows + 1))
+    typed = infer_type(group.slice(0, rows + 1))
     if typed is None:
         return
-    made = shredded(group, typed)
+    made = shred_group(group, typed)
     made.validate(full=True)
     assert made.type == group_type(typed)
     assert decoded(made) == decoded(group)
@@ -208,7 +208,7 @@ def test_whatever_is_shredded_is_put_together_again(values: list[Any], rows: int
     assert names.filter(group.is_valid()).to_pylist() == group.field(METADATA).filter(group.is_valid()).to_pylist()
     assert (
         whole_variants(
-            shredded(
+            shred_group(
                 pa.StructArray.from_arrays(
                     [pc.fill_null(names, b"\x01\x00\x00"), pc.fill_null(whole, b"\x00")],
                     fields=list(VARIANT_ARROW),

@@ -14,8 +14,8 @@ from dml.errors import DataError, NotSupportedError
 from dml.model.arrow_types import VARIANT_ARROW, VARIANT_FOR_SPARK
 from dml.model.columns import DeltaLayout
 from dml.pyiceberg_patch import VariantType
-from dml.splice.footer import TRAILER_BYTES, Footer, footer_length, with_annotated_footer
-from dml.write.file_layout import converted
+from dml.splice.footer import TRAILER_BYTES, Footer, annotate_tail, footer_length
+from dml.write.file_layout import convert_array
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import context, run
 
@@ -108,7 +108,7 @@ def test_nulls_without_a_type_are_null_variants(tmp_path: Path) -> None:
 def test_slices_and_chosen_rows_keep_their_values() -> None:
     array = from_spark(ROWS).column(1)
     for chosen in (array.slice(1, 3), array.take(pa.array([3, 2, None, 0]))):
-        made = converted(chosen, VARIANT_ARROW, "v")
+        made = convert_array(chosen, VARIANT_ARROW, "v")
         made.validate(full=True)
         assert made.to_pylist() == chosen.to_pylist()
         assert made.field(0).null_count == made.field(1).null_count == 0
@@ -168,4 +168,4 @@ def test_the_parts_of_a_shredded_one_are_known_by_its_id(tmp_path: Path) -> None
 
 def test_a_tail_without_a_footer_is_an_error() -> None:
     with pytest.raises(ValueError, match="breaks off"):
-        with_annotated_footer((100).to_bytes(4, "little") + b"PAR1", {1})
+        annotate_tail((100).to_bytes(4, "little") + b"PAR1", {1})
