@@ -4,7 +4,7 @@ Input: a catalog's properties and the location of a table's metadata file. Outpu
 files may have; a FileIO that rejects all others, on the driver and on workers.
 
 Anyone who can write to the table can write metadata. Without a rule, a table in an object store could list
-`file:///etc/passwd` as a data file to have it read, or have orphans removed from `file:///home`. The rule:
+`file:///etc/passwd` as a data file to have it read, or have `file:///home` searched for orphan files. The rule:
 
 - a table's files may be in the storage of its metadata file, and in each object store that the catalog configures by
   its `warehouse` or by properties such as `s3.endpoint`;

@@ -62,8 +62,8 @@ class DeleteLoader:
         """Return the deleted positions of a data file, or None if there are none.
 
         Raises:
-            CorruptFileError: a delete file breaks its format.
-            ExecutionError: the storage failed.
+            CorruptFileError: A delete file breaks its format.
+            ExecutionError: The storage failed.
         """
         files = task.position_deletes if task.deletion_vector is None else (task.deletion_vector,)
         if not files:
@@ -84,8 +84,8 @@ class DeleteLoader:
         """Return the positions of a data file that the given deletion vectors and position delete files delete.
 
         Raises:
-            CorruptFileError: a delete file breaks its format.
-            ExecutionError: the storage failed.
+            CorruptFileError: A delete file breaks its format.
+            ExecutionError: The storage failed.
         """
         index = PositionDeleteIndex()
         for ref in files:
@@ -99,8 +99,8 @@ class DeleteLoader:
         """Return the deleted keys, one set for each combination of key columns.
 
         Raises:
-            CorruptFileError: a delete file breaks its format, or lacks a key column.
-            ExecutionError: the storage failed.
+            CorruptFileError: A delete file breaks its format, or lacks a key column.
+            ExecutionError: The storage failed.
         """
         ordered = sorted(task.equality_deletes, key=lambda ref: (ref.equality_ids, ref.path))
         return [self._equality(ids, tuple(refs)) for ids, refs in groupby(ordered, key=lambda ref: ref.equality_ids)]

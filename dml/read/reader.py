@@ -86,7 +86,7 @@ def scan_file(task: ScanTask, context: ScanContext, positions: Positions | None 
 
     Raises:
         CorruptFileError: A file is missing or breaks its format.
-        ExecutionError: the storage failed.
+        ExecutionError: The storage failed.
     """
     return TaskReader(context, spark_types=False).scan_file(task, positions)
 
@@ -106,7 +106,7 @@ def piece_readers(
 
     Raises:
         CorruptFileError: The file or a delete file is missing or breaks its format.
-        ExecutionError: the storage failed.
+        ExecutionError: The storage failed.
     """
     readers = [
         TaskReader(replace(context, projected_ids=columns, metadata_columns=names), spark_types=False)
@@ -184,7 +184,7 @@ class TaskReader:
 
         Raises:
             CorruptFileError: A file is missing or breaks its format.
-            ExecutionError: the storage failed.
+            ExecutionError: The storage failed.
         """
         return coalesced(self._batches(task), self.context.batch_rows)
 
@@ -217,7 +217,7 @@ class TaskReader:
 
         Raises:
             CorruptFileError: A file is missing or breaks its format.
-            ExecutionError: the storage failed.
+            ExecutionError: The storage failed.
         """
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
         with self.open(task) as file:
@@ -422,7 +422,7 @@ class PieceReader:
 
         Raises:
             CorruptFileError: The file breaks its format.
-            ExecutionError: the storage failed.
+            ExecutionError: The storage failed.
         """
         with file_errors(self._task.path):
             for start, batch in self._view.rows([self._view.file.pieces[place]]):

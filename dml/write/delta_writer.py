@@ -759,14 +759,14 @@ class StreamRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row with one binary column: the task's report."""
-        return self.task(map(self.arranged, batches))
+        return self.task(map(self.arrange_columns, batches))
 
     def left_out(self, table: Table) -> frozenset[int]:
         """Return the ids of the table's columns that the rows lack."""
         pairs = zip(table.schema().fields, self.columns, strict=True)
         return frozenset(field.field_id for field, column in pairs if column.place is None)
 
-    def arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def arrange_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch with the table's columns, in table order."""
         arrays = [column.values(batch) for column in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=[f"v{place}" for place in range(len(arrays))])

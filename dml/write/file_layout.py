@@ -104,7 +104,7 @@ def required_but_null(path: str) -> DataError:
 
 
 def struct(array: pa.StructArray, target: pa.StructType, column: str) -> pa.Array:
-    """Convert fields by position: their names were matched when the statement was planned."""
+    """Convert fields by index: their names were matched when the statement was planned."""
     if array.type.num_fields != target.num_fields:
         raise DataError(
             f"The column '{column}' has {target.num_fields} fields in a struct, but its values have "
