@@ -1,4 +1,4 @@
-"""Which part of the engine runs a statement, and which statements are Spark's. Driver."""
+"""Dispatch statements to the parts of the engine, and to Spark. Driver."""
 
 import re
 from typing import Any, Final
@@ -83,7 +83,7 @@ SPARKS_KEYWORDS: Final = frozenset(
         "VACUUM",
     ]
 )
-"""Statements of Spark and of other engines about tables, which may be meant for a table of ours."""
+"""Statements of Spark and of other engines about tables, which may be meant for a RowDelta table."""
 
 
 RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement | Truncate
@@ -99,10 +99,10 @@ def execute(
         engine: The session and its catalogs.
         statement: The statement, parsed.
         text: Its text.
-        idempotency_key: What keeps it from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
-        DmlError: what went wrong, with Spark's own exception as its cause where Spark raised it.
+        DmlError: the statement failed; the cause is Spark's own exception if Spark raised it.
     """
     try:
         with metadata_read_once():
@@ -118,7 +118,7 @@ def execute(
 def translated_execute(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None
 ) -> DataFrame | Result:
-    """Run a statement; errors of Spark, of catalogs and of storages come out as ours."""
+    """Run a statement; translate errors of Spark, catalogs and storage to RowDelta's."""
     try:
         if idempotency_key is not None:
             return applied_once(engine, statement, text, idempotency_key)
@@ -128,7 +128,7 @@ def translated_execute(
     except ValueError as error:
         if not str(error).startswith("Invalid schema"):
             raise
-        # PyIceberg indexes columns by dotted names: a column `a.b` and a field `b` of a column `a` are one to it.
+        # PyIceberg indexes columns by dotted names: a column `a.b` collides with a field `b` of a column `a`.
         raise AnalysisError(str(error), sql=text, hint="Name the columns so that no dotted name means two") from error
     except (PySparkException, Py4JError) as error:
         if ended_with(error, engine.spark):
@@ -142,7 +142,7 @@ def translated_execute(
 
 
 def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
-    """Run a statement; Spark's exceptions pass as they are."""
+    """Run a statement without translating Spark's exceptions."""
     match statement:
         case Query():
             return run_query(engine, statement, text)
@@ -185,7 +185,7 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
     """Run a statement with an idempotency key.
 
     Raises:
-        NotSupportedError: it does not change the rows of a table that is there.
+        NotSupportedError: it does not change the rows of an existing table.
     """
     if not isinstance(statement, RowChange):
         raise NotSupportedError(
@@ -200,7 +200,7 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
         engine,
         statement.target,
         text,
-        "INSERT" if isinstance(statement, InsertStatement) else first_keyword(text),  # WITH may stand before INSERT
+        "INSERT" if isinstance(statement, InsertStatement) else first_keyword(text),  # WITH may precede INSERT
         branch_option=None if options is None else options.branch,
         idempotency_key=idempotency_key,
     )
@@ -216,7 +216,7 @@ ABOUT_CACHES: Final = re.compile(
 
 
 def with_full_name(engine: Engine, text: str) -> str:
-    """A statement about what Spark has cached of a table of ours, with the name by which Spark knows the table."""
+    """Qualify the RowDelta table of a statement about Spark's cache with the name under which Spark has it."""
     found = ABOUT_CACHES.fullmatch(text)
     if found is None:
         return text
@@ -233,10 +233,10 @@ CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
 
 
 def not_ours(engine: Engine, text: str) -> DataFrame:
-    """A statement that is Spark's; where it fails and names a table of ours, that is why.
+    """Run a statement in Spark; if it fails and names a RowDelta table, raise an error that explains it.
 
     Raises:
-        NotSupportedError: Spark failed, and the statement names a table of ours.
+        NotSupportedError: Spark failed, and the statement names a RowDelta table.
     """
     try:
         return spark_sql(engine, text)
@@ -268,7 +268,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
 
 
 def near_procedure(engine: Engine, names: list[str]) -> str:
-    """What to call instead of a procedure that is not there."""
+    """Suggest what to call instead of an unknown procedure."""
     catalogs = engine.registry.catalogs
     if len(names) == 3 and names[0] not in catalogs:
         return f"There is no catalog '{names[0]}'. {did_you_mean(names[0], catalogs)}"
@@ -278,7 +278,7 @@ def near_procedure(engine: Engine, names: list[str]) -> str:
 
 
 def spark_sql(engine: Engine, text: str) -> DataFrame:
-    """A statement as Spark understands it."""
+    """Run a statement in Spark."""
     return engine.spark.sql(text)
 
 
@@ -302,7 +302,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
         catalog_name, namespace = name[0], name[1:]
     else:
         catalog_name, namespace = registry.current_catalog, name
-    # JDBC clients and PyHive say USE default when they connect, whether it is there or not.
+    # JDBC clients and PyHive run USE default when they connect, whether it exists or not.
     if namespace != DEFAULT_NAMESPACE and not namespace_exists(registry.catalog(catalog_name), namespace):
         known = [".".join(found) for found in registry.catalog(catalog_name).list_namespaces()]
         raise NotFoundError(
@@ -317,7 +317,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
 
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
-    """A statement about tables and namespaces."""
+    """Run a statement about tables and namespaces."""
     reference = table_of(statement)
     if reference is not None and is_sparks(engine, reference):
         return spark_sql(engine, text)
@@ -330,7 +330,7 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
 
 
 def is_sparks(engine: Engine, reference: TableReference) -> bool:
-    """Whether a table is none of ours but one of Spark's."""
+    """Return whether Spark has a table and RowDelta does not."""
     if engine.registry.resolve(reference.parts) is not None:
         return False
     name = ".".join(map(quoted, reference.parts))
@@ -338,7 +338,7 @@ def is_sparks(engine: Engine, reference: TableReference) -> bool:
 
 
 def is_iceberg_table(engine: Engine, statement: CreateTable) -> bool:
-    """Whether CREATE TABLE makes an Iceberg table: it says so, or says nothing, or names a catalog of ours."""
+    """Return whether CREATE TABLE makes an Iceberg table: by its provider or its catalog, or as the default."""
     provider = statement.provider
     named = len(statement.table.parts) > 1 and statement.table.parts[0] in engine.registry.catalogs
     return named or provider is None or provider.lower() == "iceberg"

@@ -1,4 +1,4 @@
-"""EXPLAIN: what a row-level statement would do, without doing it. Driver."""
+"""Explain a statement without running it: RowDelta's plan of changes, Spark's plan of queries. Driver."""
 
 from collections.abc import Collection, Iterator
 
@@ -26,9 +26,9 @@ __all__ = ["explain"]
 
 
 def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
-    """The plan of a statement as a DataFrame of one text column `plan`.
+    """Return the plan of a statement as a DataFrame with one text column `plan`.
 
-    For DELETE, UPDATE and MERGE it is ours: files, strategy, delta query. What Spark knows it explains itself.
+    For INSERT, DELETE, UPDATE and MERGE it is RowDelta's: files, strategy, query. Spark explains other statements.
 
     Raises:
         DmlError: the statement does not fit the table.
@@ -53,7 +53,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
-    """The plan of an INSERT."""
+    """Yield the plan of an INSERT."""
     planned = planned_insert(engine, statement, sql)
     planned.frame()  # analyze the query, so that EXPLAIN raises its errors too
     target, properties = planned.write.target, planned.write.context.properties
@@ -71,14 +71,14 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
 
 
 def partitioning(metadata: TableMetadata) -> str:
-    """The partition fields as CREATE TABLE writes them."""
+    """Return the partition fields in the syntax of CREATE TABLE."""
     schema = metadata.schema()
     fields = [field for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)]
     return ", ".join(term_text(field, schema) for field in fields) or "nothing"
 
 
 def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
-    """The plan, line by line, from the outcome down to the files."""
+    """Yield the plan, line by line, from the outcome down to the files."""
     plan, target = planned.plan, planned.target
     yield f"{plan.command.upper()} {target.resolved.name} (branch {target.branch}, snapshot {target.snapshot_id})"
     yield f"  mode: {planned.mode}"
@@ -120,7 +120,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
 
 
 def file_lines(scan: ScanPlan, spliced: Collection[str]) -> Iterator[str]:
-    """The data files that a statement meets."""
+    """Yield the data files of a statement's scan."""
     for task in scan.tasks[:20]:
         deletes = len(task.position_deletes) + len(task.equality_deletes) + (task.deletion_vector is not None)
         rewritten = ", spliced if rows change" if task.path in spliced else ""
@@ -135,7 +135,7 @@ def through_spark(reason: str) -> str:
 
 
 def way_lines(delta: Delta) -> Iterator[str]:
-    """The way of the statement, and why."""
+    """Yield the way of the statement, and the reason."""
     match delta.way:
         case Unchanged(reason=reason):
             yield f"  rows: none changes, because {reason}"
@@ -155,11 +155,11 @@ def way_lines(delta: Delta) -> Iterator[str]:
 
 
 def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:
-    """The data files of which most columns are copied, as far as their manifest entries say."""
+    """Return the data files that may be spliced, according to their manifest entries."""
     table = planned.target.table
     options = WriteOptions.from_properties(table.properties)
     plan = planned.plan
     splices = may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids)
-    if plan.inserts_only or not splices:  # a file in which nothing changes stays
+    if plan.inserts_only or not splices:  # unchanged files are kept
         return frozenset()
     return frozenset(task.path for task in scan.tasks if may_splice(task, table.spec().spec_id, options))

@@ -162,12 +162,12 @@ COMPARISONS: dict[str, Callable[..., pa.Array]] = {
 
 
 def may_be_nan(side: pa.Array | pa.Scalar) -> bool:
-    """Return whether a side of a comparison may be NaN; a literal tells without a pass over the rows."""
+    """Return whether a side of a comparison may be NaN; a literal is checked without a pass over the rows."""
     return not isinstance(side, pa.Scalar) or not side.is_valid or bool(np.isnan(side.as_py()))
 
 
 def double_equal(left: Any, right: Any) -> pa.Array:
-    """`=`, for which NaN equals NaN."""
+    """Compute `=`, for which NaN equals NaN."""
     found = pc.equal(left, right)
     if not (may_be_nan(left) and may_be_nan(right)):
         return found
@@ -175,7 +175,7 @@ def double_equal(left: Any, right: Any) -> pa.Array:
 
 
 def double_less(left: Any, right: Any) -> pa.Array:
-    """`<`, for which NaN is the greatest value."""
+    """Compute `<`, for which NaN is the greatest value."""
     found = pc.less(left, right)
     return pc.or_(found, pc.and_not(pc.is_nan(right), pc.is_nan(left))) if may_be_nan(right) else found
 
@@ -300,7 +300,7 @@ def placed(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[
 
 
 def taken_columns(columns: Columns, ids: Iterable[int], places: npt.NDArray[np.int64], rows: int) -> Columns:
-    """Return the rows of columns at some places. The places are in ascending order; `rows` is the columns' length."""
+    """Return the rows of columns at `places`, in ascending order; `rows` is the length of the columns."""
     if len(places) == rows:
         return columns
     return {field_id: columns[field_id].take(pa.array(places)) for field_id in ids}
@@ -384,7 +384,7 @@ FUNCTIONS: dict[RowFunction, Callable[..., Any]] = {
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """`%` of integers, with the sign of the left side; NULL stays NULL."""
+    """Compute `%` of integers, with the sign of the left side; NULL stays NULL."""
     divisor = right.as_py()
     if isinstance(left, pa.Scalar):
         return pa.scalar(None if left.as_py() is None else int(np.fmod(left.as_py(), divisor)), left.type)

@@ -40,8 +40,8 @@ def partial_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, groups:
         groups: The program.
 
     Yields:
-        Columns `group0`, ... and `value0`, ...; a group may be in several tables. One row, of nothing but the values,
-        where there is one group.
+        Columns `group0`, ... and `value0`, ...; a group may be in several tables. Without grouping columns, one row of
+        values.
     """
     kept: Parts[pa.Table] = Parts()
     rest = iter(batches)
@@ -142,7 +142,7 @@ def aggregated(table: pa.Table, keys: list[str], asked: list[tuple[str, str]]) -
     Args:
         table: The rows.
         keys: Names of columns.
-        asked: For each value the name of a column, or nothing, and Arrow's name of the function.
+        asked: The column of each value, empty for a row count, and Arrow's name of the function.
     """
     calls: list[tuple[str | list[str], str]] = [(name or [], function) for name, function in dict.fromkeys(asked)]
     found = table.group_by(keys, use_threads=False).aggregate(calls)

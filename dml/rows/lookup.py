@@ -1,8 +1,8 @@
 """Look up rows by the values of their key columns, as the build side of a hash join does.
 
-Input: key columns of primitive types. Output: for other rows, whether their key is among these, and its place.
-Equality is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key.
-Equality deletes compare all columns null-safe and distinguish the zeros, as Iceberg's Java library does.
+Input: key columns of primitive types. Output: for other rows, whether their key is among these, and its row. Equality
+is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key. Equality
+deletes compare all columns null-safe and distinguish the zeros, as Iceberg's Java library does.
 """
 
 from collections.abc import Collection, Sequence
@@ -143,7 +143,7 @@ class IntegerKeys:
 
     @property
     def is_unique(self) -> bool:
-        """As `KeyLookup.is_unique`."""
+        """Whether no integer occurs twice."""
         if self._places_table is not None:
             return int(np.count_nonzero(self._places_table != NOWHERE)) == len(self._values)
         ascending, _ = self._ascending
@@ -188,7 +188,7 @@ class IntegerKeys:
         return values[rows], rows
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
-        """As `KeyLookup.places`."""
+        """Implement `KeyLookup.places` for one integer column."""
         (column,) = columns
         found = np.full(len(column), NOWHERE, np.int64)
         values, rows = self._within_range(column)
@@ -202,7 +202,7 @@ class IntegerKeys:
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """As `KeyLookup.contains`."""
+        """Implement `KeyLookup.contains` for one integer column."""
         (column,) = columns
         found = np.zeros(len(column), np.bool_)
         values, rows = self._within_range(column)
@@ -249,7 +249,7 @@ class HashedKeys:
 
     @cached_property
     def _others(self) -> tuple[Places, "HashedKeys"] | None:
-        """The rows of keys that their hash does not find, because different keys have it, and their lookup."""
+        """The rows of keys that another key with the same hash hides, and their lookup."""
         if self._hashes.is_unique:
             return None
         places = self._own_places.copy()
@@ -262,7 +262,7 @@ class HashedKeys:
 
     @property
     def is_unique(self) -> bool:
-        """As `KeyLookup.is_unique`."""
+        """Whether no key occurs twice; different keys may have equal hashes."""
         if self._hashes.is_unique:
             return True
         if self._others is None:
@@ -281,7 +281,7 @@ class HashedKeys:
             rows = rows[is_equal]
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
-        """As `KeyLookup.places`."""
+        """Implement `KeyLookup.places` for keys of any type."""
         if self._few is not None:
             found = np.full(len(columns[0]), NOWHERE, np.int64)
             rows = pc.indices_nonzero(pc.is_in(columns[0], self._few))
@@ -291,7 +291,7 @@ class HashedKeys:
 
     @cached_property
     def _few(self) -> pa.Array | None:
-        """The values of the first column if they are so few that Arrow's hash table of them takes no time to build."""
+        """The values of the first column if they are few enough for Arrow to build their hash table in no time."""
         return pc.unique(self._columns[0]) if len(self._columns[0]) <= limits.MAX_ARROW_SET_VALUES else None
 
     def _places(self, columns: Sequence[pa.Array]) -> Places:
@@ -304,7 +304,7 @@ class HashedKeys:
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """As `KeyLookup.contains`."""
+        """Implement `KeyLookup.contains` for keys of any type."""
         found: Mask = self.places(columns) != NOWHERE
         return found
 
