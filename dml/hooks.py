@@ -206,7 +206,6 @@ def tagged_snapshot(metadata: TableMetadata, snapshot_id: int, options: HookOpti
 
 
 def tag_name(snapshot: Snapshot, options: HookOptions) -> str:
-    """Return the name of a snapshot's tag."""
     if options.tag_creation is TagCreation.COMMIT:
         return f"{options.tag_prefix}{snapshot.snapshot_id}"
     return f"{options.tag_prefix}{period(snapshot, options)}"

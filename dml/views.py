@@ -189,10 +189,8 @@ def views_of(
 
 
 def placeholder(number: int) -> str:
-    """Return the placeholder of a view in SQL."""
     return f"__rowdelta_view_{number}__"
 
 
 def full_name(resolved: ResolvedTable) -> tuple[str, ...]:
-    """Return catalog, namespace and name."""
     return (resolved.catalog_name, *resolved.identifier)

@@ -171,7 +171,6 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
 
 
 def change_rows(engine: Engine, statement: RowChange, text: str, idempotency_key: CommitKey | None = None) -> Result:
-    """Run a statement that changes the rows of a table."""
     match statement:
         case DeleteStatement() | UpdateStatement() | MergeStatement():
             return run_row_level(engine, statement, text, idempotency_key)
@@ -278,7 +277,6 @@ def near_procedure(engine: Engine, names: list[str]) -> str:
 
 
 def spark_sql(engine: Engine, text: str) -> DataFrame:
-    """Run a statement in Spark."""
     return engine.spark.sql(text)
 
 
@@ -317,7 +315,6 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
 
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
-    """Run a statement about tables and namespaces."""
     reference = table_of(statement)
     if reference is not None and is_sparks(engine, reference):
         return spark_sql(engine, text)

@@ -97,7 +97,7 @@ def sorts(table: Table) -> bool:
 
 
 def orders_rows(table: Table) -> bool:
-    """Return whether Spark can sort rows by the table's sort order: every field of it is an identity transform."""
+    """Return whether Spark can sort rows by the table's sort order: all its fields are columns without a transform."""
     order = table.sort_order()
     return not order.is_unsorted and len(sort_columns(table)) == len(order.fields)
 
@@ -240,7 +240,7 @@ def distribute_delta(
         place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, files)} END"
         return frame.repartitionByRange(tasks, expr(place), *ranges).sortWithinPartitions(*order)
     if tasks == 1 and few_inserts:
-        # A shuffle would cost a stage. Without one, a single task reads everything: few files and a cached source.
+        # A shuffle would be another job. Without one, a single task reads everything: few files and a cached source.
         return frame.coalesce(1).sortWithinPartitions(*order)
     return repartition_by_id(frame, tasks, lit(0) if task == "0" else expr(task)).sortWithinPartitions(*order)
 
@@ -315,7 +315,6 @@ def inserted_ranges(table: Table) -> list[Column]:
 
 
 def ordered(column: Column, field: SortField) -> Column:
-    """Order a column in the direction and null order of a sort field."""
     first = field.null_order == NullOrder.NULLS_FIRST
     if field.direction == SortDirection.ASC:
         return column.asc_nulls_first() if first else column.asc_nulls_last()

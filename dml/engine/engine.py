@@ -130,7 +130,7 @@ TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
 
 COLLATION: Final = "spark.sql.session.collation.default"
 UTF8_BINARY: Final = "UTF8_BINARY"
-"""Spark 4.0 compares two strings without a column by the collation `COLLATION`, whose default is `UTF8_BINARY`."""
+"""Spark 4.0 compares two strings without a column by this setting's collation. Its default is `UTF8_BINARY`."""
 
 
 def calls_replaced(spark: SparkSession, statement: str) -> bool:

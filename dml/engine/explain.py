@@ -53,7 +53,6 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
-    """Yield the plan of an INSERT."""
     planned = planned_insert(engine, statement, sql)
     planned.frame()  # analyze the query, so that EXPLAIN raises its errors too
     target, properties = planned.write.target, planned.write.context.properties
@@ -120,7 +119,6 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
 
 
 def file_lines(scan: ScanPlan, spliced: Collection[str]) -> Iterator[str]:
-    """Yield the data files of a statement's scan."""
     for task in scan.tasks[:20]:
         deletes = len(task.position_deletes) + len(task.equality_deletes) + (task.deletion_vector is not None)
         rewritten = ", spliced if rows change" if task.path in spliced else ""

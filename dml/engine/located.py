@@ -365,7 +365,6 @@ def is_internal(name: str) -> bool:
 
 
 def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """Lower the case of a name's parts, for comparisons."""
     return tuple(part.lower() for part in parts)
 
 

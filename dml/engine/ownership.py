@@ -284,7 +284,7 @@ def creates_ours(engine: Engine, statement: CreateTable, *, in_ours: bool) -> bo
 
 
 def is_our_table(engine: Engine, reference: TableReference, *, in_ours: bool) -> bool:
-    """Return whether a reference is to a RowDelta table; with a RowDelta catalog in front it always is.
+    """Return whether a reference is to a RowDelta table; with a RowDelta catalog in front it is, even if missing.
 
     Args:
         engine: The session and its catalogs.

@@ -129,7 +129,6 @@ def table_frame(
     *,
     is_joined: bool,
 ) -> DataFrame:
-    """Return a table as a fragment reads it."""
     if resolved.metadata_table is not None:
         name = MetadataTable(resolved.metadata_table)
         return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
@@ -174,7 +173,7 @@ def table_frame(
     own = replace(scan, metadata_columns=metadata_columns).planned(engine.spark, find_whole_files=read.is_grouped)
     if plans_scan:
         # Spark can prune nothing more, so the frame gets this plan; read_frame declines if Python workers would read
-        # it. Without a plan, for a query on all rows of the files, tasks may compute their part of the groups.
+        # it. Without a plan, for a grouped query on all rows of the files, tasks may compute partial groups.
         is_whole = read.is_grouped and own.plan.covers_whole_files
         frame = read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
         if frame is not None:
@@ -321,7 +320,6 @@ def schema_of(table: Table, schema_id: int | None) -> Schema:
 
 
 def unknown_ref(table: Table, name: str, reference: TableReference, statement: str) -> NotFoundError:
-    """Return the error for an unknown branch, tag or snapshot."""
     return NotFoundError(
         f"There is no branch, tag or snapshot '{name}'",
         sql=statement,

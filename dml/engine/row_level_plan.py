@@ -167,7 +167,6 @@ class PlannedStatement:
 
 
 def command_of(statement: RowLevelStatement) -> Command:
-    """Return the command of a statement."""
     match statement:
         case DeleteStatement():
             return Command.DELETE

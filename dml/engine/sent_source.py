@@ -430,7 +430,6 @@ def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """Combine a column's chunks into one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

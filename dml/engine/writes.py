@@ -390,7 +390,6 @@ def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
 
 
 def commits_of(reports: Iterable[TaskReport]) -> list[TaskCommit]:
-    """Return the commits among reports."""
     return [report for report in reports if isinstance(report, TaskCommit)]
 
 
@@ -413,7 +412,6 @@ def checked_reports(frame: DataFrame) -> list[TaskReport]:
 
 
 def failures_of(reports: Iterable[TaskReport]) -> list[TaskFailure]:
-    """Return the failures among reports."""
     return [report for report in reports if isinstance(report, TaskFailure)]
 
 
@@ -505,7 +503,6 @@ def has_size(path: str, size: int) -> bool:
 
 
 def new_paths(commits: Sequence[TaskCommit]) -> frozenset[str]:
-    """Return the paths of all files that tasks wrote."""
     return frozenset(file.path for commit in commits for file in (*commit.data_files, *commit.delete_files))
 
 
@@ -595,7 +592,6 @@ def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
 
 
 def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[str]:
-    """Do `files_named` with PyArrow."""
     scheme, netloc, path = io.parse_location(location, io.properties)
     filesystem = io.fs_by_scheme(scheme, netloc)
     selector = arrow_fs.FileSelector(path, recursive=True, allow_not_found=True)
@@ -606,7 +602,6 @@ def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[s
 
 
 def fsspec_files_named(io: FsspecFileIO, location: str, part: str) -> Iterator[str]:
-    """Do `files_named` with fsspec."""
     uri = urlsplit(location)
     filesystem = io.get_fs(uri.scheme or "file", uri.hostname)
     filesystem.invalidate_cache()  # workers have written since this process last listed

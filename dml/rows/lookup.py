@@ -143,7 +143,6 @@ class IntegerKeys:
 
     @property
     def is_unique(self) -> bool:
-        """Whether no integer occurs twice."""
         if self._places_table is not None:
             return int(np.count_nonzero(self._places_table != NOWHERE)) == len(self._values)
         ascending, _ = self._ascending
@@ -188,7 +187,6 @@ class IntegerKeys:
         return values[rows], rows
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
-        """Implement `KeyLookup.places` for one integer column."""
         (column,) = columns
         found = np.full(len(column), NOWHERE, np.int64)
         values, rows = self._within_range(column)
@@ -202,7 +200,6 @@ class IntegerKeys:
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """Implement `KeyLookup.contains` for one integer column."""
         (column,) = columns
         found = np.zeros(len(column), np.bool_)
         values, rows = self._within_range(column)
@@ -281,7 +278,6 @@ class HashedKeys:
             rows = rows[is_equal]
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
-        """Implement `KeyLookup.places` for keys of any type."""
         if self._few is not None:
             found = np.full(len(columns[0]), NOWHERE, np.int64)
             rows = pc.indices_nonzero(pc.is_in(columns[0], self._few))
@@ -304,7 +300,6 @@ class HashedKeys:
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """Implement `KeyLookup.contains` for keys of any type."""
         found: Mask = self.places(columns) != NOWHERE
         return found
 

@@ -333,7 +333,6 @@ def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex, columns: 
 
 
 def delete_ref(delete: DeleteEntry) -> DeleteFileRef:
-    """Return the reference to a delete file that a scan task carries."""
     file = delete.payload.data_file
     return DeleteFileRef.of(
         file, referenced_data_file=delete.data_file, data_sequence_number=delete.data_sequence_number

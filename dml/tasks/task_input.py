@@ -42,7 +42,7 @@ class TaskInput:
 
     Attributes:
         packed_context: The context that all groups share (a `ScanContext`, for data files), packed. None if each group
-            starts with its own: the groups of a stream are planned after Spark has pickled the function.
+            starts with its own: the groups of a stream are planned after Spark has received the function.
         packed_groups: The groups that tasks read by number, packed one by one so that a task unpacks only its own;
             empty if Spark distributes the packed groups.
     """
