@@ -106,7 +106,7 @@ def record_metrics(result: Result, failed_hooks: Sequence[str] = (), *, trace: A
     if listens:
         METRICS.info("%s", json.dumps({"time": datetime.fromtimestamp(now, UTC).isoformat(), **facts}))
     if trace is not None:
-        attributes = {f"rowdelta.{key}": value for key, value in flat(facts).items() if value is not None}
+        attributes = {f"rowdelta.{key}": value for key, value in flatten_seconds(facts).items() if value is not None}
         started = int((now - result.seconds.total) * 1e9)
         trace.start_span(f"rowdelta {result.command}", start_time=started, attributes=attributes).end(int(now * 1e9))
 
@@ -134,7 +134,7 @@ def facts_of(result: Result, failed_hooks: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def flat(facts: dict[str, Any]) -> dict[str, Any]:
+def flatten_seconds(facts: dict[str, Any]) -> dict[str, Any]:
     """Flatten the seconds of each phase: attributes of a span cannot be nested."""
     return {
         **{key: value for key, value in facts.items() if key != "seconds"},
@@ -173,7 +173,7 @@ def tag_change(metadata: TableMetadata, snapshot_id: int, options: HookOptions, 
                     min_snapshots_to_keep=None,
                 )
             )
-    for name in surplus(mine, options, now_ms):
+    for name in surplus_tags(mine, options, now_ms):
         if name in metadata.refs:
             requirements.append(AssertRefSnapshotId(ref=name, snapshot_id=metadata.refs[name].snapshot_id))
             updates.append(RemoveSnapshotRefUpdate(ref_name=name))
@@ -232,7 +232,7 @@ def is_tag(ref: SnapshotRef) -> bool:
     return ref.snapshot_ref_type is SnapshotRefType.TAG
 
 
-def surplus(tags: dict[str, Snapshot], options: HookOptions, now_ms: int) -> list[str]:
+def surplus_tags(tags: dict[str, Snapshot], options: HookOptions, now_ms: int) -> list[str]:
     """Return the tags that are expired, and the oldest ones beyond the number to retain."""
     newest_first = sorted(
         tags, key=lambda name: (tags[name].timestamp_ms, tags[name].sequence_number or 0), reverse=True
@@ -378,7 +378,7 @@ def done_partitions(
     current = fields[metadata.default_spec_id]
     if current is None:
         raise AnalysisError(
-            "The table is not partitioned by hours, days, months, years, a date or a text that is a date",
+            "The table is not partitioned by hours, days, months, years, a date or a string that is a date",
             kind=ErrorKind.INVALID_PROPERTY,
             hint="Set 'commit.mark-done.action' to 'none', or partition the table by time",
         )
@@ -468,14 +468,14 @@ def write_success_files(table: Table, done: DonePartitions, *, now_ms: int) -> t
     for spec_id, partition in done.partitions:
         folder = partition_path(specs[spec_id], partition_type(specs[spec_id], metadata), partition)
         location = f"{root}/{folder}/{SUCCESS}"
-        text = json.dumps({"creationTime": created(table, location, now_ms), "modificationTime": now_ms})
+        text = json.dumps({"creationTime": creation_time(table, location, now_ms), "modificationTime": now_ms})
         with table.io.new_output(location).create(overwrite=True) as stream:
             stream.write(text.encode())
         written.append(location)
     return tuple(written)
 
 
-def created(table: Table, location: str, now_ms: int) -> int:
+def creation_time(table: Table, location: str, now_ms: int) -> int:
     """Return when the file of a partition was first written; now if there is none, or not one of RowDelta."""
     try:
         with table.io.new_input(location).open() as stream:
@@ -560,18 +560,18 @@ def after_statement(finished: Finished) -> None:
     result = finished.result
     if result.changed and not result.replayed:
         if result.branch == MAIN_BRANCH and not finished.staged:
-            with warned("table properties", finished, failed):
+            with warn_on_error("table properties", finished, failed):
                 options = options_of(finished)
                 if options.tag_creation is not TagCreation.NONE:
-                    with warned("tag", finished, failed):
+                    with warn_on_error("tag", finished, failed):
                         make_tags(finished, options)
                 if options.mark_done is not MarkDone.NONE:
-                    with warned("mark-done", finished, failed):
+                    with warn_on_error("mark-done", finished, failed):
                         mark_done(finished, options)
         if finished.callbacks and not in_callback():
-            with warned("callback", finished, failed):
+            with warn_on_error("callback", finished, failed):
                 call_back(finished, failed)
-    with warned("metrics", finished, failed):
+    with warn_on_error("metrics", finished, failed):
         record_metrics(result, failed)
 
 
@@ -590,7 +590,7 @@ def options_of(finished: Finished) -> HookOptions:
 
 
 @contextmanager
-def warned(hook: str, finished: Finished, failed: list[str]) -> Iterator[None]:
+def warn_on_error(hook: str, finished: Finished, failed: list[str]) -> Iterator[None]:
     """Turn an error inside the block into a warning."""
     try:
         yield

@@ -103,7 +103,7 @@ def run_create(creation: CreateAsSelect) -> Result:
     table = ddl.create_table(statement, catalog, identifier, schema, time_zone=settings.time_zone)
     if load_state is not None:
         return result
-    with dropped_on_failure(table):
+    with drop_on_failure(table):
         return write_query(creation, table, None)
 
 
@@ -141,7 +141,7 @@ def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | 
 
 
 @contextmanager
-def dropped_on_failure(table: Table) -> Iterator[None]:
+def drop_on_failure(table: Table) -> Iterator[None]:
     """Drop a table that was just created, with its files, if its rows cannot be written."""
     try:
         yield

@@ -83,9 +83,7 @@ def value_sql(
     match value:
         case RawValue(raw=raw, span=span, fills=True, old=old):
             with at(span):
-                return filled_sql(
-                    assign, raw, raw_types[raw], target.field_type, path, None if old is None else old.sql
-                )
+                return fill_sql(assign, raw, raw_types[raw], target.field_type, path, None if old is None else old.sql)
         case RawValue(raw=raw, span=span):
             with at(span):
                 return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path, required=target.required)
@@ -101,7 +99,7 @@ def value_sql(
             return f"named_struct({parts})"
 
 
-def filled_sql(
+def fill_sql(
     assign: Assign,
     expression: str,
     source: DataType,
@@ -133,17 +131,15 @@ def filled_sql(
         case spark.NullType(), _:  # a cast of NULL loses nothing, even if the rules are strict
             return f"CAST({expression} AS {type_text(spark_type(target))})"
         case spark.StructType(), StructType():
-            return filled_struct(assign, expression, source, target, path, old, depth)
+            return fill_struct_sql(assign, expression, source, target, path, old, depth)
         case spark.ArrayType(), ListType():
             name = f"__e{depth}"
-            inner = filled_sql(
-                assign, name, source.elementType, target.element_type, (*path, "element"), None, depth + 1
-            )
+            inner = fill_sql(assign, name, source.elementType, target.element_type, (*path, "element"), None, depth + 1)
             return f"transform({expression}, {name} -> {inner})"
         case spark.MapType(), MapType():
             name = f"__e{depth}"
             key = assign.nested(f"{name}.key", source.keyType, spark_type(target.key_type), (*path, "key"), depth + 1)
-            value = filled_sql(
+            value = fill_sql(
                 assign, f"{name}.value", source.valueType, target.value_type, (*path, "value"), None, depth + 1
             )
             pairs = f"transform(map_entries({expression}), {name} -> struct({key} AS key, {value} AS value))"
@@ -152,7 +148,7 @@ def filled_sql(
             return assign.nested(expression, source, spark_type(target), path, depth)
 
 
-def filled_struct(
+def fill_struct_sql(
     assign: Assign,
     expression: str,
     source: spark.StructType,
@@ -170,9 +166,9 @@ def filled_struct(
         below = (*path, field.name)
         if of is not None:
             inside = f"{expression}.{quoted(of.name)}"
-            value = filled_sql(assign, inside, of.dataType, field.field_type, below, kept, depth)
+            value = fill_sql(assign, inside, of.dataType, field.field_type, below, kept, depth)
         else:
-            lacks, value = True, kept or left_out(field, below)
+            lacks, value = True, kept or lacking_field_sql(field, below)
         values.append(f"{quote_string(field.name)}, {value}")
     if given:
         extra = ", ".join(repr(field.name) for field in given.values())
@@ -187,7 +183,7 @@ def filled_struct(
     return f"CASE WHEN {is_null} THEN CAST(NULL AS {kind}) ELSE named_struct({', '.join(values)}) END"
 
 
-def left_out(field: NestedField, path: tuple[str, ...]) -> str:
+def lacking_field_sql(field: NestedField, path: tuple[str, ...]) -> str:
     """Return SQL for a field that a struct lacks.
 
     Raises:

@@ -106,7 +106,7 @@ def execute(
     """
     try:
         with metadata_read_once():
-            return translated_execute(engine, statement, text, idempotency_key)
+            return execute_and_translate(engine, statement, text, idempotency_key)
     except DmlError:
         raise
     except Exception as error:
@@ -115,21 +115,21 @@ def execute(
         raise
 
 
-def translated_execute(
+def execute_and_translate(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None
 ) -> DataFrame | Result:
     """Run a statement; translate errors of Spark, catalogs and storage to RowDelta's."""
     try:
         if idempotency_key is not None:
-            return applied_once(engine, statement, text, idempotency_key)
-        return dispatched(engine, statement, text)
+            return apply_once(engine, statement, text, idempotency_key)
+        return dispatch(engine, statement, text)
     except DmlError as error:
         raise located(error, statement, text, engine)  # noqa: B904 - it is the same error
     except ValueError as error:
         if not str(error).startswith("Invalid schema"):
             raise
         # PyIceberg indexes columns by dotted names: a column `a.b` collides with a field `b` of a column `a`.
-        raise AnalysisError(str(error), sql=text, hint="Name the columns so that no dotted name means two") from error
+        raise AnalysisError(str(error), sql=text, hint="Rename columns so that every dotted name is unique") from error
     except (PySparkException, Py4JError) as error:
         if ended_with(error, engine.spark):
             raise
@@ -141,7 +141,7 @@ def translated_execute(
         raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials
 
 
-def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
+def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
     """Run a statement without translating Spark's exceptions."""
     match statement:
         case Query():
@@ -155,13 +155,13 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return explain(engine, statement, text)
         case CallStatement(catalog=catalog):
             if catalog is not None and catalog not in engine.registry.catalogs:
-                return not_ours(engine, text)
+                return run_in_spark(engine, text)
             return run_call(engine, statement, text)
         case UnknownStatement():
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
                 return create_view(engine, view)
-            return not_ours(engine, with_full_name(engine, text))
+            return run_in_spark(engine, qualify_cached_table(engine, text))
         case CreateTable():
             if not is_iceberg_table(engine, statement):
                 return spark_sql(engine, text)
@@ -180,7 +180,7 @@ def change_rows(engine: Engine, statement: RowChange, text: str, idempotency_key
             return run_truncate(engine, statement, text, idempotency_key)
 
 
-def applied_once(engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey) -> Result:
+def apply_once(engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey) -> Result:
     """Run a statement with an idempotency key.
 
     Raises:
@@ -188,7 +188,7 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
     """
     if not isinstance(statement, RowChange):
         raise NotSupportedError(
-            "An idempotency key is for DELETE, UPDATE, MERGE, INSERT and TRUNCATE",
+            "An idempotency key requires a DELETE, UPDATE, MERGE, INSERT or TRUNCATE",
             sql=text,
             position=0,
             length=len(text.split("\n", maxsplit=1)[0]),
@@ -214,7 +214,7 @@ ABOUT_CACHES: Final = re.compile(
 )
 
 
-def with_full_name(engine: Engine, text: str) -> str:
+def qualify_cached_table(engine: Engine, text: str) -> str:
     """Qualify the RowDelta table of a statement about Spark's cache with the name under which Spark has it."""
     found = ABOUT_CACHES.fullmatch(text)
     if found is None:
@@ -231,7 +231,7 @@ def with_full_name(engine: Engine, text: str) -> str:
 CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
 
 
-def not_ours(engine: Engine, text: str) -> DataFrame:
+def run_in_spark(engine: Engine, text: str) -> DataFrame:
     """Run a statement in Spark; if it fails and names a RowDelta table, raise an error that explains it.
 
     Raises:
@@ -248,7 +248,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
             raise failure from error
         if called := CALLED.match(text):
             name = called[1].replace("`", "")
-            hint = near_procedure(engine, name.split("."))
+            hint = suggest_procedure(engine, name.split("."))
             raise NotSupportedError(
                 f"There is no procedure '{name}'",
                 sql=text,
@@ -266,7 +266,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
         ) from error
 
 
-def near_procedure(engine: Engine, names: list[str]) -> str:
+def suggest_procedure(engine: Engine, names: list[str]) -> str:
     """Suggest what to call instead of an unknown procedure."""
     catalogs = engine.registry.catalogs
     if len(names) == 3 and names[0] not in catalogs:
@@ -316,7 +316,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     reference = table_of(statement)
-    if reference is not None and is_sparks(engine, reference):
+    if reference is not None and is_spark_table(engine, reference):
         return spark_sql(engine, text)
     time_zone = StatementSettings.of(engine).time_zone
     result = ddl.execute(statement, engine.registry, time_zone=time_zone)
@@ -326,7 +326,7 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     return engine.spark.createDataFrame(list(result.rows), schema)
 
 
-def is_sparks(engine: Engine, reference: TableReference) -> bool:
+def is_spark_table(engine: Engine, reference: TableReference) -> bool:
     """Return whether Spark has a table and RowDelta does not."""
     if engine.registry.resolve(reference.parts) is not None:
         return False

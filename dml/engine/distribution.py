@@ -227,7 +227,7 @@ def distribute_delta(
     order: list[str | Column] = [FILE_ORDINAL, POS]
     if inserts and (tasks > 1 or clustered):
         spec, schema = table.spec(), table.schema()
-        inserted = "0" if few_inserts else spread(frame)
+        inserted = "0" if few_inserts else value_hash_sql(frame)
         if not is_unpartitioned(spec):
             partition = partition_number_sql(spec, schema, value_name)
             order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {partition} END")] if clustered else []
@@ -256,7 +256,7 @@ def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
     return f"element_at(array({numbers}), coalesce({FILE_ORDINAL}, 0) + 1)"
 
 
-def spread(frame: DataFrame) -> str:
+def value_hash_sql(frame: DataFrame) -> str:
     """Return SQL that hashes a row's values, except maps and variants, for which Spark has no hash."""
     names = [
         quoted(field.name)
@@ -283,7 +283,7 @@ def sort_columns(table: Table) -> list[Column]:
     places = {field.field_id: place for place, field in enumerate(table.schema().fields)}
     fields: Sequence[SortField] = table.sort_order().fields
     return [
-        ordered(col(value_name(places[field.source_id])), field)
+        order_column(col(value_name(places[field.source_id])), field)
         for field in fields
         if isinstance(field.transform, IdentityTransform) and field.source_id in places
     ]
@@ -291,7 +291,7 @@ def sort_columns(table: Table) -> list[Column]:
 
 def transformed_order(table: Table) -> list[Column]:
     """Return the table's sort order with its transforms; empty if one is unknown. Writers sort within each range."""
-    return [ordered(expr(text), field) for text, field in order_terms(table)]
+    return [order_column(expr(text), field) for text, field in order_terms(table)]
 
 
 def order_terms(table: Table) -> list[tuple[str, SortField]]:
@@ -311,10 +311,10 @@ def inserted_ranges(table: Table) -> list[Column]:
 
     spec = table.spec()
     partition = [] if is_unpartitioned(spec) else [of_inserted(partition_number_sql(spec, table.schema(), value_name))]
-    return [*partition, *(ordered(of_inserted(text), field) for text, field in order_terms(table))]
+    return [*partition, *(order_column(of_inserted(text), field) for text, field in order_terms(table))]
 
 
-def ordered(column: Column, field: SortField) -> Column:
+def order_column(column: Column, field: SortField) -> Column:
     first = field.null_order == NullOrder.NULLS_FIRST
     if field.direction == SortDirection.ASC:
         return column.asc_nulls_first() if first else column.asc_nulls_last()

@@ -103,8 +103,8 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         return
     if planned.mode is RowLevelOperationMode.AUTO:
         ratio = WriteOptions.from_properties(target.table.properties).auto_max_deleted_ratio
-        yield f"  by file: rows are marked as deleted while no more than {ratio:.0%} are; else the file is written anew"
-        yield "  by file: one that loses every row leaves unread; one that is updated in few columns may be spliced"
+        yield f"  by file: rows are marked as deleted up to {ratio:.0%} of the file; above that, the file is rewritten"
+        yield "  by file: a file that loses every row is removed unread; if few columns change, it may be spliced"
     spliced = spliced_files(planned, scan)
     if spliced:
         kept = "row groups in which nothing changes" + (

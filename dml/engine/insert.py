@@ -258,7 +258,7 @@ def planned_insert(
         write=write,
         plan=plan,
         rows=rows,
-        frame=partial(aligned_rows, query, plan, views, assign, fills=fitted.fills),
+        frame=partial(align_rows, query, plan, views, assign, fills=fitted.fills),
         query="" if given is not None else views.text(statement.query),
     )
 
@@ -315,7 +315,7 @@ def insert_query(statement: InsertStatement, target: Target, views: StatementVie
     return views.sql(f"{head}{text}")
 
 
-def aligned_rows(
+def align_rows(
     query: DataFrame, plan: InsertPlan, views: StatementViews, assign: Assign, *, fills: bool = False
 ) -> DataFrame:
     """Align rows with the table's columns: `v0`, `v1`, ... in the table's order and types.
@@ -331,21 +331,21 @@ def aligned_rows(
     if plan.statics:
         statics = [f"{views.text(value.value)} AS {name}" for name, value in plan.statics if value.value is not None]
         raw = raw.selectExpr("*", *statics)
-    return stored_rows(raw, plan, assign, fills=fills)
+    return store_rows(raw, plan, assign, fills=fills)
 
 
-def stored_rows(raw: DataFrame, plan: InsertPlan, assign: Assign, *, fills: bool) -> DataFrame:
+def store_rows(raw: DataFrame, plan: InsertPlan, assign: Assign, *, fills: bool) -> DataFrame:
     """Store raw columns into the table's columns."""
     types = {field.name: field.dataType for field in raw.schema.fields}
     return raw.selectExpr(
         *(
-            f"{value_sql(filling(source, fills=fills), field, types, assign, (field.name,))} AS {value_name(index)}"
+            f"{value_sql(mark_filled(source, fills=fills), field, types, assign, (field.name,))} AS {value_name(index)}"
             for index, (field, source) in enumerate(plan.columns)
         )
     )
 
 
-def filling(source: ValueSource, *, fills: bool) -> ValueSource:
+def mark_filled(source: ValueSource, *, fills: bool) -> ValueSource:
     """Mark a value's source if its structs may lack fields."""
     return replace(source, fills=True) if fills and isinstance(source, RawValue) else source
 
@@ -362,7 +362,7 @@ def rows_by_name(rows: DataFrame, fitted: Fitted, settings: StatementSettings) -
     names = replace(fitted.target.names, sql=text)
     plan = plan_insert(replace(statement, by_name=True), names, rows.columns)
     raw = rows.toDF(*(raw_name(index) for index in range(len(rows.columns))))
-    return stored_rows(raw, plan, fitted.assign(settings, by_name=True), fills=fitted.fills)
+    return store_rows(raw, plan, fitted.assign(settings, by_name=True), fills=fitted.fills)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,7 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
         return error
     failed = Failed(error=error, statement=statement, sql=sql, engine=engine)
     with suppress(PySparkException, Py4JError):  # a failed lookup of names must not hide the error
-        advise(failed)
+        suggest_names(failed)
     place = next((span for find in FINDERS if (span := find(failed)) is not None), None)
     if place is not None:
         error.point_at(sql, place.start, place.end)
@@ -112,7 +112,7 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
 # ---- places ---------------------------------------------------------------------------------------------------
 
 
-def unread_text(failed: Failed) -> Span | None:
+def syntax_error_place(failed: Failed) -> Span | None:
     """Find where Spark's parser stopped, and add to the error what was expected there."""
     error = failed.error
     if error.kind is not ErrorKind.SYNTAX or failed.clues.place is None:
@@ -139,17 +139,17 @@ def place_of_spark(failed: Failed) -> int | None:
     if isinstance(failed.statement, UnknownStatement):
         return None if failed.clues.place is None else offset_of(failed.sql, *failed.clues.place)
     if not isinstance(failed.statement, MergeStatement):
-        return stopped_at(failed, "" if isinstance(failed.statement, Explain) else EXPLAIN, failed.sql, "")
+        return parser_stop(failed, "" if isinstance(failed.statement, Explain) else EXPLAIN, failed.sql, "")
     for fragment in failed.fragments:
         query = fragment.span in {part.span for part in (failed.statement.source, failed.statement.ctes) if part}
         before, after = ("SELECT * FROM ", "") if query else ("SELECT (", ")")
-        offset = stopped_at(failed, EXPLAIN + before, fragment.text, after)
+        offset = parser_stop(failed, EXPLAIN + before, fragment.text, after)
         if offset is not None:
             return fragment.span.start + offset
     return None
 
 
-def stopped_at(failed: Failed, before: str, text: str, after: str) -> int | None:
+def parser_stop(failed: Failed, before: str, text: str, after: str) -> int | None:
     """Return the offset in a text at which Spark's parser stops when it reads the text between `before` and `after`.
 
     The SQL starts with EXPLAIN, so nothing runs.
@@ -168,7 +168,7 @@ def offset_of(sql: str, line: int, column: int) -> int:
     return sum(len(text) for text in sql.splitlines(keepends=True)[: line - 1]) + column
 
 
-def part_at_hand(failed: Failed) -> Span | None:
+def error_span(failed: Failed) -> Span | None:
     """Find the error's own span, or words in it that the error names."""
     if failed.error.span is None:
         return None
@@ -180,9 +180,9 @@ def named_column(failed: Failed) -> Span | None:
     """Find the column that an unresolved or ambiguous column error names."""
     if failed.error.kind not in {ErrorKind.UNRESOLVED_COLUMN, ErrorKind.AMBIGUOUS_COLUMN}:
         return None
-    wanted = folded(failed.parts)
+    wanted = fold_case(failed.parts)
     for reference in parts_of(failed.statement, ColumnReference):
-        written = folded(reference.parts)
+        written = fold_case(reference.parts)
         if wanted and written[-len(wanted) :] == wanted:
             return reference.span
     return in_fragments(failed, failed.parts)
@@ -193,7 +193,7 @@ def named_table(failed: Failed) -> Span | None:
     if not isinstance(failed.error, NotFoundError):
         return None
     tables = parts_of(failed.statement, TableReference)
-    found = next((table.span for table in tables if folded(table.parts) == folded(failed.parts)), None)
+    found = next((table.span for table in tables if fold_case(table.parts) == fold_case(failed.parts)), None)
     return found or in_fragments(failed, failed.parts)
 
 
@@ -257,7 +257,7 @@ def assigned_value(failed: Failed) -> Span | None:
         return None
     names = column.lower().split(".")
     for assignment in parts_of(failed.statement, Assignment):
-        if folded(assignment.key)[-len(names) :] == tuple(names) or folded(assignment.key)[-1] == names[0]:
+        if fold_case(assignment.key)[-len(names) :] == tuple(names) or fold_case(assignment.key)[-1] == names[0]:
             return assignment.value_span
     if isinstance(failed.statement, InsertStatement):
         listed = zip(failed.statement.columns, failed.statement.column_spans, strict=True)
@@ -280,8 +280,8 @@ def about_head(failed: Failed) -> Span | None:
 
 
 FINDERS: Final[tuple[Callable[[Failed], Span | None], ...]] = (
-    unread_text,
-    part_at_hand,
+    syntax_error_place,
+    error_span,
     named_column,
     named_table,
     named_function,
@@ -319,7 +319,7 @@ def head(statement: Any) -> Span | None:
 # ---- suggestions ----------------------------------------------------------------------------------------------
 
 
-def advise(failed: Failed) -> None:
+def suggest_names(failed: Failed) -> None:
     """Add suggestions for the unknown name to the error."""
     error = failed.error
     if not failed.parts:
@@ -364,7 +364,7 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL or name.startswith(INTERNAL_PREFIX)
 
 
-def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
+def fold_case(parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in parts)
 
 

@@ -57,7 +57,7 @@ from dml.views import StatementViews
 __all__ = [
     "MergeSourceFrame",
     "SourceKeys",
-    "prepared_source",
+    "prepare_source",
     "source_fragment",
     "source_fragments",
     "source_frame",
@@ -132,7 +132,7 @@ class MergeSourceFrame:
         """Mark the rows for caching, so that Spark caches them at the first evaluation, until `release`."""
         if self.may_be_kept and not self.frame.is_cached:
             self.frame.persist()
-            self.resources.callback(forget, self.frame)
+            self.resources.callback(uncache, self.frame)
 
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, cache its rows, and collect its keys on the driver; None if they cannot prune.
@@ -164,13 +164,13 @@ class MergeSourceFrame:
         self.resources.close()
 
 
-def forget(frame: DataFrame) -> None:
+def uncache(frame: DataFrame) -> None:
     """Remove the rows of a DataFrame from Spark's cache."""
     with suppress(Exception):  # the statement has been committed by now, or raises its own error
         frame.unpersist()
 
 
-def prepared_source(
+def prepare_source(
     statement: MergeStatement,
     context: PlanContext,
     views: StatementViews,
@@ -224,7 +224,7 @@ def prepared_source(
         scan=scan,
         pushable=pairs,
         pruning_keys=keys,
-        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not kept_already(frame),
+        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not is_cached_by_user(frame),
         prunes=not by_source,
         known_rows=known_rows,
     )
@@ -274,7 +274,7 @@ def lacking_columns(statement: MergeStatement, context: PlanContext, frame: Data
     )
 
 
-def kept_already(frame: DataFrame) -> bool:
+def is_cached_by_user(frame: DataFrame) -> bool:
     """Return whether the user has cached the same rows: then RowDelta must not release them."""
     level = frame.storageLevel
     return bool(level.useMemory or level.useDisk)

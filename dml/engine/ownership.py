@@ -209,10 +209,10 @@ def is_meant_for_us(engine: Engine, text: str) -> bool:
 
 def names_ours(engine: Engine, statement: Statement) -> bool:
     """Return whether a statement names a table, namespace or catalog of RowDelta."""
-    return names(engine, statement, in_ours=follow_spark(engine))
+    return mentions_ours(engine, statement, in_ours=follow_spark(engine))
 
 
-def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
+def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
     """Do the work of `names_ours`; `in_ours` is true if names without a catalog are looked up in a RowDelta catalog."""
     registry = engine.registry
 
@@ -240,7 +240,7 @@ def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
             about = table_of_call(statement)
             return catalog in registry.catalogs or (catalog is None and about is not None and ours(about))
         case Explain(statement=explained):
-            return names(engine, explained, in_ours=in_ours)
+            return mentions_ours(engine, explained, in_ours=in_ours)
         case CreateTable(query=query):
             return creates_ours(engine, statement, in_ours=in_ours) or (
                 query is not None and any(map(ours, query.tables))
@@ -261,7 +261,7 @@ def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
             return namespace_of_ours(name)
         case UnknownStatement(text=text):
             view = temporary_view(text)
-            return view is not None and names(engine, view.query, in_ours=in_ours)
+            return view is not None and mentions_ours(engine, view.query, in_ours=in_ours)
         case _:
             about = table_of(statement)
             return about is not None and ours(about)

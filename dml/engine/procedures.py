@@ -122,14 +122,14 @@ class Parameter:
         accepts: The Spark types that it accepts.
         conversion: SQL that converts the argument `{}`, so that the value in Python does not depend on Python's time
             zone. It is NULL if the argument is not a valid value.
-        refused: The reason why RowDelta rejects the parameter; None if it accepts it.
+        rejection: The reason why RowDelta rejects the parameter; None if it accepts it.
     """
 
     name: str
     kind: str
     accepts: tuple[type[DataType], ...]
     conversion: str = "{}"
-    refused: str | None = None
+    rejection: str | None = None
 
 
 TEXT: Final = (StringType,)
@@ -166,7 +166,7 @@ ORPHAN_PARAMETERS: Final = (
         name="file_list_view",
         kind="a string",
         accepts=TEXT,
-        refused="Files are listed anew each time: what is deleted is not left to a list made elsewhere",
+        rejection="RowDelta always lists the files itself, so that it never deletes files of an outdated list",
     ),
     Parameter(name="equal_schemes", kind="a map of strings", accepts=(MapType,), conversion=STRINGS),
     Parameter(name="equal_authorities", kind="a map of strings", accepts=(MapType,), conversion=STRINGS),
@@ -175,7 +175,7 @@ ORPHAN_PARAMETERS: Final = (
         name="prefix_listing",
         kind="true or false",
         accepts=(BooleanType,),
-        refused="Folders are always listed in the way that suits their storage",
+        rejection="RowDelta always selects the way to list files by their storage",
     ),
 )
 
@@ -229,16 +229,16 @@ def run_call(engine: Engine, statement: CallStatement, sql: str) -> DataFrame:
         DmlError: an argument is invalid, or the procedure failed.
     """
     procedure = PROCEDURES[statement.procedure]
-    arguments = bound(procedure, statement, sql)
-    values = evaluated(engine, procedure, arguments, sql)
+    arguments = bind_arguments(procedure, statement, sql)
+    values = evaluate_arguments(engine, procedure, arguments, sql)
     if "table" not in values:
         given = arguments.get("table")
         error = AnalysisError(f"The argument 'table' is {'missing' if given is None else 'NULL'}")
-        raise pointing(error, sql, statement.span if given is None else given.span, "Write table => 'db.t'")
+        raise point_error(error, sql, statement.span if given is None else given.span, "Write table => 'db.t'")
     parts = name_parts(values["table"])
     if not parts:
-        error = AnalysisError(f"'{values['table']}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
-        raise pointing(error, sql, arguments["table"].span)
+        error = AnalysisError(f"'{values['table']}' is not a valid table name", kind=ErrorKind.INVALID_VALUE)
+        raise point_error(error, sql, arguments["table"].span)
     if statement.catalog is not None:
         parts = in_catalog(engine, statement, parts, sql)
     return procedure.run(engine, parts, {name: value for name, value in values.items() if name != "table"})
@@ -259,7 +259,7 @@ def table_of_call(statement: CallStatement) -> TableReference | None:
     return TableReference(parts=(*prefix, *parts), span=argument.value.span) if parts else None
 
 
-def bound(procedure: Procedure, statement: CallStatement, sql: str) -> dict[str, CallArgument]:
+def bind_arguments(procedure: Procedure, statement: CallStatement, sql: str) -> dict[str, CallArgument]:
     """Bind the arguments of a call to parameter names.
 
     Raises:
@@ -270,20 +270,22 @@ def bound(procedure: Procedure, statement: CallStatement, sql: str) -> dict[str,
     for place, argument in enumerate(statement.arguments):
         if argument.name is None and place >= len(procedure.parameters):
             error = AnalysisError(f"{procedure.name} takes {len(procedure.parameters)} arguments")
-            raise pointing(error, sql, argument.span)
+            raise point_error(error, sql, argument.span)
         name = argument.name or procedure.parameters[place].name
         if name not in known:
             error = AnalysisError(f"{procedure.name} has no parameter '{name}'")
-            raise pointing(error, sql, argument.span, did_you_mean(name, known))
+            raise point_error(error, sql, argument.span, did_you_mean(name, known))
         if name in found:
-            raise pointing(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
+            raise point_error(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
         if argument.value.has_subquery:
-            raise pointing(AnalysisError(f"The argument '{name}' is no constant"), sql, argument.value.span)
+            raise point_error(AnalysisError(f"The argument '{name}' is not a constant"), sql, argument.value.span)
         found[name] = argument
     return found
 
 
-def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str) -> dict[str, Any]:
+def evaluate_arguments(
+    engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str
+) -> dict[str, Any]:
     """Evaluate the arguments; NULLs are left out, like absent arguments.
 
     Raises:
@@ -301,7 +303,7 @@ def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, Call
             error = AnalysisError(
                 f"The argument '{name}' has the type {kind.simpleString()}", kind=ErrorKind.TYPE_MISMATCH
             )
-            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+            raise point_error(error, sql, given.value.span, f"It must be {known[name].kind}")
     converted = (f"{known[name].conversion.format(quoted(name))} AS {quoted(name)}" for name in arguments)
     absent = ", ".join(f"{quoted(name)} IS NULL" for name in arguments)
     row = frame.selectExpr(*converted, f"array({absent}) AS absent").first()
@@ -310,13 +312,13 @@ def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, Call
     for (name, given), value, null in zip(arguments.items(), found, nulls, strict=True):
         if value is None and not null:
             error = AnalysisError(f"The argument '{name}' is {given.value.text}", kind=ErrorKind.INVALID_VALUE)
-            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+            raise point_error(error, sql, given.value.span, f"It must be {known[name].kind}")
     values = {name: value for name, value in zip(arguments, found, strict=True) if value is not None}
     for name in values:
-        reason = known[name].refused
+        reason = known[name].rejection
         if reason is not None:
             error = NotSupportedError(f"{procedure.name} does not take '{name}'")
-            raise pointing(error, sql, arguments[name].span, reason)
+            raise point_error(error, sql, arguments[name].span, reason)
     return values
 
 
@@ -332,11 +334,11 @@ def in_catalog(engine: Engine, statement: CallStatement, parts: tuple[str, ...],
         error = AnalysisError(
             f"Cannot run the procedure in catalog '{statement.catalog}': '{'.'.join(parts)}' is in catalog '{parts[0]}'"
         )
-        raise pointing(error, sql, statement.span)
+        raise point_error(error, sql, statement.span)
     return parts if parts[0] == statement.catalog else (statement.catalog, *parts)
 
 
-def pointing(error: DmlError, sql: str, span: Span, hint: str | None = None) -> DmlError:
+def point_error(error: DmlError, sql: str, span: Span, hint: str | None = None) -> DmlError:
     """Add a place and a hint to an error, and return it."""
     error.point_at(sql, span.start, span.end)
     error.hint = hint

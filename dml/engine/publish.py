@@ -130,7 +130,7 @@ def publish(
     Raises:
         DmlError: the commit failed.
     """
-    result = published(engine, target, outcome, action, summary, uncommitted, skip_empty, load_state)
+    result = commit_outcome(engine, target, outcome, action, summary, uncommitted, skip_empty, load_state)
     finish(engine, target, result, action)
     return result
 
@@ -157,7 +157,7 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
     )
 
 
-def published(
+def commit_outcome(
     engine: Engine,
     target: Target,
     outcome: Outcome,
@@ -174,7 +174,7 @@ def published(
     if action is None:
         mode = mode if mode == METADATA else UNCHANGED
         if not is_recorded(target):
-            return nothing_changed(target, outcome, mode)
+            return unchanged_result(target, outcome, mode)
         action, summary, metrics = AppendFiles(), conservation_summary(RowCounts()), metrics or TaskMetrics()
     with uncommitted:
         committed = commit(
@@ -195,7 +195,7 @@ def published(
             idempotency_key=target.idempotency_key,
         )
     if committed is None:
-        return nothing_changed(target, outcome, mode)
+        return unchanged_result(target, outcome, mode)
     return committed_result(outcome.command, target, mode, committed, outcome.seconds(published=True), metrics)
 
 
@@ -210,7 +210,7 @@ def is_recorded(target: Target) -> bool:
             return not has_epochs(target.table.metadata, target.head, epoch)
 
 
-def nothing_changed(target: Target, outcome: Outcome, mode: str) -> Result:
+def unchanged_result(target: Target, outcome: Outcome, mode: str) -> Result:
     """Return the result of a statement that made no snapshot; commit its schema change, if any, alone."""
     if target.evolution is not None:
         target.evolution.commit()
@@ -242,7 +242,7 @@ def committed_result(
         seconds: The seconds of each phase.
         metrics: Row counts of the writers; None for a metadata delete, which reads no rows.
     """
-    rows = recorded(committed.summary, ROWS_DELETED)
+    rows = optional_count(committed.summary, ROWS_DELETED)
     result = Result(
         command=command,
         table=target.resolved.name,
@@ -257,7 +257,7 @@ def committed_result(
         idempotency_key=key_text(target.idempotency_key),
     )
     rewrites = metrics is not None and metrics.rows_carried + metrics.rows_updated > 0
-    return with_files(result, str(committed.operation), committed.summary, rewrites=rewrites)
+    return add_file_counts(result, str(committed.operation), committed.summary, rewrites=rewrites)
 
 
 def key_text(key: CommitKey | None) -> str | None:
@@ -265,7 +265,7 @@ def key_text(key: CommitKey | None) -> str | None:
     return key.value if isinstance(key, IdempotencyKey) else None
 
 
-def with_files(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
+def add_file_counts(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
     """Add the file counts of a snapshot's summary to a result.
 
     Args:
@@ -275,7 +275,7 @@ def with_files(result: Result, operation: str, summary: Mapping[str, str], *, re
         rewrites: Whether new files contain rows of removed ones.
     """
     removed = count(summary, "deleted-data-files")
-    rewritten = recorded(summary, DATA_FILES_REWRITTEN)
+    rewritten = optional_count(summary, DATA_FILES_REWRITTEN)
     return replace(
         result,
         data_files_added=count(summary, "added-data-files"),
@@ -309,10 +309,10 @@ def merge_summary(metrics: TaskMetrics) -> dict[str, str]:
 
 def count(summary: Mapping[str, str], key: str) -> int:
     """Return a counter of a snapshot's summary; 0 if it is missing."""
-    return recorded(summary, key) or 0
+    return optional_count(summary, key) or 0
 
 
-def recorded(summary: Mapping[str, str], key: str) -> int | None:
+def optional_count(summary: Mapping[str, str], key: str) -> int | None:
     """Return a counter of a snapshot's summary; None if it is missing."""
     text = summary.get(key)
     return None if text is None else int(text)
@@ -360,17 +360,17 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
     mode, command = summary.get(MODE), summary.get(COMMAND)
     if isinstance(key, IdempotencyKey) and (mode is None or command is None):
         raise CorruptFileError(
-            f"Snapshot {snapshot.snapshot_id} has the idempotency key '{key.value}', but does not say what it did",
+            f"Snapshot {snapshot.snapshot_id} has the idempotency key '{key.value}', but does not record its command",
             hint="RowDelta did not write this summary: use another key",
             snapshot_id=snapshot.snapshot_id,
         )
     try:
-        deleted = recorded(summary, ROWS_DELETED)
+        deleted = optional_count(summary, ROWS_DELETED)
         result = Result(
             command=command or entries.operation.value.upper(),
             table=target.resolved.name,
             mode=mode or UNCHANGED,
-            rows_matched=recorded(summary, ROWS_MATCHED if ROWS_MATCHED in summary else ROWS_DELETED),
+            rows_matched=optional_count(summary, ROWS_MATCHED if ROWS_MATCHED in summary else ROWS_DELETED),
             rows_deleted=deleted if mode == METADATA else deleted or 0,
             rows_updated=count(summary, ROWS_UPDATED),
             rows_inserted=count(summary, ROWS_INSERTED),
@@ -381,10 +381,10 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
             replayed=True,
         )
         rewrites = count(summary, ROWS_CARRIED) + result.rows_updated > 0
-        return with_files(result, entries.operation.value, summary, rewrites=rewrites)
+        return add_file_counts(result, entries.operation.value, summary, rewrites=rewrites)
     except ValueError as error:
         raise CorruptFileError(
-            f"The summary of snapshot {snapshot.snapshot_id} has a count that is no number: {error}",
+            f"The summary of snapshot {snapshot.snapshot_id} has a count that is not a number: {error}",
             snapshot_id=snapshot.snapshot_id,
         ) from error
 

@@ -225,9 +225,9 @@ def check_time_travel(name: MetadataTable, reference: TableReference, statement:
         NotSupportedError: the metadata table does.
     """
     if not name.is_of_one_snapshot:
-        shows = "what all snapshots have" if name.of_all_snapshots else "the table's metadata as it is now"
+        shows = "all snapshots" if name.of_all_snapshots else "the table's current metadata"
         raise NotSupportedError(
-            f"The metadata table '{name}' shows {shows}: there is no time travel in it",
+            f"The metadata table '{name}' shows {shows}: it does not support time travel",
             sql=statement,
             position=reference.span.start,
             length=reference.span.end - reference.span.start,
@@ -285,7 +285,7 @@ def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: Tab
     try:
         micros = row.selectExpr(f"unix_micros(CAST({reference.timestamp} AS TIMESTAMP))").collect()[0][0]
         if micros is None:
-            failure = DataError(f"{reference.timestamp} is no time", kind=ErrorKind.INVALID_VALUE)
+            failure = DataError(f"{reference.timestamp} is not a time", kind=ErrorKind.INVALID_VALUE)
     except (PySparkException, Py4JError) as error:
         failure = translate(error)
         failure.__cause__ = error
@@ -379,7 +379,7 @@ def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
     name = quoted(view.name)
     if not view.replace and catalog.tableExists(name) and catalog.getTable(name).isTemporary:
         raise AlreadyExistsError(
-            f"The temporary view '{view.name}' is there already", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
+            f"The temporary view '{view.name}' already exists", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
     run_query(engine, view.query, view.text, is_joined=True).createOrReplaceTempView(view.name)
     return empty_frame(engine.spark, StructType([]))

@@ -170,7 +170,7 @@ def write_delta(
     """
     table, spark = planned.target.table, engine.spark
     if isinstance(way, ThroughSpark):
-        return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
+        return run_writer(distribute(delta, planned, spec.context), WriteTask(spec), table, spec)
     if way.source is None:
         return write_by_tasks(spark, way.program, delta.scan.context, groups, table, spec)
     mode = delta.distribution.mode
@@ -250,7 +250,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    computed = through_spark or computed_by(engine, planned, assign)
+    computed = through_spark or select_computation(engine, planned, assign)
     keys = None
     if planned.source is not None:
         sent = computed.source if isinstance(computed, InTasks) else None
@@ -286,7 +286,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     return delta
 
 
-def computed_by(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
+def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
     """Decide whether tasks or Spark compute the delta, and send the source of a MERGE to tasks.
 
     Args:
@@ -319,7 +319,7 @@ def distribution_of(planned: PlannedStatement) -> ChangeDistribution:
     return change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command)
 
 
-def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
+def distribute(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
     """Distribute the delta for its writers: all rows of a file in one task, in the order of the file."""
     if delta.whole_files:
         return delta.frame()

@@ -345,17 +345,17 @@ def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
     if planned.reads_itself or not plan.inserts or plan.inserts_only:
         return planned.reads_itself
     counted = any(clause.operation is not RowOperation.INSERT and not clause.by_source for clause in plan.query.clauses)
-    return not counted or left_alone(outcome) > left_alone_in_changed_files(outcome)
+    return not counted or count_unchanged_matches(outcome) > count_positioned_matches(outcome)
 
 
-def left_alone(outcome: WriteOutcome) -> int:
+def count_unchanged_matches(outcome: WriteOutcome) -> int:
     """Return the number of rows that were matched and not changed."""
     metrics = outcome.metrics
     by_source = metrics.rows_deleted_by_source + metrics.rows_updated_by_source
     return metrics.rows_matched - (metrics.rows_deleted + metrics.rows_updated - by_source)
 
 
-def left_alone_in_changed_files(outcome: WriteOutcome) -> int:
+def count_positioned_matches(outcome: WriteOutcome) -> int:
     """Return the number of matched, unchanged rows whose positions are known."""
     vectors = (file.observed for file in outcome.changed_files if file.observed is not None)
     return sum(len(decode(vector, file="the task's report", cardinality=None)) for vector in vectors)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dml.commit import CommitKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragment, source_fragments, source_frame
+from dml.engine.merge_source import MergeSourceFrame, prepare_source, source_fragment, source_fragments, source_frame
 from dml.engine.query import statement_views
 from dml.engine.scanned_rows import PlainRows, plain_rows
 from dml.engine.schema_evolution import evolves, merged_target
@@ -182,7 +182,7 @@ def fragments_of(statement: RowLevelStatement, sql: str) -> tuple[Fragment | Non
         case DeleteStatement():
             return statement.ctes, statement.condition
         case UpdateStatement():
-            return statement.ctes, *assigned(statement.assignments), statement.condition
+            return statement.ctes, *assigned_values(statement.assignments), statement.condition
         case MergeStatement():
             clauses = [piece for when in whens(statement) for piece in (when.condition, *values_of(when.action))]
             return *source_fragments(statement, sql), *clauses, statement.condition
@@ -190,10 +190,10 @@ def fragments_of(statement: RowLevelStatement, sql: str) -> tuple[Fragment | Non
 
 def values_of(action: UpdateAction | InsertAction | DeleteAction) -> tuple[Fragment | None, ...]:
     """Return the values that an action of a MERGE assigns."""
-    return () if isinstance(action, DeleteAction) else assigned(action.assignments or ())
+    return () if isinstance(action, DeleteAction) else assigned_values(action.assignments or ())
 
 
-def assigned(assignments: Sequence[Assignment]) -> tuple[Fragment | None, ...]:
+def assigned_values(assignments: Sequence[Assignment]) -> tuple[Fragment | None, ...]:
     """Return the values of assignments; None for DEFAULT."""
     return tuple(assignment.value for assignment in assignments)
 
@@ -239,7 +239,7 @@ def plan_statement(
             plan = plan_update(statement, context)
         case MergeStatement():
             scan = source_rows(engine, start, statement, sql)
-            source = prepared_source(statement, context, views, scan, data_bytes(target))
+            source = prepare_source(statement, context, views, scan, data_bytes(target))
             views = views.with_frame(source.described.view, source.frame)
             try:
                 plan = plan_merge(statement, context, source.described)

@@ -209,7 +209,7 @@ def fitted_insert(
     names_columns = bool(statement.columns) or any(entry.value is not None for entry in statement.partition)
     if names_columns or not (evolves or (merges and accepts_any_schema(target.table))):
         return Fitted(target=target)
-    placed = source if statement.by_name else at_their_places(source, target)
+    placed = source if statement.by_name else name_by_position(source, target)
     return Fitted(target=merged_target(target, placed, settings, statement.query.span), fills=True)
 
 
@@ -245,7 +245,7 @@ def fitted_rows(
     return Fitted(target=target, fills=True, widens_only=True)
 
 
-def at_their_places(source: spark.StructType, target: Target) -> spark.StructType:
+def name_by_position(source: spark.StructType, target: Target) -> spark.StructType:
     """Rename columns that are matched by position to the table's names; those beyond its last keep theirs.
 
     A column beyond the last with the name of a table column is dropped: there are too many columns then.
@@ -270,7 +270,7 @@ def overwritten_target(
     """
     if target.branch != MAIN_BRANCH or target.wap_id is not None:
         raise NotSupportedError(
-            f"The write option 'overwrite-schema' is for {MAIN_BRANCH} alone: there is one schema for all branches",
+            f"The write option 'overwrite-schema' works only on {MAIN_BRANCH}: all branches share one schema",
             hint="Add columns with 'merge-schema', or write to main",
             option="overwrite-schema",
         )
@@ -315,8 +315,8 @@ def check_ordering(source: spark.DataType, target: IcebergType, names: TargetNam
                         f"The column '{'.'.join((*path, column.name))}' is out of order: the table has it before "
                         f"'{before}'",
                         kind=ErrorKind.INVALID_ASSIGNMENT,
-                        hint="Columns go by their names here: set the option 'check-ordering' to 'false' if that is "
-                        "meant, or select them in the table's order",
+                        hint="Columns are matched by name: set the option 'check-ordering' to 'false' to allow any "
+                        "order, or select them in the table's order",
                         column=column.name,
                     )
                 last, before = place, column.name
@@ -339,9 +339,9 @@ def check_nullability(source: spark.StructType, names: TargetNames) -> None:
         field = names.column(column.name)
         if field is not None and field.required and column.nullable:
             raise AnalysisError(
-                f"The column '{field.name}' is required, and that of the rows may be NULL",
+                f"The column '{field.name}' is required, but that of the rows is nullable",
                 kind=ErrorKind.INVALID_ASSIGNMENT,
-                hint="Leave the option 'check-nullability' out: then each value is looked at",
+                hint="Remove the option 'check-nullability' to check each value instead",
                 column=field.name,
             )
 

@@ -119,7 +119,7 @@ def send_source(
             columns, through_spark = source_columns(plan, source, expressions, assign, most_bytes)
         if columns is None:
             return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")
-        return sent(plan, source, columns, through_spark)
+        return make_sent_source(plan, source, columns, through_spark)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
@@ -354,10 +354,10 @@ def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: Da
         if known is None
         else max(limits.MAX_SOURCE_ROW_BYTES, limits.MAX_TRIED_SOURCE_BYTES // (known + 1))
     )
-    return bounded(expressions.selectExpr(*names, *columns), most)
+    return truncate_wide_values(expressions.selectExpr(*names, *columns), most)
 
 
-def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
+def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
     """Replace the long values of rows with more than `most_bytes` bytes of them by NULL, and mark such rows in `FITS`.
 
     The driver collects rows before it knows their size, so a row that is too long must not reach it.
@@ -371,7 +371,7 @@ def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
     return named.selectExpr(*columns, FITS)
 
 
-def sent(
+def make_sent_source(
     plan: SentSourcePlan,
     source: MergeSourceFrame,
     columns: list[pa.ChunkedArray],

@@ -144,9 +144,9 @@ def check_snapshot_properties(properties: Mapping[str, str], where: str, prefix:
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise AnalysisError(
-                f"{where} {key!r} with the value {value!r}: keys and values of a snapshot's summary are texts",
+                f"{where} {key!r} with the value {value!r}: keys and values of a snapshot's summary must be strings",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="Write numbers and dates as texts: {'run': str(run)}",
+                hint="Write numbers and dates as strings: {'run': str(run)}",
             )
         if not key:
             raise AnalysisError(
@@ -154,7 +154,7 @@ def check_snapshot_properties(properties: Mapping[str, str], where: str, prefix:
             )
         if is_reserved(key):
             raise AnalysisError(
-                f"{where} '{prefix}{key}', and the key '{key}' has a meaning of its own in a snapshot's summary",
+                f"{where} '{prefix}{key}', but the key '{key}' is reserved in a snapshot's summary",
                 kind=ErrorKind.INVALID_PROPERTY,
                 hint="Use another name: counts and totals of files and rows, keys of write-audit-publish and streams, "
                 "and keys that begin with 'rowdelta.', 'partitions.' or 'spark.merge-into.' are reserved",
@@ -283,7 +283,7 @@ def resolve_target(
     """
     resolved = tables.resolve(reference)
     if resolved is None:
-        raise missing(reference, sql, tables, command)
+        raise missing_target(reference, sql, tables, command)
     return writable_target(
         resolved, reference, sql, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
     )
@@ -315,27 +315,27 @@ def writable_target(
         NotSupportedError: a tag, a metadata table, or time travel.
     """
     if reference.version is not None or reference.timestamp is not None:
-        raise refused(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
+        raise rejection(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
     if resolved.metadata_table is not None:
-        raise refused(
+        raise rejection(
             reference,
             sql,
             f"{command} cannot change the metadata table '{resolved.metadata_table}'",
             f"Metadata tables are read only; the table is '{resolved.name}'",
         )
     if resolved.tag is not None:
-        raise refused(reference, sql, f"'{resolved.tag}' is a tag, not a branch", "Only branches can be written to")
+        raise rejection(reference, sql, f"'{resolved.tag}' is a tag, not a branch", "Only branches can be written to")
     if resolved.snapshot_id is not None or resolved.timestamp_ms is not None:
-        raise refused(
+        raise rejection(
             reference,
             sql,
-            f"{command} cannot write to a snapshot: '{reference.parts[-1]}' names one that is there for ever",
+            f"{command} cannot write to a snapshot: '{reference.parts[-1]}' names an immutable one",
             f"Only branches can be written to; the table is '{resolved.name}'",
         )
     if branch_option is not None:
         if resolved.branch not in {None, branch_option}:
-            message = f"The table's name says branch '{resolved.branch}', the option 'branch' says '{branch_option}'"
-            raise refused(reference, sql, message, "Name the branch once")
+            message = f"The table's name has branch '{resolved.branch}', but the option 'branch' is '{branch_option}'"
+            raise rejection(reference, sql, message, "Name the branch once")
         resolved = replace(resolved, branch=branch_option)
     return target_of(resolved, reference, sql, settings, idempotency_key)
 
@@ -372,7 +372,7 @@ def target_of(
     if wap and idempotency_key is not None:
         what = "A stream" if isinstance(idempotency_key, StreamEpoch) else "A statement with an idempotency key"
         message = f"{what} cannot be staged: a staged snapshot is in no branch's history"
-        raise refused(reference, sql, message, "Unset spark.wap.id, or write to a branch with spark.wap.branch")
+        raise rejection(reference, sql, message, "Unset spark.wap.id, or write to a branch with spark.wap.branch")
     return Target(
         resolved=resolved,
         branch=branch,
@@ -475,34 +475,34 @@ def target_branch(
                 hint=did_you_mean(resolved.branch, branches),
             )
         if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-            raise refused(
+            raise rejection(
                 reference, sql, f"'{resolved.branch}' is a tag, not a branch", "Only branches can be written to"
             )
         return resolved.branch, False
     if settings.wap_branch is not None and wap_enabled(resolved.table):
         ref = refs.get(settings.wap_branch)
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-            raise refused(
+            raise rejection(
                 reference, sql, f"'{settings.wap_branch}' is a tag, not a branch", "Set spark.wap.branch to a branch"
             )
         return settings.wap_branch, ref is None
     return MAIN_BRANCH, resolved.table.current_snapshot() is None
 
 
-def refused(reference: TableReference, sql: str, message: str, hint: str) -> AnalysisError:
+def rejection(reference: TableReference, sql: str, message: str, hint: str) -> AnalysisError:
     """Return an error that points at the target."""
     return NotSupportedError(
         message, sql=sql, position=reference.span.start, length=reference.span.end - reference.span.start, hint=hint
     )
 
 
-def missing(reference: TableReference, sql: str, tables: StatementTables, command: str) -> AnalysisError:
+def missing_target(reference: TableReference, sql: str, tables: StatementTables, command: str) -> AnalysisError:
     """Return the error for a target that no RowDelta catalog has."""
     name = ".".join(reference.parts)
     # A Spark Connect server does not have RowDelta's catalogs: it would fail on names of three parts.
     asks = is_classic(tables.spark) or reference.parts[0] not in tables.registry.catalogs
     if asks and tables.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
-        return refused(
+        return rejection(
             reference,
             sql,
             f"'{name}' is a table or view of Spark, which does not support {command} here",

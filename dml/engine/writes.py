@@ -204,12 +204,12 @@ def output_spec(table: Table, spec_id: int | None) -> PartitionSpec:
             option="output-spec-id",
         )
     ids = table.schema().field_ids
-    gone = [field.name for field in spec.fields if field.source_id not in ids and not is_void(field)]
-    if gone:
+    dropped = [field.name for field in spec.fields if field.source_id not in ids and not is_void(field)]
+    if dropped:
         raise AnalysisError(
-            f"The partition spec {spec.spec_id} has the field '{gone[0]}', whose column the table has not any more",
+            f"The partition spec {spec.spec_id} has the field '{dropped[0]}', whose column was dropped from the table",
             kind=ErrorKind.INVALID_PROPERTY,
-            hint="Write by another partition spec",
+            hint="Use another partition spec",
             option="output-spec-id",
         )
     return spec
@@ -265,7 +265,7 @@ class WriteOutcome:
             named = [path for message in messages for path in getattr(message, paths)]
             if len(named) != len(set(named)):
                 raise ExecutionError(
-                    "Two tasks changed one data file: its rows did not come to one task",
+                    "Two tasks changed the same data file",
                     hint="Nothing was changed. Please report the statement",
                     files=tuple(sorted({path for path in named if named.count(path) > 1})),
                 )

@@ -103,7 +103,7 @@ def groups_of_rows(rows: pa.Table, groups: Groups) -> pa.Table:
     asked = [
         ("" if each.place is None else f"column{each.place}", FUNCTIONS[each.function]) for each in groups.aggregates
     ]
-    return aggregated(named, keys, asked)
+    return aggregate(named, keys, asked)
 
 
 def rows_as_groups(batch: pa.RecordBatch, groups: Groups) -> pa.Table:
@@ -133,10 +133,10 @@ def combine(parts: list[pa.Table], groups: Groups) -> pa.Table:
         return parts[0]
     keys = [f"group{number}" for number in range(len(groups.by))]
     asked = [(f"value{number}", COMBINING[each.function]) for number, each in enumerate(groups.aggregates)]
-    return aggregated(pa.concat_tables(parts), keys, asked)
+    return aggregate(pa.concat_tables(parts), keys, asked)
 
 
-def aggregated(table: pa.Table, keys: list[str], asked: list[tuple[str, str]]) -> pa.Table:
+def aggregate(table: pa.Table, keys: list[str], asked: list[tuple[str, str]]) -> pa.Table:
     """Group a table and aggregate each group.
 
     Args:

@@ -83,7 +83,7 @@ class KeyLookup:
     def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         found = []
         for place, column in enumerate(columns):
-            array = comparable(column, signed_zeros=self._signed_zeros)
+            array = to_comparable(column, signed_zeros=self._signed_zeros)
             if place in self._null_safe:
                 found += [array.is_null().cast(pa.int8()), array.fill_null(zero(array.type))]
             else:
@@ -91,7 +91,7 @@ class KeyLookup:
         return found
 
 
-def comparable(column: pa.Array, *, signed_zeros: bool = False) -> pa.Array:
+def to_comparable(column: pa.Array, *, signed_zeros: bool = False) -> pa.Array:
     """Convert values to integers that are equal if and only if the values are; wider types keep their values."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -119,7 +119,7 @@ def with_nulls_of(column: pa.Array, values: npt.NDArray[np.int32] | npt.NDArray[
 
 
 def zero(kind: pa.DataType) -> pa.Scalar:
-    """Return the zero value of a type that `comparable` returns."""
+    """Return the zero value of a type that `to_comparable` returns."""
     if has_length(kind):
         return pa.scalar(b"").cast(kind)
     return pa.scalar(bytes(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 0, kind)
@@ -307,7 +307,7 @@ class HashedKeys:
 SEED: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def mixed(hashes: Hashes, values: Hashes) -> Hashes:
+def mix_hashes(hashes: Hashes, values: Hashes) -> Hashes:
     """Mix one more value into each hash, by the finalizer of SplitMix64."""
     found = (hashes ^ values) + SEED
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -326,7 +326,7 @@ def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int], seed: 
             hashes = text_hashes(column, hashes, is_key, most)
         else:
             for word in words_of(column):
-                hashes = mixed(hashes, word)
+                hashes = mix_hashes(hashes, word)
     return pa.array(hashes.view(np.int64), mask=~is_key)
 
 
@@ -373,7 +373,7 @@ def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_],
     offsets = np.frombuffer(ends, np.int64, len(large) + 1, 8 * large.offset)
     lengths = np.diff(offsets)
     is_key &= lengths <= most
-    found = mixed(hashes, lengths.view(np.uint64))
+    found = mix_hashes(hashes, lengths.view(np.uint64))
     rows = np.flatnonzero(is_key & (lengths > 0))
     if not len(rows):
         return found
@@ -386,7 +386,7 @@ def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_],
         word = words[starts]
         short = left < 8
         word[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
-        found[rows] = mixed(found[rows], word)
+        found[rows] = mix_hashes(found[rows], word)
         more = left > 8
         rows, starts, left = rows[more], starts[more] + 8, left[more] - 8
     return found

@@ -148,7 +148,7 @@ def plan_scan(
         for file in of_manifest.files
     }
     if len(data_manifests) != len(files):
-        raise listed_twice(files)
+        raise duplicate_file_error(files)
     opened = {manifest.manifest_path for manifest in data}
     total = sum(of_manifest.live for of_manifest in read) + unopened_files(manifests, opened)
     return ScanPlan(
@@ -169,7 +169,7 @@ def plan_scan(
     )
 
 
-def listed_twice(files: Sequence[PlannedFile]) -> CorruptFileError:
+def duplicate_file_error(files: Sequence[PlannedFile]) -> CorruptFileError:
     """Return the error for a data file that is listed twice: its rows would be read twice, and its deletes mixed up."""
     path = next(path for path, count in Counter(file.path for file in files).items() if count > 1)
     return CorruptFileError(
@@ -277,7 +277,7 @@ def delete_entry(entry: ManifestEntry) -> DeleteEntry:
     file = entry.data_file
     if file.content is FileContent.EQUALITY_DELETES and not file.equality_ids:
         raise CorruptFileError(
-            f"The manifest entry of the equality delete file '{file.path}' does not say by which columns it deletes",
+            f"The manifest entry of the equality delete file '{file.path}' lists no columns to compare",
             hint="The table's metadata is corrupt: go back to an earlier snapshot",
             file=file.path,
         )

@@ -65,11 +65,11 @@ def split(
         return ()
     total = sum(weight(task, open_file_cost) for task in tasks)
     if total <= min(LEAST_SIZE, target_size):
-        return packed([[task] for task in tasks], 1, open_file_cost)
+        return pack_groups([[task] for task in tasks], 1, open_file_cost)
     share = -(-total // max(1, parallelism))
     size = max(1, open_file_cost, min(target_size, share))
     parts = [part for task in tasks for part in parts_of(task, size)]
-    return packed(
+    return pack_groups(
         [[part] for part in parts], max(min(parallelism, len(parts)), -(-total // target_size)), open_file_cost
     )
 
@@ -148,12 +148,12 @@ def whole_file_groups(
     useful = min(parallelism, max(-(-size // limits.MIN_TASK_BYTES), -(-len(tasks) // limits.MIN_TASK_FILES)))
     count = min(len(tasks), max(-(-size // target_size), useful, 1))
     files: Units = [[task] for task in tasks]
-    apart = packed(files, count, open_file_cost)
+    apart = pack_groups(files, count, open_file_cost)
     if count == 1 or distribution.mode is DistributionMode.NONE:
         return apart
     if distribution.mode is not None:
-        return packed(whole_partitions(tasks, distribution.advisory_size), count, open_file_cost)
-    together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
+        return pack_groups(whole_partitions(tasks, distribution.advisory_size), count, open_file_cost)
+    together = pack_groups(partition_units(tasks, count, open_file_cost), count, open_file_cost)
     heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
     return together if heaviest <= least * limits.MAX_TASK_IMBALANCE else apart
 
@@ -185,7 +185,7 @@ def partition_groups(
     useful = min(parallelism, -(-total // limits.MIN_TASK_BYTES))
     count = min(len(partitions), max(useful, -(-total // target_size), 1))
     order = {key: number for number, key in enumerate(partitions)}
-    groups = packed(list(partitions.values()), count, open_file_cost)
+    groups = pack_groups(list(partitions.values()), count, open_file_cost)
     return tuple(tuple(sorted(group, key=lambda task: order[partition(task)])) for group in groups)
 
 
@@ -216,7 +216,7 @@ def whole_partitions(tasks: Sequence[ScanTask], size: int) -> Units:
     return units
 
 
-def packed(units: Units, groups: int, open_file_cost: int) -> TaskGroups:
+def pack_groups(units: Units, groups: int, open_file_cost: int) -> TaskGroups:
     """Pack units into groups: the heaviest unit first, each into the group that is lightest so far."""
     weighed = sorted(
         ((sum(weight(part, open_file_cost) for part in unit), unit) for unit in units),
