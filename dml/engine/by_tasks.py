@@ -128,7 +128,7 @@ def write_merge_by_tasks(
         reports = merge.run(groups)
         return written_by(reports, table, spec, lambda: merge.insert(matches_of(reports)))
     matched = merge.probe(groups)
-    merge = merge.renewed()
+    merge = merge.renew()
     unmatched = source.row_count - len(matched)
     loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
     return written_by(merge.run(groups, inserts=merge.shares(matched, loads)), table, spec)
@@ -187,7 +187,7 @@ class MergeJobs:
         Args:
             matched: The rows of the source that match.
         """
-        unmatched, merge = self.source.row_count - len(matched), self.renewed()
+        unmatched, merge = self.source.row_count - len(matched), self.renew()
         if not self.are_few(unmatched):
             loads = self.inserting_tasks(unmatched, ())
             return merge.run((), inserts=self.shares(matched, loads))
@@ -198,7 +198,7 @@ class MergeJobs:
         """Return whether the driver can write this many rows of the source itself."""
         return rows * self.source.row_bytes <= limits.MAX_DRIVER_INSERT_BYTES
 
-    def renewed(self) -> "MergeJobs":
+    def renew(self) -> "MergeJobs":
         """Return the same jobs, with new credentials if the old ones have expired."""
         table, spec = with_live_storage(self.table, self.spec)
         if table is self.table:

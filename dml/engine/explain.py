@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import planned_insert
+from dml.engine.insert import plan_insert_statement
 from dml.engine.query import query_views
 from dml.engine.row_level import Delta, delta_of
 from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
@@ -53,7 +53,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
-    planned = planned_insert(engine, statement, sql)
+    planned = plan_insert_statement(engine, statement, sql)
     planned.frame()  # analyze the query, so that EXPLAIN raises its errors too
     target, properties = planned.write.target, planned.write.context.properties
     mode = distribution_mode(target.table, properties)

@@ -34,7 +34,7 @@ from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
 from dml.engine.row_level_plan import run_or_fall_back
 from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows
-from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
+from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fit_insert
 from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
 from dml.engine.writes import (
     WRITE_OPTIONS,
@@ -70,8 +70,8 @@ __all__ = [
     "PlannedInsert",
     "RowsWrite",
     "commit_rows",
+    "plan_insert_statement",
     "plan_rows_write",
-    "planned_insert",
     "rows_by_name",
     "run_insert",
     "run_write",
@@ -177,12 +177,12 @@ def run_insert(
     idempotency_key: CommitKey | None = None,
     given: GivenRows | None = None,
 ) -> Result:
-    """Run an INSERT. The arguments are those of `planned_insert`.
+    """Run an INSERT. The arguments are those of `plan_insert_statement`.
 
     Raises:
         DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
-    planned = planned_insert(engine, statement, sql, idempotency_key, given)
+    planned = plan_insert_statement(engine, statement, sql, idempotency_key, given)
     return run_write(planned.write, planned.rows, planned.frame)
 
 
@@ -205,7 +205,7 @@ class PlannedInsert:
     query: str
 
 
-def planned_insert(
+def plan_insert_statement(
     engine: Engine,
     statement: InsertStatement,
     sql: str,
@@ -240,7 +240,7 @@ def planned_insert(
     if given is not None and accepts_any_schema(target.table):
         statement = replace(statement, by_name=True)  # as on classic Spark, which does not align such rows
     replaced = replaced_rows(statement, target, sql, settings, options.dynamic)
-    fitted = fitted_insert(
+    fitted = fit_insert(
         statement, target, query.schema, options.columns, settings, replaced, is_given=given is not None
     )
     target = fitted.target
@@ -393,7 +393,7 @@ class RowsWrite:
     started: float
     planned: float
 
-    def renewed(self) -> "RowsWrite":
+    def renew(self) -> "RowsWrite":
         """Return the same write for a second attempt, with new file names."""
         context = replace(self.context, query_id=str(uuid.uuid4()))
         return replace(self, context=context, task=WriteTask(replace(self.task.spec, context=context)))
@@ -475,7 +475,7 @@ def run_write(write: RowsWrite, rows: ScannedRows | ThroughSpark, frame: Callabl
 
     def run(through_spark: ThroughSpark | None) -> Result:
         computed = through_spark or rows
-        attempt = write if through_spark is None else write.renewed()
+        attempt = write if through_spark is None else write.renew()
         return write_rows(attempt, frame() if isinstance(computed, ThroughSpark) else computed)
 
     return run_or_fall_back(run)

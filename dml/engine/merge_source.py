@@ -124,7 +124,7 @@ class MergeSourceFrame:
         return tuple(place for place, key in enumerate(self.pruning_keys[: len(self.pushable)]) if key.null_safe)
 
     @property
-    def stays(self) -> bool:
+    def is_repeatable(self) -> bool:
         """Whether the source returns the same rows when it is read again after `keep`."""
         return self.may_be_kept or self.known_rows is not None or self.frame.is_cached
 

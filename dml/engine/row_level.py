@@ -147,7 +147,13 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
         target,
         outcome,
         row_level_action(
-            engine, planned, delta.scan.plan, context, written, delta.source_keys, keys_decide=delta.source_is_gone
+            engine,
+            planned,
+            delta.scan.plan,
+            context,
+            written,
+            delta.source_keys,
+            keys_decide=not delta.source_is_repeatable,
         ),
         summary=row_level_summary(planned, written),
         uncommitted=uncommitted,
@@ -225,12 +231,12 @@ class Delta:
         return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
-    def source_is_gone(self) -> bool:
-        """Whether the source of a MERGE cannot be read again with the same rows."""
+    def source_is_repeatable(self) -> bool:
+        """Whether the source of a MERGE, if any, can be read again with the same rows."""
         match self.way:
             case InTasks(source=SentSource(is_repeatable=False)):
-                return True
-        return False
+                return False
+        return True
 
     @property
     def inserts_few(self) -> bool:

@@ -191,7 +191,7 @@ def statement_probe(
     """
     properties: Mapping[str, str] = planned.target.table.properties
     matching, source = planned.plan.matching, planned.source
-    known = keys_decide or source is None or source.stays
+    known = keys_decide or source is None or source.is_repeatable
     if matching is None or planned.reads_itself or not known or not row_level_concurrency(properties):
         return None
     conflicts = planned.plan.condition.pruning

@@ -51,7 +51,7 @@ __all__ = [
     "Fitted",
     "accepts_any_schema",
     "evolves",
-    "fitted_insert",
+    "fit_insert",
     "fitted_rows",
     "merged_target",
     "overwritten_target",
@@ -175,7 +175,7 @@ def accepts_any_schema(table: Table) -> bool:
     return boolean(table.properties, SPARK_ACCEPT_ANY_SCHEMA, default=False)
 
 
-def fitted_insert(
+def fit_insert(
     statement: InsertStatement,
     target: Target,
     source: spark.StructType,
@@ -293,7 +293,7 @@ def overwritten_target(
         return replaced_columns(metadata, schema_from_json(text), case_sensitive=settings.case_sensitive)
 
     evolution = SchemaEvolution.of(target.table, change)
-    return target if evolution is None else target.evolved(evolution)
+    return target if evolution is None else target.with_evolution(evolution)
 
 
 def check_ordering(source: spark.DataType, target: IcebergType, names: TargetNames, path: tuple[str, ...] = ()) -> None:
@@ -368,7 +368,7 @@ def merged_target(target: Target, source: spark.StructType, settings: StatementS
         return evolution_change(added, widened, metadata, time_zone=settings.time_zone)
 
     evolution = SchemaEvolution.of(target.table, change)
-    return target if evolution is None else target.evolved(evolution)
+    return target if evolution is None else target.with_evolution(evolution)
 
 
 def union_by_name(

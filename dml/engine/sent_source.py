@@ -289,7 +289,7 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
     if found is None:
         return None
     found = found or [pa.chunked_array([], value.type) for value in values]
-    columns = program.computed([as_array(column) for column in found])
+    columns = program.compute([as_array(column) for column in found])
     if sum(column.nbytes for column in columns) > most_bytes or longest_row(columns) > limits.MAX_SOURCE_ROW_BYTES:
         return None
     return [pa.chunked_array([column]) for column in columns]

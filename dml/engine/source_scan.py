@@ -52,7 +52,7 @@ class SourceProgram:
     keys: tuple[Value, ...]
     columns: tuple[Value | Predicate, ...]
 
-    def computed(self, fields: Sequence[pa.Array]) -> list[pa.Array]:
+    def compute(self, fields: Sequence[pa.Array]) -> list[pa.Array]:
         """Compute the keys and columns.
 
         Args:

@@ -204,7 +204,7 @@ class Target:
         """The snapshot to read; None for an empty table."""
         return None if self.snapshot_id is None else self.table.metadata.snapshot_by_id(self.snapshot_id)
 
-    def evolved(self, evolution: SchemaEvolution) -> "Target":
+    def with_evolution(self, evolution: SchemaEvolution) -> "Target":
         """Return the target with a change of its schema."""
         table = table_with(self.table, evolution.metadata)
         names = replace(self.names, schema=evolution.metadata.schema())
