@@ -66,7 +66,7 @@ NOTHING_WRITTEN: Final = nullcontext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a statement has done before its snapshot is committed.
+    """The outcome of a statement before its snapshot is committed.
 
     Attributes:
         command: The command.

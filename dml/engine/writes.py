@@ -229,7 +229,7 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome:
-    """What all tasks of a write did.
+    """The combined outcome of all tasks of a write.
 
     Attributes:
         data_files: New data files.

@@ -69,7 +69,7 @@ class Column:
     """The value of a column.
 
     Attributes:
-        field_id: The field id of a top-level column. The source of a MERGE has negative ids (`dml.rows.program`).
+        field_id: The field id of a top-level column. The source of a MERGE has negative ids (`source_id`).
         type: The Arrow type of the values.
     """
 
