@@ -1,27 +1,26 @@
-"""What is done after a commit, and never fails it: tags, marks of done partitions, callbacks, metrics. Driver.
+"""Run the post-commit actions of a statement: tags, marks of done partitions, callbacks, metrics. Driver.
 
-Input: what a statement, a DataFrame's write or a micro-batch came to; the properties of its table, and the session's
-settings before them. `after_statement` does it all, in this order, and turns what goes wrong into a warning: the
-snapshot is there.
+Input: the result of a statement, a DataFrame's write or a micro-batch; the properties of its table, which the session's
+settings override. `after_statement` runs the actions in this order. A failing action is a warning and never fails the
+statement: the snapshot is committed.
 
-- *Tags* of each commit, or of the last commit of each hour or day. The tag of a day is made by the first commit of a
-  later one, at the last snapshot of the day, so it never moves. If that commit's own attempt failed, the next commits
-  make up for it. Tags that are too old, or too many, go with the next change. They are known by their names: the
-  prefix, and what this module would call their snapshot. Source: Paimon's documentation, "Manage Tags"; Iceberg
+- *Tags* of each commit, or of the last commit of each hour or day. The first commit of a later day creates the tag of a
+  day, at the last snapshot of the day, so the tag never moves. If that commit's action failed, the next commits make up
+  for it. The next change removes tags that are too old, or too many. Automatic tags are recognized by their names: the
+  prefix, and the name that this module gives their snapshot. Source: Paimon's documentation, "Manage Tags"; Iceberg
   specification, "Snapshot References" (`max-ref-age-ms`).
-- *Partitions that are done*: their time is over, so that whoever waits for them may begin. The table's property
-  `commit.mark-done.until` is the time before which all partitions are done, and with the action `success-file` each
-  has a file `_SUCCESS` in its folder. A commit that adds rows to a partition which is done already writes its file
-  anew, as its modification time tells. Files come before the property: what is interrupted is done again. Nothing
-  happens until the next commit: a partition becomes done with the first commit after its time and the delay. Source:
-  Paimon's documentation, "Partition Mark Done".
-- *Callbacks* run in a thread of their own, one after the other, while the statement's thread waits: a statement in one
-  of them reads the table as it is then, and not as the statement before read it. The statements of a callback call no
-  callbacks: they would call each other for ever.
+- *Done partitions*: their time is over, so that readers which wait for them can start. The table's property
+  `commit.mark-done.until` is the time before which all partitions are done; with the action `success-file` each has a
+  file `_SUCCESS` in its folder. A commit that adds rows to a done partition rewrites its file with a new modification
+  time. Files are written before the property, so an interrupted action is repeated. A partition becomes done only with
+  the first commit after its time and the delay. Source: Paimon's documentation, "Partition Mark Done".
+- *Callbacks* run in a thread of their own, one after the other, while the statement's thread waits: a statement in a
+  callback reads the table's new state, and not the state that the finished statement read. The statements of a callback
+  call no callbacks, which prevents infinite recursion.
 - *Metrics*: one line of JSON for each statement, a record of level INFO at the logger `dml.metrics`, and a span of
-  OpenTelemetry where its API is installed; neither is made where nobody listens. They hold counts, sizes, times and
-  names; no text of SQL, no values of rows, and of a snapshot's summary only the keys of streams, for users put there
-  what they like.
+  OpenTelemetry if its API is installed; neither is built if the logger is off or the API is missing. They contain
+  counts, sizes, times and names; no SQL text, no values of rows, and of a snapshot's summary only the keys of streams,
+  because users may put anything there.
 """
 
 import importlib
@@ -81,7 +80,7 @@ COUNTS: Final = tuple(
 
 
 def tracer() -> Any:
-    """OpenTelemetry's tracer; None where its API is not installed."""
+    """Return OpenTelemetry's tracer; None if its API is not installed."""
     try:
         return importlib.import_module("opentelemetry.trace").get_tracer("rowdelta")
     except ImportError:
@@ -92,12 +91,12 @@ TRACER: Final = tracer()
 
 
 def record_metrics(result: Result, failed_hooks: Sequence[str] = (), *, trace: Any = TRACER) -> None:
-    """Tell whoever listens what a statement did.
+    """Log what a statement did, and trace it.
 
     Args:
-        result: What it did.
-        failed_hooks: What was to be done after its commit, and failed.
-        trace: OpenTelemetry's tracer; None where there is none.
+        result: The result of the statement.
+        failed_hooks: The post-commit actions that failed.
+        trace: OpenTelemetry's tracer; None without its API.
     """
     listens = METRICS.isEnabledFor(logging.INFO)
     if not listens and trace is None:
@@ -107,13 +106,13 @@ def record_metrics(result: Result, failed_hooks: Sequence[str] = (), *, trace: A
     if listens:
         METRICS.info("%s", json.dumps({"time": datetime.fromtimestamp(now, UTC).isoformat(), **facts}))
     if trace is not None:
-        attributes = {f"rowdelta.{key}": value for key, value in flat(facts).items() if value is not None}
+        attributes = {f"rowdelta.{key}": value for key, value in flatten_seconds(facts).items() if value is not None}
         started = int((now - result.seconds.total) * 1e9)
         trace.start_span(f"rowdelta {result.command}", start_time=started, attributes=attributes).end(int(now * 1e9))
 
 
 def facts_of(result: Result, failed_hooks: Sequence[str]) -> dict[str, Any]:
-    """What a line says, without the time."""
+    """Return the entries of a metrics line, without the time."""
     stream = {"query_id": result.summary.get(QUERY_ID), "epoch_id": result.summary.get(EPOCH_ID)}
     return {
         "command": result.command,
@@ -135,8 +134,8 @@ def facts_of(result: Result, failed_hooks: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def flat(facts: dict[str, Any]) -> dict[str, Any]:
-    """With the seconds of each phase beside the others: attributes of a span are not nested."""
+def flatten_seconds(facts: dict[str, Any]) -> dict[str, Any]:
+    """Flatten the seconds of each phase: attributes of a span cannot be nested."""
     return {
         **{key: value for key, value in facts.items() if key != "seconds"},
         **{f"seconds.{phase}": value for phase, value in facts["seconds"].items()},
@@ -147,12 +146,12 @@ FORMATS = {TagCreation.HOURLY: "%Y-%m-%d-%H", TagCreation.DAILY: "%Y-%m-%d"}
 
 
 def tag_change(metadata: TableMetadata, snapshot_id: int, options: HookOptions, *, now_ms: int) -> MetadataChange:
-    """The tags to make and to remove after a commit.
+    """Return the tags to create and to remove after a commit.
 
     Args:
-        metadata: The table as it is now.
+        metadata: The table's current metadata.
         snapshot_id: The snapshot that was committed.
-        options: What the table asks for.
+        options: The options of the table.
         now_ms: The time, in milliseconds since 1970.
     """
     found = tagged_snapshot(metadata, snapshot_id, options)
@@ -174,7 +173,7 @@ def tag_change(metadata: TableMetadata, snapshot_id: int, options: HookOptions, 
                     min_snapshots_to_keep=None,
                 )
             )
-    for name in surplus(mine, options, now_ms):
+    for name in surplus_tags(mine, options, now_ms):
         if name in metadata.refs:
             requirements.append(AssertRefSnapshotId(ref=name, snapshot_id=metadata.refs[name].snapshot_id))
             updates.append(RemoveSnapshotRefUpdate(ref_name=name))
@@ -182,11 +181,11 @@ def tag_change(metadata: TableMetadata, snapshot_id: int, options: HookOptions, 
 
 
 def is_tagged(metadata: TableMetadata, options: HookOptions, *, now_ms: int) -> bool:
-    """Whether nothing can be to do, as the table was before the commit: most commits are not the first of their day.
+    """Return True if the metadata before the commit proves that no tag changes: most commits are not a day's first.
 
     Args:
         metadata: The table as the statement loaded it.
-        options: What the table asks for.
+        options: The options of the table.
         now_ms: The time, in milliseconds since 1970.
     """
     head = metadata.snapshot_by_name(MAIN_BRANCH)
@@ -197,7 +196,7 @@ def is_tagged(metadata: TableMetadata, options: HookOptions, *, now_ms: int) -> 
 
 
 def tagged_snapshot(metadata: TableMetadata, snapshot_id: int, options: HookOptions) -> Snapshot | None:
-    """The snapshot that gets a tag: the new one, or the last one of an hour or day before it."""
+    """Return the snapshot to tag: the new one, or the last one of an earlier hour or day."""
     history = ancestors(metadata, snapshot_id)
     newest = next(history, None)
     if newest is None or options.tag_creation in {TagCreation.COMMIT, TagCreation.NONE}:
@@ -207,14 +206,13 @@ def tagged_snapshot(metadata: TableMetadata, snapshot_id: int, options: HookOpti
 
 
 def tag_name(snapshot: Snapshot, options: HookOptions) -> str:
-    """The name of a snapshot's tag."""
     if options.tag_creation is TagCreation.COMMIT:
         return f"{options.tag_prefix}{snapshot.snapshot_id}"
     return f"{options.tag_prefix}{period(snapshot, options)}"
 
 
 def period(snapshot: Snapshot, options: HookOptions) -> str:
-    """The hour or day of a snapshot; later ones are greater texts."""
+    """Return the hour or day of a snapshot, as text that sorts by time."""
     return local_time(snapshot.timestamp_ms, options.time_zone).strftime(FORMATS[options.tag_creation])
 
 
@@ -223,7 +221,7 @@ def local_time(timestamp_ms: int, zone: ZoneInfo) -> datetime:
 
 
 def automatic_tags(metadata: TableMetadata, options: HookOptions) -> Iterator[tuple[str, Snapshot]]:
-    """The tags of a table that were made here, with their snapshots."""
+    """Yield the tags of a table that this module created, with their snapshots."""
     for name, ref in metadata.refs.items():
         snapshot = metadata.snapshot_by_id(ref.snapshot_id)
         if is_tag(ref) and snapshot is not None and name == tag_name(snapshot, options):
@@ -234,8 +232,8 @@ def is_tag(ref: SnapshotRef) -> bool:
     return ref.snapshot_ref_type is SnapshotRefType.TAG
 
 
-def surplus(tags: dict[str, Snapshot], options: HookOptions, now_ms: int) -> list[str]:
-    """The tags that are too old, and the oldest of those that are too many."""
+def surplus_tags(tags: dict[str, Snapshot], options: HookOptions, now_ms: int) -> list[str]:
+    """Return the tags that are expired, and the oldest ones beyond the number to retain."""
     newest_first = sorted(
         tags, key=lambda name: (tags[name].timestamp_ms, tags[name].sequence_number or 0), reverse=True
     )
@@ -244,7 +242,7 @@ def surplus(tags: dict[str, Snapshot], options: HookOptions, now_ms: int) -> lis
 
 
 def is_expired(snapshot: Snapshot, options: HookOptions, now_ms: int) -> bool:
-    """Whether a tag of a snapshot is too old, by the snapshot's time, as Iceberg's expiration counts."""
+    """Return whether a snapshot's tag is too old, measured by the snapshot's time, as in Iceberg's expiration."""
     return options.tag_max_age_ms is not None and now_ms - snapshot.timestamp_ms > options.tag_max_age_ms
 
 
@@ -254,11 +252,11 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DonePartitions:
-    """What became done.
+    """The partitions that became done.
 
     Attributes:
         until: Partitions that end then or before are done.
-        moved: Whether that is later than the table says.
+        moved: Whether that is later than the table's property.
         partitions: Those that became done, or got new files since.
     """
 
@@ -269,13 +267,13 @@ class DonePartitions:
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """The partition field of a spec that says when a partition ends.
+    """The partition field of a spec that determines when a partition ends.
 
     Attributes:
-        position: Its place in the spec.
-        field: It.
-        options: With the time zone of dates.
-        is_text: Whether its values are texts.
+        position: Its index in the spec.
+        field: The partition field.
+        options: The options with the time zone of dates.
+        is_text: Whether its values are strings.
     """
 
     position: int
@@ -284,7 +282,7 @@ class TimeField:
     is_text: bool
 
     def end(self, value: Any) -> datetime | None:
-        """When the time of a partition is over; None where it has none."""
+        """Return when the time of a partition ends; None if it has no time."""
         try:
             return None if value is None else self._end(value)
         except (OverflowError, ValueError):
@@ -307,7 +305,7 @@ class TimeField:
         return datetime(following.year, following.month, following.day, tzinfo=self.options.time_zone).astimezone(UTC)
 
     def boundary(self, moment: datetime) -> datetime:
-        """The last end of a partition's time at or before a moment."""
+        """Return the last end of a partition's time at or before a moment."""
         match self.field.transform:
             case HourTransform():
                 return moment.replace(minute=0, second=0, microsecond=0)
@@ -321,7 +319,7 @@ class TimeField:
 
     @property
     def fineness(self) -> int:
-        """Finer ones are less."""
+        """The rank of the field's granularity; finer ones are smaller."""
         order = (HourTransform, DayTransform, IdentityTransform, MonthTransform, YearTransform)
         return next(number for number, kind in enumerate(order) if isinstance(self.field.transform, kind))
 
@@ -331,12 +329,12 @@ def midnight(moment: datetime) -> datetime:
 
 
 def month_start(months: int) -> datetime:
-    """The beginning of the month of a number since January 1970."""
+    """Return the beginning of a month, numbered from January 1970."""
     return datetime(1970 + months // 12, 1 + months % 12, 1, tzinfo=UTC)
 
 
 def day_of(value: Any) -> date | None:
-    """The day of an identity partition: days since 1970, or a text such as 2026-11-22 or 20261122."""
+    """Return the day of an identity partition: days since 1970, or a text such as 2026-11-22 or 20261122."""
     if isinstance(value, date):
         return value
     try:
@@ -346,7 +344,7 @@ def day_of(value: Any) -> date | None:
 
 
 def time_field(spec: PartitionSpec, metadata: TableMetadata, options: HookOptions) -> TimeField | None:
-    """The finest partition field of a spec that is a time; None where there is none."""
+    """Return the finest partition field of a spec that is a time; None if there is none."""
     found = []
     for position, part in enumerate(spec.fields):
         match part.transform:
@@ -362,14 +360,14 @@ def time_field(spec: PartitionSpec, metadata: TableMetadata, options: HookOption
 def done_partitions(
     table: Table, snapshot: Snapshot, added: Iterable[ContentFile], options: HookOptions, *, with_files: bool
 ) -> DonePartitions:
-    """What a commit made done.
+    """Find the partitions that a commit made done.
 
     Args:
-        table: The table as it is now.
-        snapshot: The snapshot that was committed; its time is the time that counts.
+        table: The table in its current state.
+        snapshot: The committed snapshot; its time is compared with the ends of partitions.
         added: The data files that it added.
-        options: What the table asks for.
-        with_files: Whether the partitions themselves are asked for.
+        options: The options of the table.
+        with_files: Whether to collect the partitions themselves.
 
     Raises:
         AnalysisError: the table is not partitioned by time.
@@ -380,7 +378,7 @@ def done_partitions(
     current = fields[metadata.default_spec_id]
     if current is None:
         raise AnalysisError(
-            "The table is not partitioned by hours, days, months, years, a date or a text that is a date",
+            "The table is not partitioned by hours, days, months, years, a date or a string that is a date",
             kind=ErrorKind.INVALID_PROPERTY,
             hint="Set 'commit.mark-done.action' to 'none', or partition the table by time",
         )
@@ -398,19 +396,19 @@ def done_partitions(
 
 
 def known_until(metadata: TableMetadata) -> datetime | None:
-    """Until when partitions are done, as the table says; None where it does not."""
+    """Return the time before which partitions are done, from the table's property; None if it is unset."""
     text = metadata.properties.get(COMMIT_MARK_DONE_UNTIL)
     if text is None:
         return None
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        return None  # somebody's mistake: it is as if there were none
+        return None  # a user set an invalid value: treat it as unset
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def ends_in(field: TimeField | None, partition: tuple[Any, ...], after: datetime | None, until: datetime) -> bool:
-    """Whether the time of a partition ends after one moment and not after another."""
+    """Return whether the time of a partition ends after `after`, and not after `until`."""
     end = None if field is None else field.end(partition[field.position])
     return end is not None and end <= until and (after is None or end > after)
 
@@ -418,7 +416,7 @@ def ends_in(field: TimeField | None, partition: tuple[Any, ...], after: datetime
 def ended_between(
     table: Table, snapshot: Snapshot, fields: dict[int, TimeField | None], after: datetime, until: datetime
 ) -> Iterator[Partition]:
-    """The partitions with files whose time ended between two moments."""
+    """Yield the partitions with files whose time ended between two moments."""
     for manifest in manifests_of(table.io, snapshot):
         field = fields[manifest.partition_spec_id]
         if field is None or manifest.content is not ManifestContent.DATA or not manifest.has_live_files:
@@ -433,7 +431,7 @@ def ended_between(
 def may_end_between(
     manifest: ManifestFile, field: TimeField, metadata: TableMetadata, after: datetime, until: datetime
 ) -> bool:
-    """Whether a manifest may have files of such partitions: what it says of its partitions is not against it."""
+    """Return False if a manifest's partition summary proves that none of its partitions ends between two moments."""
     if manifest.partitions is None or field.is_text:
         return True
     summary = manifest.partitions[field.position]
@@ -446,7 +444,7 @@ def may_end_between(
 
 
 def until_change(metadata: TableMetadata, done: DonePartitions) -> MetadataChange:
-    """The table's property, moved; nothing where somebody else has moved it as far."""
+    """Return the update of the table's property; empty if a concurrent commit has moved it as far."""
     before = known_until(metadata)
     if before is not None and before >= done.until:
         return MetadataChange()
@@ -455,7 +453,7 @@ def until_change(metadata: TableMetadata, done: DonePartitions) -> MetadataChang
 
 
 def write_success_files(table: Table, done: DonePartitions, *, now_ms: int) -> tuple[str, ...]:
-    """Write the file of each partition that is done.
+    """Write the `_SUCCESS` file of each done partition.
 
     Returns:
         Their locations.
@@ -470,15 +468,15 @@ def write_success_files(table: Table, done: DonePartitions, *, now_ms: int) -> t
     for spec_id, partition in done.partitions:
         folder = partition_path(specs[spec_id], partition_type(specs[spec_id], metadata), partition)
         location = f"{root}/{folder}/{SUCCESS}"
-        text = json.dumps({"creationTime": created(table, location, now_ms), "modificationTime": now_ms})
+        text = json.dumps({"creationTime": creation_time(table, location, now_ms), "modificationTime": now_ms})
         with table.io.new_output(location).create(overwrite=True) as stream:
             stream.write(text.encode())
         written.append(location)
     return tuple(written)
 
 
-def created(table: Table, location: str, now_ms: int) -> int:
-    """When the file of a partition was written first; now where there is none, or none of ours."""
+def creation_time(table: Table, location: str, now_ms: int) -> int:
+    """Return when the file of a partition was first written; now if there is none, or not one of RowDelta."""
     try:
         with table.io.new_input(location).open() as stream:
             return int(json.loads(stream.read())["creationTime"])
@@ -502,10 +500,10 @@ class Callbacks:
         """Call a function after each commit from now on.
 
         Returns:
-            Ends it.
+            A function that removes the callback.
 
         Raises:
-            AnalysisError: it is no function.
+            AnalysisError: `callback` is not callable.
         """
         if not callable(callback):
             raise AnalysisError(f"A callback is a function that takes a Result, not {type(callback).__name__}")
@@ -530,16 +528,16 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A statement that has ended well.
+    """A successful statement.
 
     Attributes:
-        result: What it did.
+        result: Its result.
         table: The table, as the statement loaded it.
         identifier: Its name in its catalog.
         staged: Whether its snapshot is staged, and on no branch.
-        settings: The session's settings, by the names of the table properties that they stand for.
+        settings: The session's settings, by the names of the table properties that they override.
         added: The data files that it added.
-        callbacks: Of the session.
+        callbacks: The session's callbacks.
     """
 
     result: Result
@@ -557,23 +555,23 @@ class Finished:
 
 
 def after_statement(finished: Finished) -> None:
-    """Do what is to be done after a statement: tags, marks, callbacks, metrics. Never fails."""
+    """Run the post-commit actions of a statement: tags, marks, callbacks, metrics. Never fails."""
     failed: list[str] = []
     result = finished.result
     if result.changed and not result.replayed:
         if result.branch == MAIN_BRANCH and not finished.staged:
-            with warned("table properties", finished, failed):
+            with warn_on_error("table properties", finished, failed):
                 options = options_of(finished)
                 if options.tag_creation is not TagCreation.NONE:
-                    with warned("tag", finished, failed):
+                    with warn_on_error("tag", finished, failed):
                         make_tags(finished, options)
                 if options.mark_done is not MarkDone.NONE:
-                    with warned("mark-done", finished, failed):
+                    with warn_on_error("mark-done", finished, failed):
                         mark_done(finished, options)
         if finished.callbacks and not in_callback():
-            with warned("callback", finished, failed):
+            with warn_on_error("callback", finished, failed):
                 call_back(finished, failed)
-    with warned("metrics", finished, failed):
+    with warn_on_error("metrics", finished, failed):
         record_metrics(result, failed)
 
 
@@ -581,10 +579,10 @@ NO_HOOKS: Final = HookOptions()
 
 
 def options_of(finished: Finished) -> HookOptions:
-    """What the table, or the session in its place, asks for.
+    """Return the options of the table, overridden by the session.
 
     Raises:
-        AnalysisError: a value that cannot be.
+        AnalysisError: a value is invalid.
     """
     properties = {**finished.table.properties, **finished.settings}
     asks = properties.keys() & {COMMIT_TAG_CREATION, COMMIT_MARK_DONE}
@@ -592,11 +590,11 @@ def options_of(finished: Finished) -> HookOptions:
 
 
 @contextmanager
-def warned(hook: str, finished: Finished, failed: list[str]) -> Iterator[None]:
-    """Turn what goes wrong inside into a warning."""
+def warn_on_error(hook: str, finished: Finished, failed: list[str]) -> Iterator[None]:
+    """Turn an error inside the block into a warning."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - the snapshot is there, whatever fails now
+    except Exception as error:  # noqa: BLE001 - the snapshot is committed, whatever fails now
         failed.append(hook)
         result = finished.result
         LOG.warning(
@@ -609,7 +607,7 @@ def warned(hook: str, finished: Finished, failed: list[str]) -> Iterator[None]:
 
 
 def make_tags(finished: Finished, options: HookOptions) -> None:
-    """The table's tags, as one change of its metadata."""
+    """Create and remove tags of the table, as one change of its metadata."""
     snapshot_id, now_ms = finished.result.snapshot_id, time.time_ns() // 1_000_000
     assert snapshot_id is not None
     if is_tagged(finished.table.metadata, options, now_ms=now_ms):
@@ -622,7 +620,7 @@ def make_tags(finished: Finished, options: HookOptions) -> None:
 
 
 def mark_done(finished: Finished, options: HookOptions) -> None:
-    """The files and the property of partitions whose time is over."""
+    """Write the files and the property of partitions whose time is over."""
     table = load_table(finished.catalog, finished.identifier)
     snapshot = table.metadata.snapshot_by_id(finished.result.snapshot_id or 0)
     if snapshot is None:
@@ -641,12 +639,12 @@ IN_CALLBACK: Final = ContextVar("IN_CALLBACK", default=False)
 STREAM_QUERY_ID: Final = "sql.streaming.queryId"
 NO_QUERY: Final = "none"
 PROPERTY: Final = "spark.rowdelta.callback"
-"""The same for the JVM's thread: Spark calls a DataFrame's write back in another thread of Python."""
+"""Spark's local property with the same meaning: Spark calls a DataFrame's write back in another Python thread."""
 
 
 def in_callback() -> bool:
-    """Whether this thread, or that for which the JVM calls it, runs a callback."""
-    # A stream that a callback has started inherits the property, and is none of it: its threads have another query.
+    """Return whether this thread, or the thread for which the JVM calls it, runs a callback."""
+    # A stream that a callback has started inherits the property, but its threads have another query id.
     return IN_CALLBACK.get() or local_property(PROPERTY) == (local_property(STREAM_QUERY_ID) or NO_QUERY)
 
 
@@ -658,7 +656,7 @@ def call_back(finished: Finished, failed: list[str]) -> None:
 
 
 def run_callbacks(finished: Finished, failed: list[str]) -> None:
-    """Call them one after the other; what one raises is a warning with its traceback."""
+    """Call the callbacks one after the other; an error becomes a warning with its traceback."""
     IN_CALLBACK.set(True)
     set_local_property(PROPERTY, local_property(STREAM_QUERY_ID) or NO_QUERY)
     try:

@@ -1,8 +1,8 @@
-"""The tables of one statement, and their views: each as a DataFrame of a pinned snapshot. Driver.
+"""Make the views of the tables of one statement, each a DataFrame of a pinned snapshot. Driver.
 
 Input: fragments of a statement with their table references. Output: `StatementViews`, a value: SQL text in which every
-reference to one of our tables is a placeholder, and the DataFrames that the placeholders stand for. Spark knows the
-placeholders only while it analyses a text, so there is nothing to release.
+reference to a RowDelta table is a placeholder, and the DataFrames of the placeholders. Spark has the placeholders only
+while it analyses a text, so there is nothing to release.
 """
 
 import uuid
@@ -26,7 +26,7 @@ from dml.sqlparse.statements import Fragment, Span, TableReference
 __all__ = ["StatementTables", "StatementViews", "TableFrame", "views_of"]
 
 TableFrame = Callable[[ResolvedTable, TableReference, Fragment], DataFrame]
-"""The DataFrame of a table as a fragment reads it: its columns, its filters."""
+"""Makes the DataFrame of a table with the columns and filters of a fragment."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,24 +47,24 @@ class StatementTables:
     _loaded: dict[tuple[str, ...], Table] = field(init=False, repr=False, default_factory=dict)
 
     def resolve(self, reference: TableReference) -> ResolvedTable | None:
-        """Our table of a reference; None where it is a view or table of Spark."""
+        """Return the RowDelta table of a reference; None for a view or table of Spark."""
         if len(reference.parts) == 1 and self.is_temporary_view(reference.parts[0]):
             return None
         return self.registry.resolve(reference.parts, self._loaded)
 
     def is_temporary_view(self, name: str) -> bool:
-        """Whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
+        """Return whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
         catalog, quoted_name = self.spark.catalog, quoted(name)
         return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
 
     def is_view(self, reference: TableReference) -> bool:
-        """Whether Spark finds a view of one of our catalogs."""
+        """Return whether Spark finds a view in a RowDelta catalog."""
         if not (is_classic(self.spark) and has(Feature.CATALOG_VIEWS)):
             return False
         return self.spark.catalog.tableExists(quote_name(reference.parts))
 
     def missing(self, reference: TableReference) -> NotFoundError:
-        """The error for a table that none of our catalogs has."""
+        """Return the error for a table that no RowDelta catalog has."""
         return NotFoundError(
             f"There is no table '{'.'.join(reference.parts)}'",
             sql=self.statement,
@@ -77,16 +77,16 @@ class StatementTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementViews:
-    """Which view stands for which table reference of a statement.
+    """The placeholders and views of the table references of a statement.
 
     Attributes:
         statement: The statement's text.
         spark: The session.
-        catalogs: The names of our catalogs.
-        places: For the places of references to our tables, the placeholder that stands there.
-        full_names: For the same places, the catalog, namespace and name of the table.
-        frames: The DataFrames of placeholders. The target of a statement has a place and no frame: `with_frame` gives
-            it one, of the scan that the plan asks for.
+        catalogs: The names of RowDelta's catalogs.
+        places: Placeholders by the place of the reference to a RowDelta table.
+        full_names: The catalog, namespace and name of the table, by the same places.
+        frames: The DataFrames by placeholder. The target of a statement has a place and no frame: `with_frame` adds the
+            frame of the planned scan.
     """
 
     statement: str
@@ -97,36 +97,36 @@ class StatementViews:
     frames: Mapping[str, DataFrame]
 
     def free_placeholder(self) -> str:
-        """A placeholder that stands for nothing yet."""
+        """Return an unused placeholder."""
         return placeholder(len({*self.places.values(), *self.frames}))
 
     def with_frame(self, name: str, frame: DataFrame) -> "StatementViews":
-        """These views, and a DataFrame for a placeholder."""
+        """Return these views with a DataFrame for a placeholder."""
         return replace(self, frames={**self.frames, name: frame})
 
     def alias(self, reference: TableReference, default: str) -> str:
-        """The name by which a replaced reference's columns are reached."""
+        """Return the qualifier of a replaced reference's columns."""
         return relation_aliases(self.statement, frozenset(self.places), self.full_names).get(reference.span, default)
 
     def text(self, fragment: Fragment, insertions: Mapping[Span, str] | None = None) -> str:
-        """A fragment with placeholders in the place of our tables, and text before some of its pieces."""
+        """Render a fragment with placeholders for RowDelta tables, and inserted text before some of its pieces."""
         return render(self.statement, self.places, fragment.span, self.full_names, insertions)
 
     def sql(self, text: str) -> DataFrame:
-        """The DataFrame of an SQL text with placeholders; analysed, not run.
+        """Return the DataFrame of an SQL text with placeholders; analysed, not run.
 
         Raises:
-            AnalysisError: arguments that a function of Iceberg's does not take.
+            AnalysisError: a call of an Iceberg function has invalid arguments.
         """
         return self.frame(with_iceberg_functions(text, lambda probe: self.frame(probe).schema, self.catalogs))
 
     def frame(self, text: str) -> DataFrame:
-        """As `sql`, for a text without functions of Iceberg's."""
+        """Do the work of `sql` for a text without Iceberg functions."""
         used: dict[str, Any] = {name: frame for name, frame in self.frames.items() if name in text}
         if not used:
             return self.spark.sql(text)
         if is_classic(self.spark):
-            # Other threads may run statements in this session, whose placeholders are the same.
+            # Statements in other threads of this session use the same placeholders.
             unique = uuid.uuid4().hex
             for name in used:
                 text = text.replace(name, name + unique)
@@ -144,16 +144,16 @@ def views_of(
     table_frame: TableFrame,
     target: tuple[TableReference, ResolvedTable] | None = None,
 ) -> StatementViews:
-    """The views of those tables of a statement that are ours.
+    """Make the views of the RowDelta tables of a statement.
 
     Args:
-        tables: Finds them.
-        fragments: The pieces of the statement that Spark evaluates; None stands for one that is not written.
+        tables: The lookup of the tables.
+        fragments: The fragments of the statement that Spark evaluates; None for an absent one.
         table_frame: Makes the DataFrame of a table.
-        target: The statement's target, where its rows are read: it gets the first placeholder, and no frame.
+        target: The statement's target, if its rows are read: it gets the first placeholder, and no frame.
 
     Raises:
-        NotFoundError: a name begins with a catalog of ours, which has no such table.
+        NotFoundError: a name begins with a RowDelta catalog, which has no such table.
     """
     places: dict[Span, str] = {}
     full_names: dict[Span, tuple[str, ...]] = {}
@@ -189,10 +189,8 @@ def views_of(
 
 
 def placeholder(number: int) -> str:
-    """The name that stands for a view in SQL."""
     return f"__rowdelta_view_{number}__"
 
 
 def full_name(resolved: ResolvedTable) -> tuple[str, ...]:
-    """Catalog, namespace and name."""
     return (resolved.catalog_name, *resolved.identifier)

@@ -1,1 +1,1 @@
-"""The wiring of one statement through parse, plan, scan, write and commit: all stages meet only here. Driver."""
+"""The engine, which runs a statement through parse, plan, scan, write and commit; the stages meet only here. Driver."""

@@ -1,10 +1,10 @@
-"""Statements whose tasks read, compute and write, without Spark's query. Driver.
+"""Run statements whose tasks read, compute and write, without Spark's query. Driver.
 
     UPDATE orders SET amount = amount * 2 WHERE id % 100 = 7
     MERGE INTO orders USING small ON orders.id = small.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
     INSERT INTO archive SELECT id, amount FROM orders WHERE day < DATE '2026-01-01'
 
-Spark's way moves the rows of files into the JVM, shuffles and sorts them, and passes them back to Python to be written.
+Through Spark, the rows of files move into the JVM, are shuffled and sorted, and pass back to Python to be written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,16 +54,16 @@ def write_by_tasks(
     Args:
         spark: The session.
         program: A projection, or changes without a join.
-        context: What all groups share.
+        context: The scan context that all groups share.
         groups: The scan tasks that each task reads; for changes, whole files.
         table: The table to write.
         spec: The write.
 
     Raises:
         SetupError: The workers run a Python without this package.
-        UncomputableValueError: Only Spark can compute a value; no file is left then.
-        DmlError: Reading or writing failed; no file is left then.
-        PySparkException: Spark failed; no file is left then.
+        UncomputableValueError: Only Spark can compute a value. No files are left behind.
+        DmlError: Reading or writing failed. No files are left behind.
+        PySparkException: Spark failed. No files are left behind.
     """
     if not groups:
         return written_by([], table, spec)
@@ -85,33 +85,33 @@ def write_merge_by_tasks(
     *,
     distribution: DistributionMode | None,
 ) -> WriteOutcome:
-    """Join the target with a source that each task has, and write.
+    """Join the target with a sent source, and write.
 
-    The new rows are known once all tasks have looked up their keys. A single task can tell by itself. In copy-on-write
-    a first job only looks up keys, so that a rewritten file can include a few new rows, and a MERGE adds no file to the
-    table. Otherwise the tasks that change rows report which rows of the source matched, and the driver inserts the
-    others, or, if they are many, a second job.
+    The rows to insert are known once all tasks have probed their rows. A single task knows them by itself. In
+    copy-on-write a first job only probes, so that a rewritten file can include a few new rows, and a MERGE adds no file
+    to the table. Otherwise the tasks that change rows report which source rows matched; the driver inserts the others,
+    or a second job if they are many.
 
     Args:
         spark: The session.
         source: The source.
         scan: The scan of the target.
-        groups: Its tasks, whole files, as Spark's tasks get them.
+        groups: Its scan tasks by Spark task, whole files.
         spec: The write.
         table: The table.
-        distribution: How the table wants new rows distributed.
+        distribution: The distribution mode of new rows.
 
     Raises:
         SetupError: The workers run a Python without this package.
-        UncomputableValueError: Only Spark can compute a value; no file is left then.
-        DmlError: Reading or writing failed; no file is left then.
-        PySparkException: Spark failed; no file is left then.
+        UncomputableValueError: Only Spark can compute a value. No files are left behind.
+        DmlError: Reading or writing failed. No files are left behind.
+        PySparkException: Spark failed. No files are left behind.
     """
     check_writes(spark, table, spec.context)
     merge = MergeJobs(
         spark=spark,
         source=source,
-        # Tasks look up keys in the source itself.
+        # Tasks probe the source itself, so the reader needs no key filter.
         context=replace(scan.context, key_filter=None),
         spec=spec,
         table=table,
@@ -128,7 +128,7 @@ def write_merge_by_tasks(
         reports = merge.run(groups)
         return written_by(reports, table, spec, lambda: merge.insert(matches_of(reports)))
     matched = merge.probe(groups)
-    merge = merge.renewed()
+    merge = merge.renew()
     unmatched = source.row_count - len(matched)
     loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
     return written_by(merge.run(groups, inserts=merge.shares(matched, loads)), table, spec)
@@ -187,7 +187,7 @@ class MergeJobs:
         Args:
             matched: The rows of the source that match.
         """
-        unmatched, merge = self.source.row_count - len(matched), self.renewed()
+        unmatched, merge = self.source.row_count - len(matched), self.renew()
         if not self.are_few(unmatched):
             loads = self.inserting_tasks(unmatched, ())
             return merge.run((), inserts=self.shares(matched, loads))
@@ -198,7 +198,7 @@ class MergeJobs:
         """Return whether the driver can write this many rows of the source itself."""
         return rows * self.source.row_bytes <= limits.MAX_DRIVER_INSERT_BYTES
 
-    def renewed(self) -> "MergeJobs":
+    def renew(self) -> "MergeJobs":
         """Return the same jobs, with new credentials if the old ones have expired."""
         table, spec = with_live_storage(self.table, self.spec)
         if table is self.table:
@@ -235,7 +235,7 @@ class MergeJobs:
         )
 
     def probe(self, groups: Sequence[Sequence[ScanTask]]) -> BitMap:
-        """Find the rows of the source that match, by a job that reads only the columns it needs for that.
+        """Find the source rows that match, by a job that reads only the columns of the join.
 
         Raises:
             UncomputableValueError: Only Spark can compute a value.

@@ -1,7 +1,8 @@
-"""CREATE TABLE, and CREATE TABLE ... AS SELECT: a table and its rows, in one commit. Driver.
+"""Run CREATE TABLE and CREATE TABLE ... AS SELECT: a table and its rows, in one commit. Driver.
 
-Nobody sees the table before its rows, and what fails leaves nothing: a table that is replaced stays as it is. Where the
-catalog's server cannot stage tables, a new one is created first, and dropped again if its rows cannot be written.
+Other sessions never see the table without its rows, and a failure changes nothing: a table that would be replaced is
+kept. If the catalog's server cannot stage tables, a new table is created first, and dropped if its rows cannot be
+written.
 """
 
 import time
@@ -40,7 +41,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame 
     """Create or replace a table; with AS SELECT together with its rows.
 
     Raises:
-        DmlError: the table is there already, or does not fit; or the query failed.
+        DmlError: the table exists already or does not fit, or the query failed.
     """
     settings = StatementSettings.of(engine, sql)
     nothing = empty_frame(engine.spark, StructType([]))
@@ -69,11 +70,11 @@ class CreateAsSelect:
         engine: The session and its catalogs.
         statement: The statement.
         sql: Its text.
-        rows: Those of its query.
+        rows: The rows of its query.
         settings: The session's settings.
         started: When it started, by `time.perf_counter`.
         options: Write options for its rows.
-        tables: Those that its query names; None where the rows are a DataFrame's.
+        tables: The tables that its query names; None if the rows come from a DataFrame.
     """
 
     engine: Engine
@@ -87,7 +88,7 @@ class CreateAsSelect:
 
 
 def run_create(creation: CreateAsSelect) -> Result:
-    """Create or replace the table together with its rows; one that somebody else makes meanwhile is an error."""
+    """Create or replace the table together with its rows; fail if another session creates it meanwhile."""
     registry, settings = creation.engine.registry, creation.settings
     catalog_name, identifier = registry.split(creation.statement.table.parts)
     catalog = registry.catalog(catalog_name)
@@ -97,17 +98,17 @@ def run_create(creation: CreateAsSelect) -> Result:
         result = write_query(creation, load_state().table, load_state)
         if result.snapshot_id is not None:
             return result
-    # There is no row, and so no commit yet; or the table has to be there before its rows.
+    # Without rows there was no commit yet; without staging the table must exist before its rows.
     statement = replace(creation.statement, if_not_exists=False)
     table = ddl.create_table(statement, catalog, identifier, schema, time_zone=settings.time_zone)
     if load_state is not None:
         return result
-    with dropped_on_failure(table):
+    with drop_on_failure(table):
         return write_query(creation, table, None)
 
 
 def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | None) -> Result:
-    """Write the rows of the query and commit them, the table too where it is staged."""
+    """Write the rows of the query and commit them, together with the table if it is staged."""
     reference, settings = creation.statement.table, creation.settings
     catalog_name, identifier = creation.engine.registry.split(reference.parts)
     resolved = ResolvedTable(catalog_name=catalog_name, catalog=table.catalog, identifier=identifier, table=table)
@@ -140,7 +141,7 @@ def write_query(creation: CreateAsSelect, table: Table, load_state: LoadState | 
 
 
 @contextmanager
-def dropped_on_failure(table: Table) -> Iterator[None]:
+def drop_on_failure(table: Table) -> Iterator[None]:
     """Drop a table that was just created, with its files, if its rows cannot be written."""
     try:
         yield

@@ -1,7 +1,7 @@
-"""A delta query as a DataFrame: the inner query analysed by Spark, then values stored into the columns. Driver.
+"""Build a delta query's DataFrame: Spark analyses the inner query, then values are stored into the columns. Driver.
 
-Input: the text of a plan. Output: a DataFrame that has not been evaluated. Spark analyses here and runs nothing; which
-type a raw column has is known after that, so the outer projection is written here and not by the plan.
+Input: the text of a plan. Output: a DataFrame that has not been evaluated. The type of a raw column is only known after
+analysis, so the outer projection is written here and not by the plan.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,10 @@ __all__ = ["delta_frame", "lacks_fields", "value_sql"]
 
 
 def delta_frame(run_sql: Callable[[str], DataFrame], query: DeltaQuery, assign: Assign) -> DataFrame:
-    """The row delta of a planned statement, as an unevaluated DataFrame.
+    """Return the row delta of a planned statement, as an unevaluated DataFrame.
 
     Args:
-        run_sql: Gives the DataFrame of an SQL text, the statement's views bound.
+        run_sql: Returns the DataFrame of an SQL text, with the statement's views bound.
         query: The delta query.
         assign: The rules of store assignment.
 
@@ -57,13 +57,13 @@ def delta_frame(run_sql: Callable[[str], DataFrame], query: DeltaQuery, assign: 
 
 
 def operation_sql(query: DeltaQuery) -> str:
-    """The operation code of a clause number; a number that is no clause is a match that changes nothing."""
+    """Return SQL for the operation code of a clause number; other numbers are matches that change nothing."""
     branches = " ".join(f"WHEN {clause.number} THEN {clause.code}" for clause in query.clauses)
     return f"CASE {CLAUSE} {branches} ELSE {int(RowOperation.MATCHED)} END"
 
 
 def case_sql(column: ValueColumn, raw_types: dict[str, DataType], assign: Assign) -> str:
-    """A column's value over all clauses."""
+    """Return SQL for a column's value over all clauses."""
     path = (column.field.name,)
     stored = [(number, value_sql(value, column.field, raw_types, assign, path)) for number, value in column.cases]
     if not stored:
@@ -75,7 +75,7 @@ def case_sql(column: ValueColumn, raw_types: dict[str, DataType], assign: Assign
 def value_sql(
     value: ValueSource, target: NestedField, raw_types: dict[str, DataType], assign: Assign, path: tuple[str, ...]
 ) -> str:
-    """The SQL, over the inner query's columns, of a column's new value.
+    """Return SQL, over the inner query's columns, for a column's new value.
 
     Raises:
         AnalysisError: the raw column's type cannot be stored in the target.
@@ -83,9 +83,7 @@ def value_sql(
     match value:
         case RawValue(raw=raw, span=span, fills=True, old=old):
             with at(span):
-                return filled_sql(
-                    assign, raw, raw_types[raw], target.field_type, path, None if old is None else old.sql
-                )
+                return fill_sql(assign, raw, raw_types[raw], target.field_type, path, None if old is None else old.sql)
         case RawValue(raw=raw, span=span):
             with at(span):
                 return assign.sql(raw, raw_types[raw], spark_type(target.field_type), path, required=target.required)
@@ -101,7 +99,7 @@ def value_sql(
             return f"named_struct({parts})"
 
 
-def filled_sql(
+def fill_sql(
     assign: Assign,
     expression: str,
     source: DataType,
@@ -110,9 +108,10 @@ def filled_sql(
     old: str | None = None,
     depth: int = 0,
 ) -> str:
-    """As `Assign.sql`, where structs may lack fields: they get the old row's value, or their default without one.
+    """Return SQL as `Assign.sql` does, for structs that may lack fields.
 
-    A struct that is NULL stays NULL, unless the old row has values that would be lost with it.
+    A lacking field gets the old row's value, or its default without one. A struct that is NULL stays NULL, unless the
+    old row has values that would be lost with it.
 
     Args:
         assign: The rules of store assignment.
@@ -121,28 +120,26 @@ def filled_sql(
         target: The column's type, or the field's.
         path: Names from the column down, for messages.
         old: The SQL of the old row's value.
-        depth: How many lambda functions this is inside.
+        depth: The number of enclosing lambda functions.
 
     Raises:
-        AnalysisError: the types do not fit, a struct has a field too many, or lacks one that is required.
+        AnalysisError: the types do not fit, a struct has an unknown field, or lacks a required one.
     """
     if same_type(source, spark_type(target)):
         return expression
     match source, target:
-        case spark.NullType(), _:  # the rules may be strict, but of NULL nothing is lost
+        case spark.NullType(), _:  # a cast of NULL loses nothing, even if the rules are strict
             return f"CAST({expression} AS {type_text(spark_type(target))})"
         case spark.StructType(), StructType():
-            return filled_struct(assign, expression, source, target, path, old, depth)
+            return fill_struct_sql(assign, expression, source, target, path, old, depth)
         case spark.ArrayType(), ListType():
             name = f"__e{depth}"
-            inner = filled_sql(
-                assign, name, source.elementType, target.element_type, (*path, "element"), None, depth + 1
-            )
+            inner = fill_sql(assign, name, source.elementType, target.element_type, (*path, "element"), None, depth + 1)
             return f"transform({expression}, {name} -> {inner})"
         case spark.MapType(), MapType():
             name = f"__e{depth}"
             key = assign.nested(f"{name}.key", source.keyType, spark_type(target.key_type), (*path, "key"), depth + 1)
-            value = filled_sql(
+            value = fill_sql(
                 assign, f"{name}.value", source.valueType, target.value_type, (*path, "value"), None, depth + 1
             )
             pairs = f"transform(map_entries({expression}), {name} -> struct({key} AS key, {value} AS value))"
@@ -151,7 +148,7 @@ def filled_sql(
             return assign.nested(expression, source, spark_type(target), path, depth)
 
 
-def filled_struct(
+def fill_struct_sql(
     assign: Assign,
     expression: str,
     source: spark.StructType,
@@ -160,7 +157,7 @@ def filled_struct(
     old: str | None,
     depth: int,
 ) -> str:
-    """A struct, field by field."""
+    """Return SQL for a struct, field by field."""
     given = {assign.folded(field.name): field for field in source.fields}
     lacks, values = False, []
     for field in target.fields:
@@ -169,9 +166,9 @@ def filled_struct(
         below = (*path, field.name)
         if of is not None:
             inside = f"{expression}.{quoted(of.name)}"
-            value = filled_sql(assign, inside, of.dataType, field.field_type, below, kept, depth)
+            value = fill_sql(assign, inside, of.dataType, field.field_type, below, kept, depth)
         else:
-            lacks, value = True, kept or left_out(field, below)
+            lacks, value = True, kept or lacking_field_sql(field, below)
         values.append(f"{quote_string(field.name)}, {value}")
     if given:
         extra = ", ".join(repr(field.name) for field in given.values())
@@ -186,11 +183,11 @@ def filled_struct(
     return f"CASE WHEN {is_null} THEN CAST(NULL AS {kind}) ELSE named_struct({', '.join(values)}) END"
 
 
-def left_out(field: NestedField, path: tuple[str, ...]) -> str:
-    """The value of a field that a struct lacks.
+def lacking_field_sql(field: NestedField, path: tuple[str, ...]) -> str:
+    """Return SQL for a field that a struct lacks.
 
     Raises:
-        AnalysisError: it is required, and has no default.
+        AnalysisError: the field is required, and has no default.
     """
     if field.required and field.write_default is None:
         raise AnalysisError(
@@ -203,7 +200,7 @@ def left_out(field: NestedField, path: tuple[str, ...]) -> str:
 
 
 def lacks_fields(source: DataType, target: IcebergType, folded: Callable[[str], str]) -> bool:
-    """Whether a struct somewhere in a type lacks a field that the struct of the target's type has there."""
+    """Return whether a struct anywhere in a type lacks a field of the target's struct in the same place."""
     match source, target:
         case spark.StructType(), StructType():
             given = {folded(field.name): field.dataType for field in source.fields}

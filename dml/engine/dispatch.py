@@ -1,4 +1,4 @@
-"""Which part of the engine runs a statement, and which statements are Spark's. Driver."""
+"""Dispatch statements to the parts of the engine, and to Spark. Driver."""
 
 import re
 from typing import Any, Final
@@ -83,7 +83,7 @@ SPARKS_KEYWORDS: Final = frozenset(
         "VACUUM",
     ]
 )
-"""Statements of Spark and of other engines about tables, which may be meant for a table of ours."""
+"""Statements of Spark and of other engines about tables, which may be meant for a RowDelta table."""
 
 
 RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement | Truncate
@@ -99,14 +99,14 @@ def execute(
         engine: The session and its catalogs.
         statement: The statement, parsed.
         text: Its text.
-        idempotency_key: What keeps it from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
-        DmlError: what went wrong, with Spark's own exception as its cause where Spark raised it.
+        DmlError: the statement failed; the cause is Spark's own exception if Spark raised it.
     """
     try:
         with metadata_read_once():
-            return translated_execute(engine, statement, text, idempotency_key)
+            return execute_and_translate(engine, statement, text, idempotency_key)
     except DmlError:
         raise
     except Exception as error:
@@ -115,21 +115,21 @@ def execute(
         raise
 
 
-def translated_execute(
+def execute_and_translate(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None
 ) -> DataFrame | Result:
-    """Run a statement; errors of Spark, of catalogs and of storages come out as ours."""
+    """Run a statement; translate errors of Spark, catalogs and storage to RowDelta's."""
     try:
         if idempotency_key is not None:
-            return applied_once(engine, statement, text, idempotency_key)
-        return dispatched(engine, statement, text)
+            return apply_once(engine, statement, text, idempotency_key)
+        return dispatch(engine, statement, text)
     except DmlError as error:
         raise located(error, statement, text, engine)  # noqa: B904 - it is the same error
     except ValueError as error:
         if not str(error).startswith("Invalid schema"):
             raise
-        # PyIceberg indexes columns by dotted names: a column `a.b` and a field `b` of a column `a` are one to it.
-        raise AnalysisError(str(error), sql=text, hint="Name the columns so that no dotted name means two") from error
+        # PyIceberg indexes columns by dotted names: a column `a.b` collides with a field `b` of a column `a`.
+        raise AnalysisError(str(error), sql=text, hint="Rename columns so that every dotted name is unique") from error
     except (PySparkException, Py4JError) as error:
         if ended_with(error, engine.spark):
             raise
@@ -141,8 +141,8 @@ def translated_execute(
         raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials
 
 
-def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
-    """Run a statement; Spark's exceptions pass as they are."""
+def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
+    """Run a statement without translating Spark's exceptions."""
     match statement:
         case Query():
             return run_query(engine, statement, text)
@@ -155,13 +155,13 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
             return explain(engine, statement, text)
         case CallStatement(catalog=catalog):
             if catalog is not None and catalog not in engine.registry.catalogs:
-                return not_ours(engine, text)
+                return run_in_spark(engine, text)
             return run_call(engine, statement, text)
         case UnknownStatement():
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
                 return create_view(engine, view)
-            return not_ours(engine, with_full_name(engine, text))
+            return run_in_spark(engine, qualify_cached_table(engine, text))
         case CreateTable():
             if not is_iceberg_table(engine, statement):
                 return spark_sql(engine, text)
@@ -171,7 +171,6 @@ def dispatched(engine: Engine, statement: Statement, text: str) -> DataFrame | R
 
 
 def change_rows(engine: Engine, statement: RowChange, text: str, idempotency_key: CommitKey | None = None) -> Result:
-    """Run a statement that changes the rows of a table."""
     match statement:
         case DeleteStatement() | UpdateStatement() | MergeStatement():
             return run_row_level(engine, statement, text, idempotency_key)
@@ -181,15 +180,15 @@ def change_rows(engine: Engine, statement: RowChange, text: str, idempotency_key
             return run_truncate(engine, statement, text, idempotency_key)
 
 
-def applied_once(engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey) -> Result:
+def apply_once(engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey) -> Result:
     """Run a statement with an idempotency key.
 
     Raises:
-        NotSupportedError: it does not change the rows of a table that is there.
+        NotSupportedError: it does not change the rows of an existing table.
     """
     if not isinstance(statement, RowChange):
         raise NotSupportedError(
-            "An idempotency key is for DELETE, UPDATE, MERGE, INSERT and TRUNCATE",
+            "An idempotency key requires a DELETE, UPDATE, MERGE, INSERT or TRUNCATE",
             sql=text,
             position=0,
             length=len(text.split("\n", maxsplit=1)[0]),
@@ -200,7 +199,7 @@ def applied_once(engine: Engine, statement: Statement, text: str, idempotency_ke
         engine,
         statement.target,
         text,
-        "INSERT" if isinstance(statement, InsertStatement) else first_keyword(text),  # WITH may stand before INSERT
+        "INSERT" if isinstance(statement, InsertStatement) else first_keyword(text),  # WITH may precede INSERT
         branch_option=None if options is None else options.branch,
         idempotency_key=idempotency_key,
     )
@@ -215,8 +214,8 @@ ABOUT_CACHES: Final = re.compile(
 )
 
 
-def with_full_name(engine: Engine, text: str) -> str:
-    """A statement about what Spark has cached of a table of ours, with the name by which Spark knows the table."""
+def qualify_cached_table(engine: Engine, text: str) -> str:
+    """Qualify the RowDelta table of a statement about Spark's cache with the name under which Spark has it."""
     found = ABOUT_CACHES.fullmatch(text)
     if found is None:
         return text
@@ -232,11 +231,11 @@ def with_full_name(engine: Engine, text: str) -> str:
 CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
 
 
-def not_ours(engine: Engine, text: str) -> DataFrame:
-    """A statement that is Spark's; where it fails and names a table of ours, that is why.
+def run_in_spark(engine: Engine, text: str) -> DataFrame:
+    """Run a statement in Spark; if it fails and names a RowDelta table, raise an error that explains it.
 
     Raises:
-        NotSupportedError: Spark failed, and the statement names a table of ours.
+        NotSupportedError: Spark failed, and the statement names a RowDelta table.
     """
     try:
         return spark_sql(engine, text)
@@ -249,7 +248,7 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
             raise failure from error
         if called := CALLED.match(text):
             name = called[1].replace("`", "")
-            hint = near_procedure(engine, name.split("."))
+            hint = suggest_procedure(engine, name.split("."))
             raise NotSupportedError(
                 f"There is no procedure '{name}'",
                 sql=text,
@@ -267,8 +266,8 @@ def not_ours(engine: Engine, text: str) -> DataFrame:
         ) from error
 
 
-def near_procedure(engine: Engine, names: list[str]) -> str:
-    """What to call instead of a procedure that is not there."""
+def suggest_procedure(engine: Engine, names: list[str]) -> str:
+    """Suggest what to call instead of an unknown procedure."""
     catalogs = engine.registry.catalogs
     if len(names) == 3 and names[0] not in catalogs:
         return f"There is no catalog '{names[0]}'. {did_you_mean(names[0], catalogs)}"
@@ -278,7 +277,6 @@ def near_procedure(engine: Engine, names: list[str]) -> str:
 
 
 def spark_sql(engine: Engine, text: str) -> DataFrame:
-    """A statement as Spark understands it."""
     return engine.spark.sql(text)
 
 
@@ -302,7 +300,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
         catalog_name, namespace = name[0], name[1:]
     else:
         catalog_name, namespace = registry.current_catalog, name
-    # JDBC clients and PyHive say USE default when they connect, whether it is there or not.
+    # JDBC clients and PyHive run USE default when they connect, whether it exists or not.
     if namespace != DEFAULT_NAMESPACE and not namespace_exists(registry.catalog(catalog_name), namespace):
         known = [".".join(found) for found in registry.catalog(catalog_name).list_namespaces()]
         raise NotFoundError(
@@ -317,9 +315,8 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
 
 
 def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
-    """A statement about tables and namespaces."""
     reference = table_of(statement)
-    if reference is not None and is_sparks(engine, reference):
+    if reference is not None and is_spark_table(engine, reference):
         return spark_sql(engine, text)
     time_zone = StatementSettings.of(engine).time_zone
     result = ddl.execute(statement, engine.registry, time_zone=time_zone)
@@ -329,8 +326,8 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     return engine.spark.createDataFrame(list(result.rows), schema)
 
 
-def is_sparks(engine: Engine, reference: TableReference) -> bool:
-    """Whether a table is none of ours but one of Spark's."""
+def is_spark_table(engine: Engine, reference: TableReference) -> bool:
+    """Return whether Spark has a table and RowDelta does not."""
     if engine.registry.resolve(reference.parts) is not None:
         return False
     name = ".".join(map(quoted, reference.parts))
@@ -338,7 +335,7 @@ def is_sparks(engine: Engine, reference: TableReference) -> bool:
 
 
 def is_iceberg_table(engine: Engine, statement: CreateTable) -> bool:
-    """Whether CREATE TABLE makes an Iceberg table: it says so, or says nothing, or names a catalog of ours."""
+    """Return whether CREATE TABLE makes an Iceberg table: by its provider or its catalog, or as the default."""
     provider = statement.provider
     named = len(statement.table.parts) > 1 and statement.table.parts[0] in engine.registry.catalogs
     return named or provider is None or provider.lower() == "iceberg"

@@ -1,4 +1,4 @@
-"""How the rows of a statement are spread over writing tasks, and in which order they come. Driver.
+"""Distribute the rows of a statement over writing tasks, and order them. Driver.
 
 Input: rows to insert, the table's spec, sort order and `write.distribution-mode`; or a delta and the files that it
 changes. Output: the same rows, distributed.
@@ -54,12 +54,15 @@ __all__ = [
 
 COLUMNAR_RATIO: Final = 3.0
 ROW_BASED_RATIO: Final = 1.5
-"""How much smaller rows are in a data file than on their way to it, by Iceberg's `SparkCompressionUtil` for Spark's and
-Iceberg's usual compression: by default a task gets what makes a file of 128 MB."""
+"""The ratio of the size of shuffled rows to that of their data file, from Iceberg's `SparkCompressionUtil` for Spark's
+and Iceberg's usual compression: by default a task gets rows for a file of 128 MB."""
 
 
 def distribution_mode(table: Table, properties: Mapping[str, str]) -> DistributionMode:
-    """The mode of an INSERT: `write.distribution-mode`, else range for sorted, hash for partitioned tables."""
+    """Return the mode of an INSERT: `write.distribution-mode`, else range for sorted, hash for partitioned tables.
+
+    It is `none` if the mode needs a partition spec or sort order that the table lacks.
+    """
     spec, sorted_table = table.spec(), not table.sort_order().is_unsorted
     default = DistributionMode.NONE
     if sorted_table:
@@ -75,12 +78,12 @@ def distribution_mode(table: Table, properties: Mapping[str, str]) -> Distributi
 
 
 def scatters(table: Table, properties: Mapping[str, str], *, by_columns: bool) -> bool:
-    """Whether rows of one partition may come to several tasks of an INSERT.
+    """Return whether several tasks of an INSERT may get rows of one partition.
 
     Args:
         table: The table.
-        properties: Its properties, the write's own options over them.
-        by_columns: Whether rows are distributed by the columns that partitions are made of, and not by partition.
+        properties: Its properties, overridden by the write's own options.
+        by_columns: Whether rows are distributed by the source columns of the partition fields, and not by partition.
     """
     if distribution_mode(table, properties) is DistributionMode.NONE or is_unpartitioned(table.spec()):
         return True
@@ -89,12 +92,12 @@ def scatters(table: Table, properties: Mapping[str, str], *, by_columns: bool) -
 
 
 def sorts(table: Table) -> bool:
-    """Whether files are written in the table's sort order: it has one, and its columns are there."""
+    """Return whether files are written in the table's sort order: it has one, and the order's columns exist."""
     return not table.sort_order().is_unsorted and row_order(table.sort_order(), table.schema().fields) is not None
 
 
 def orders_rows(table: Table) -> bool:
-    """Whether Spark can sort rows by the table's sort order: every field of it is a column as it is."""
+    """Return whether Spark can sort rows by the table's sort order: all its fields are columns without a transform."""
     order = table.sort_order()
     return not order.is_unsorted and len(sort_columns(table)) == len(order.fields)
 
@@ -115,7 +118,7 @@ def groups_in_place(
         settings: The session's settings.
         values: The values of the other table's columns, by field id. Columns without one get NULL.
         table: The other table.
-        properties: Its properties, the statement's own options over them.
+        properties: Its properties, overridden by the statement's own options.
 
     Returns:
         The scan tasks of each Spark task, or the reason why Spark must move or order the rows.
@@ -139,7 +142,7 @@ def groups_in_place(
 def written_partition(
     task: ScanTask, source: Table, written: Mapping[int, Value], spec: PartitionSpec
 ) -> Hashable | None:
-    """The partition of a spec in which all rows of a file are, as far as the partition of the file tells; else None."""
+    """Return the one partition to which a file's rows are written; None if the file's own partition does not tell."""
     known = {
         (field.source_id, field.transform): value
         for field, value in zip(source.specs()[task.spec_id].fields, task.partition, strict=True)
@@ -163,7 +166,7 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
     Args:
         rows: Columns `v0`, `v1`, ... for the table's columns, in its order.
         table: The table.
-        properties: Its properties, the statement's own options over them.
+        properties: Its properties, overridden by the statement's own options.
     """
     mode, spec, schema = distribution_mode(table, properties), table.spec(), table.schema()
     partition = [] if is_unpartitioned(spec) else [partition_number(spec, schema, value_name)]
@@ -177,15 +180,15 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
             rows = rebalanced(rows.repartitionByRange(*partition, *ranges), shuffled_size(properties))
         case _:
             pass
-    # A writer that has one file open at a time wants the rows of a partition together; Spark's sort goes to disk.
+    # A writer without fanout has one file open at a time, so it needs clustered rows; Spark's sort can spill.
     return rows.sortWithinPartitions(*partition, *order) if order or (clustered and partition) else rows
 
 
 def shuffled_size(properties: Mapping[str, str]) -> int:
-    """About how many bytes of shuffled rows one task of an INSERT writes.
+    """Return the target size, in bytes, of the shuffled rows that one task of an INSERT writes.
 
     Args:
-        properties: The table's properties, the write's own options over them.
+        properties: The table's properties, overridden by the write's own options.
     """
     ratio = ROW_BASED_RATIO if WriteOptions.from_properties(properties).file_format == "avro" else COLUMNAR_RATIO
     return integer(properties, ADVISORY_PARTITION_SIZE, int(TARGET_SIZE * ratio), minimum=1)
@@ -211,20 +214,20 @@ def distribute_delta(
         frame: The delta.
         table: The table.
         groups: The files that each task changes; the ordinals of the delta are those of the files.
-        parallelism: How many tasks run at once.
-        inserts: Whether it may insert rows.
+        parallelism: The number of concurrent tasks.
+        inserts: Whether the delta may insert rows.
         few_inserts: Whether these are no more than `limits.MAX_UNSCATTERED_INSERTS`.
-        clustered: Whether inserted rows come by partition: `write.spark.fanout.enabled` is false.
+        clustered: Whether inserted rows must be clustered by partition: `write.spark.fanout.enabled` is false.
         mode: The distribution mode of the command, from the session or the table.
     """
     files = sum(map(len, groups))
     tasks = max(1, len(groups)) if few_inserts or not inserts else max(parallelism, len(groups))
-    # As text: of an expression that is put together here the JVM makes every part at a command of its own.
+    # As SQL text: building a Column expression costs one call into the JVM for each of its nodes.
     task = task_of_file(groups, files) if tasks > 1 else "0"
     order: list[str | Column] = [FILE_ORDINAL, POS]
     if inserts and (tasks > 1 or clustered):
         spec, schema = table.spec(), table.schema()
-        inserted = "0" if few_inserts else spread(frame)
+        inserted = "0" if few_inserts else value_hash_sql(frame)
         if not is_unpartitioned(spec):
             partition = partition_number_sql(spec, schema, value_name)
             order += [expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {partition} END")] if clustered else []
@@ -233,17 +236,17 @@ def distribute_delta(
             task = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN pmod({inserted}, {tasks}) ELSE {task} END"
     ranges = inserted_ranges(table) if inserts and mode is DistributionMode.RANGE else []
     if ranges and tasks > 1 and not few_inserts:
-        # Rows that are equal by all of it come to one task: all changes of a file do, wherever Spark cuts.
+        # Rows with equal range keys go to one task. All changes of a file have equal keys, so Spark never splits them.
         place = f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {tasks} ELSE {task_of_file(groups, files)} END"
         return frame.repartitionByRange(tasks, expr(place), *ranges).sortWithinPartitions(*order)
     if tasks == 1 and few_inserts:
-        # A shuffle would be a job of its own. What comes before it is small: the files are, and the source is kept.
+        # A shuffle would be another job. Without one, a single task reads everything: few files and a cached source.
         return frame.coalesce(1).sortWithinPartitions(*order)
     return repartition_by_id(frame, tasks, lit(0) if task == "0" else expr(task)).sortWithinPartitions(*order)
 
 
 def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
-    """The number of the group that a row's file is in; of very many files those next to each other go together."""
+    """Return SQL for the group of a row's file; if there are very many files, neighbors share a group."""
     if len(groups) <= 1:
         return "0"
     if files > limits.MAX_PLACED_FILES:
@@ -253,8 +256,8 @@ def task_of_file(groups: Sequence[Sequence[ScanTask]], files: int) -> str:
     return f"element_at(array({numbers}), coalesce({FILE_ORDINAL}, 0) + 1)"
 
 
-def spread(frame: DataFrame) -> str:
-    """A number that spreads rows by their values; Spark has no hash of maps and variants."""
+def value_hash_sql(frame: DataFrame) -> str:
+    """Return SQL that hashes a row's values, except maps and variants, for which Spark has no hash."""
     names = [
         quoted(field.name)
         for field in frame.schema.fields
@@ -264,7 +267,7 @@ def spread(frame: DataFrame) -> str:
 
 
 def has_hash(kind: DataType) -> bool:
-    """Whether Spark has a hash of values of a type."""
+    """Return whether Spark can hash values of a type."""
     match kind:
         case StructType():
             return all(has_hash(field.dataType) for field in kind.fields)
@@ -276,23 +279,23 @@ def has_hash(kind: DataType) -> bool:
 
 
 def sort_columns(table: Table) -> list[Column]:
-    """The table's sort order over the value columns; fields with a transform are left out."""
+    """Return the table's sort order over the value columns, without fields that have a transform."""
     places = {field.field_id: place for place, field in enumerate(table.schema().fields)}
     fields: Sequence[SortField] = table.sort_order().fields
     return [
-        ordered(col(value_name(places[field.source_id])), field)
+        order_column(col(value_name(places[field.source_id])), field)
         for field in fields
         if isinstance(field.transform, IdentityTransform) and field.source_id in places
     ]
 
 
 def transformed_order(table: Table) -> list[Column]:
-    """The table's sort order with its transforms; nothing where one is not known. Writers sort what comes by it."""
-    return [ordered(expr(text), field) for text, field in order_terms(table)]
+    """Return the table's sort order with its transforms; empty if one is unknown. Writers sort within each range."""
+    return [order_column(expr(text), field) for text, field in order_terms(table)]
 
 
 def order_terms(table: Table) -> list[tuple[str, SortField]]:
-    """The fields of the table's sort order, as SQL text over the value columns; none where one is not known."""
+    """Return the fields of the table's sort order, as SQL over the value columns; empty if a transform is unknown."""
     schema, fields = table.schema(), table.sort_order().fields
     texts = [transformed_sql(field, schema, value_name) for field in fields]
     if None in texts or not sorts(table):
@@ -301,18 +304,17 @@ def order_terms(table: Table) -> list[tuple[str, SortField]]:
 
 
 def inserted_ranges(table: Table) -> list[Column]:
-    """What ranges of inserted rows are made of: their partition, then the table's order; NULL for all other rows."""
+    """Return the range keys of inserted rows: partition, then sort order; NULL for all other rows."""
 
     def of_inserted(text: str) -> Column:
         return expr(f"CASE WHEN {FILE_ORDINAL} IS NULL THEN {text} END")
 
     spec = table.spec()
     partition = [] if is_unpartitioned(spec) else [of_inserted(partition_number_sql(spec, table.schema(), value_name))]
-    return [*partition, *(ordered(of_inserted(text), field) for text, field in order_terms(table))]
+    return [*partition, *(order_column(of_inserted(text), field) for text, field in order_terms(table))]
 
 
-def ordered(column: Column, field: SortField) -> Column:
-    """A column in the direction and null order of a sort field."""
+def order_column(column: Column, field: SortField) -> Column:
     first = field.null_order == NullOrder.NULLS_FIRST
     if field.direction == SortDirection.ASC:
         return column.asc_nulls_first() if first else column.asc_nulls_last()

@@ -1,4 +1,4 @@
-"""What every statement of a session is run with: Spark, the catalogs, the session's settings. Driver."""
+"""Hold the context of every statement of a session: Spark, the catalogs, the session's settings. Driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,17 +24,17 @@ __all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementSettings:
-    """The session's settings as they are when a statement starts.
+    """The session's settings when a statement starts.
 
     Attributes:
         rules: Rules for the names and literals of the statement.
         policy_name: `spark.sql.storeAssignmentPolicy`.
         dynamic_overwrite: Whether `spark.sql.sources.partitionOverwriteMode` is dynamic.
-        quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` lets a quoted name stand for many columns.
+        quoted_regex: Whether `spark.sql.parser.quotedRegexColumnNames` makes quoted names match many columns.
         wap_branch: `spark.wap.branch`.
         wap_id: `spark.wap.id`.
-        parallelism: How many tasks run at once.
-        iceberg: The settings below `spark.sql.iceberg.`, by the rest of their names: write options of the session.
+        parallelism: The number of concurrent tasks.
+        iceberg: The settings below `spark.sql.iceberg.`, without this prefix: write options of the session.
     """
 
     rules: SqlRules = field(default_factory=SqlRules)
@@ -126,11 +126,11 @@ LITERAL_SETTINGS: Final = (
 """With one of these settings Spark may parse or compare literals differently, so sqlglot's trees are not used."""
 
 TIMESTAMP_LTZ: Final = "TIMESTAMP_LTZ"
-"""The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. With another value nothing is pruned."""
+"""The default of `spark.sql.timestampType`, the meaning of TIMESTAMP in SQL. Other values disable pruning."""
 
 COLLATION: Final = "spark.sql.session.collation.default"
 UTF8_BINARY: Final = "UTF8_BINARY"
-"""Spark 4.0 compares two strings without a column by the first, if it is not the second."""
+"""Spark 4.0 compares two strings without a column by this setting's collation. Its default is `UTF8_BINARY`."""
 
 
 def calls_replaced(spark: SparkSession, statement: str) -> bool:
@@ -154,7 +154,7 @@ def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether the session speaks to a Spark Connect server."""
+    """Return whether the session is a client of a Spark Connect server."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
@@ -164,7 +164,7 @@ LEAF_PARALLELISM: Final = "spark.sql.leafNodeDefaultParallelism"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A session: Spark, its catalogs, and how it shows what it does.
+    """A session: Spark, its catalogs, and how it reports progress and commits.
 
     Attributes:
         spark: The Spark session.
@@ -181,7 +181,7 @@ class Engine:
     callbacks: Callbacks = field(default_factory=Callbacks)
 
     def commit_summary(self) -> dict[str, str]:
-        """What every snapshot says of the engine that made it."""
+        """Return the summary entries that identify the engine, for every snapshot."""
         get = settings_of(self.spark)
         app_id = get("spark.app.id", None)
         if not app_id and not is_connect(self.spark):

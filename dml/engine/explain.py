@@ -1,4 +1,4 @@
-"""EXPLAIN: what a row-level statement would do, without doing it. Driver."""
+"""Explain a statement without running it: RowDelta's plan of changes, Spark's plan of queries. Driver."""
 
 from collections.abc import Collection, Iterator
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import planned_insert
+from dml.engine.insert import plan_insert_statement
 from dml.engine.query import query_views
 from dml.engine.row_level import Delta, delta_of
 from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
@@ -26,9 +26,9 @@ __all__ = ["explain"]
 
 
 def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
-    """The plan of a statement as a DataFrame of one text column `plan`.
+    """Return the plan of a statement as a DataFrame with one text column `plan`.
 
-    For DELETE, UPDATE and MERGE it is ours: files, strategy, delta query. What Spark knows it explains itself.
+    For INSERT, DELETE, UPDATE and MERGE it is RowDelta's: files, strategy, query. Spark explains other statements.
 
     Raises:
         DmlError: the statement does not fit the table.
@@ -53,8 +53,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
 
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:
-    """The plan of an INSERT."""
-    planned = planned_insert(engine, statement, sql)
+    planned = plan_insert_statement(engine, statement, sql)
     planned.frame()  # analyze the query, so that EXPLAIN raises its errors too
     target, properties = planned.write.target, planned.write.context.properties
     mode = distribution_mode(target.table, properties)
@@ -71,14 +70,14 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
 
 
 def partitioning(metadata: TableMetadata) -> str:
-    """The partition fields as CREATE TABLE writes them."""
+    """Return the partition fields in the syntax of CREATE TABLE."""
     schema = metadata.schema()
     fields = [field for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)]
     return ", ".join(term_text(field, schema) for field in fields) or "nothing"
 
 
 def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
-    """The plan, line by line, from the outcome down to the files."""
+    """Yield the plan, line by line, from the outcome down to the files."""
     plan, target = planned.plan, planned.target
     yield f"{plan.command.upper()} {target.resolved.name} (branch {target.branch}, snapshot {target.snapshot_id})"
     yield f"  mode: {planned.mode}"
@@ -104,8 +103,8 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         return
     if planned.mode is RowLevelOperationMode.AUTO:
         ratio = WriteOptions.from_properties(target.table.properties).auto_max_deleted_ratio
-        yield f"  by file: rows are marked as deleted while no more than {ratio:.0%} are; else the file is written anew"
-        yield "  by file: one that loses every row leaves unread; one that is updated in few columns may be spliced"
+        yield f"  by file: rows are marked as deleted up to {ratio:.0%} of the file; above that, the file is rewritten"
+        yield "  by file: a file that loses every row is removed unread; if few columns change, it may be spliced"
     spliced = spliced_files(planned, scan)
     if spliced:
         kept = "row groups in which nothing changes" + (
@@ -120,7 +119,6 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
 
 
 def file_lines(scan: ScanPlan, spliced: Collection[str]) -> Iterator[str]:
-    """The data files that a statement meets."""
     for task in scan.tasks[:20]:
         deletes = len(task.position_deletes) + len(task.equality_deletes) + (task.deletion_vector is not None)
         rewritten = ", spliced if rows change" if task.path in spliced else ""
@@ -135,7 +133,7 @@ def through_spark(reason: str) -> str:
 
 
 def way_lines(delta: Delta) -> Iterator[str]:
-    """The way of the statement, and why."""
+    """Yield the way of the statement, and the reason."""
     match delta.way:
         case Unchanged(reason=reason):
             yield f"  rows: none changes, because {reason}"
@@ -155,11 +153,11 @@ def way_lines(delta: Delta) -> Iterator[str]:
 
 
 def spliced_files(planned: PlannedStatement, scan: ScanPlan) -> frozenset[str]:
-    """The data files of which most columns are copied, as far as their manifest entries say."""
+    """Return the data files that may be spliced, according to their manifest entries."""
     table = planned.target.table
     options = WriteOptions.from_properties(table.properties)
     plan = planned.plan
     splices = may_splice_statement(table, planned.mode, options, inserts=plan.inserts, assigned_ids=plan.assigned_ids)
-    if plan.inserts_only or not splices:  # a file in which nothing changes stays
+    if plan.inserts_only or not splices:  # unchanged files are kept
         return frozenset()
     return frozenset(task.path for task in scan.tasks if may_splice(task, table.spec().spec_id, options))

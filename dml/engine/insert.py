@@ -1,7 +1,7 @@
-"""INSERT INTO, INSERT OVERWRITE and the rows of CREATE TABLE AS SELECT: options, query, align, write, commit. Driver.
+"""Run INSERT INTO and INSERT OVERWRITE, and write the rows of CREATE TABLE AS SELECT. Driver.
 
-Unknown options are rejected: a silently ignored option might write rows to the wrong place. Source:
-Iceberg documentation, "Spark write options".
+The steps are: read options, run the query, align columns, write, commit. Unknown options are rejected: a silently
+ignored option might write rows to the wrong place. Source: Iceberg documentation, "Spark write options".
 """
 
 import time
@@ -34,7 +34,7 @@ from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
 from dml.engine.row_level_plan import run_or_fall_back
 from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows
-from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fitted_insert
+from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fit_insert
 from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
 from dml.engine.writes import (
     WRITE_OPTIONS,
@@ -70,8 +70,8 @@ __all__ = [
     "PlannedInsert",
     "RowsWrite",
     "commit_rows",
+    "plan_insert_statement",
     "plan_rows_write",
-    "planned_insert",
     "rows_by_name",
     "run_insert",
     "run_write",
@@ -80,26 +80,26 @@ __all__ = [
 
 OWN_OPTIONS: Final = ("branch", "overwrite-mode", "isolation-level", "output-spec-id", "validate-from-snapshot-id")
 WITHOUT_EFFECT: Final = frozenset({"delete-granularity"})
-"""Iceberg's option about what new rows have not: they delete none."""
+"""Iceberg's option about delete files, which new rows never need."""
 ONLY_DEFAULTS: Final[Mapping[str, tuple[str, str]]] = {
     "use-table-distribution-and-ordering": ("true", "Set the option 'distribution-mode' to 'none'"),
 }
-"""Iceberg's options whose defaults alone are possible, and what to do instead."""
+"""Iceberg's options of which RowDelta supports only the default, and the hint for other values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertOptions:
-    """What a statement asks for.
+    """The options of a statement.
 
     Attributes:
         branch: The branch to write to.
-        write: Options that stand for table properties, for this write alone, by name.
+        write: Options that override table properties for this write alone, by name.
         output_spec_id: The partition spec of the new files; None for the table's.
         summary: Keys of the snapshot's summary.
-        dynamic: `overwrite-mode`: True for dynamic, False for static, None where it is not given.
-        isolation_level: What an overwrite validates.
-        starting_snapshot_id: Since when.
-        columns: What becomes of columns that are not those of the table.
+        dynamic: `overwrite-mode`: True for dynamic, False for static, None if absent.
+        isolation_level: The isolation level that an overwrite validates.
+        starting_snapshot_id: The snapshot after which an overwrite validates.
+        columns: The options about columns that the table lacks.
     """
 
     branch: str | None = None
@@ -116,8 +116,8 @@ def insert_options(options: Sequence[tuple[str, str]]) -> InsertOptions:
     """Read the options of a statement.
 
     Raises:
-        NotSupportedError: an option that is not known.
-        AnalysisError: a value that the option cannot have.
+        NotSupportedError: an option is unknown.
+        AnalysisError: an option has an invalid value.
     """
     given = {key.lower(): value for key, value in options}
     known = {*OWN_OPTIONS, *WRITE_OPTIONS}
@@ -164,7 +164,7 @@ PLAIN: Final = InsertOptions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenRows:
-    """The rows of an INSERT that are no part of its text, and the full names of tables that they are made of."""
+    """The rows of an INSERT that come from a DataFrame, and the full names of the tables that it reads."""
 
     frame: DataFrame
     tables: Collection[tuple[str, ...]] = ()
@@ -177,12 +177,12 @@ def run_insert(
     idempotency_key: CommitKey | None = None,
     given: GivenRows | None = None,
 ) -> Result:
-    """Run an INSERT. The arguments are those of `planned_insert`.
+    """Run an INSERT. The arguments are those of `plan_insert_statement`.
 
     Raises:
         DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
-    planned = planned_insert(engine, statement, sql, idempotency_key, given)
+    planned = plan_insert_statement(engine, statement, sql, idempotency_key, given)
     return run_write(planned.write, planned.rows, planned.frame)
 
 
@@ -192,8 +192,8 @@ class PlannedInsert:
 
     Attributes:
         write: The write.
-        plan: Where the value of each column comes from.
-        rows: The rows that tasks compute, or why Spark computes them.
+        plan: The source of each column's value.
+        rows: The rows that tasks compute, or the reason why Spark computes them.
         frame: Returns the DataFrame of the rows: columns `v0`, `v1`, ... for the table's columns, in its order.
         query: The text of the statement's query, for Spark.
     """
@@ -205,7 +205,7 @@ class PlannedInsert:
     query: str
 
 
-def planned_insert(
+def plan_insert_statement(
     engine: Engine,
     statement: InsertStatement,
     sql: str,
@@ -218,8 +218,8 @@ def planned_insert(
         engine: The session and its catalogs.
         statement: The statement.
         sql: Its text.
-        idempotency_key: What keeps it from being applied twice.
-        given: The rows, where a DataFrame stands for the statement's query.
+        idempotency_key: The key that keeps the statement from being applied twice.
+        given: The rows, if a DataFrame replaces the statement's query.
 
     Raises:
         DmlError: The statement does not fit the table.
@@ -238,9 +238,9 @@ def planned_insert(
     else:
         views, query, tables = statement_views(engine, start, ()), given.frame, given.tables
     if given is not None and accepts_any_schema(target.table):
-        statement = replace(statement, by_name=True)  # as on classic Spark, which leaves such rows as they are
+        statement = replace(statement, by_name=True)  # as on classic Spark, which does not align such rows
     replaced = replaced_rows(statement, target, sql, settings, options.dynamic)
-    fitted = fitted_insert(
+    fitted = fit_insert(
         statement, target, query.schema, options.columns, settings, replaced, is_given=given is not None
     )
     target = fitted.target
@@ -258,7 +258,7 @@ def planned_insert(
         write=write,
         plan=plan,
         rows=rows,
-        frame=partial(aligned_rows, query, plan, views, assign, fills=fitted.fills),
+        frame=partial(align_rows, query, plan, views, assign, fills=fitted.fills),
         query="" if given is not None else views.text(statement.query),
     )
 
@@ -276,10 +276,10 @@ def rows_of_query(
 
     Args:
         engine: The session and its catalogs.
-        start: What the statement began with.
+        start: The settings, tables and target of the statement.
         statement: The statement.
         query: Its query.
-        plan: Where the value of each column comes from.
+        plan: The source of each column's value.
         write: The write.
         policy: The rules of store assignment.
     """
@@ -303,50 +303,58 @@ def rows_of_query(
 
 
 def insert_views(engine: Engine, start: StatementStart, statement: InsertStatement) -> StatementViews:
-    """The views of the tables that the new rows are made of."""
+    """Make the views of the tables that the new rows are computed from."""
     statics = (entry.value for entry in statement.partition)
     return statement_views(engine, start, [statement.ctes, statement.query, *statics])
 
 
 def insert_query(statement: InsertStatement, target: Target, views: StatementViews) -> DataFrame:
-    """The rows to insert, as the statement gives them."""
+    """Return the rows to insert, before alignment with the table's columns."""
     head = "" if statement.ctes is None else views.text(statement.ctes) + " "
     text = query_with_defaults(statement, target.names, views.text(statement.query), default_sql)
     return views.sql(f"{head}{text}")
 
 
-def aligned_rows(
+def align_rows(
     query: DataFrame, plan: InsertPlan, views: StatementViews, assign: Assign, *, fills: bool = False
 ) -> DataFrame:
-    """The rows as the table's columns: `v0`, `v1`, ... in the table's order and types; structs may lack fields."""
+    """Align rows with the table's columns: `v0`, `v1`, ... in the table's order and types.
+
+    Args:
+        query: The rows.
+        plan: The source of each column's value.
+        views: The statement's views.
+        assign: The rules of store assignment.
+        fills: Whether structs may lack fields.
+    """
     raw = query.toDF(*(raw_name(index) for index in range(len(query.columns))))
     if plan.statics:
         statics = [f"{views.text(value.value)} AS {name}" for name, value in plan.statics if value.value is not None]
         raw = raw.selectExpr("*", *statics)
-    return stored_rows(raw, plan, assign, fills=fills)
+    return store_rows(raw, plan, assign, fills=fills)
 
 
-def stored_rows(raw: DataFrame, plan: InsertPlan, assign: Assign, *, fills: bool) -> DataFrame:
-    """Rows of raw columns as the table's columns."""
+def store_rows(raw: DataFrame, plan: InsertPlan, assign: Assign, *, fills: bool) -> DataFrame:
+    """Store raw columns into the table's columns."""
     types = {field.name: field.dataType for field in raw.schema.fields}
     return raw.selectExpr(
         *(
-            f"{value_sql(filling(source, fills=fills), field, types, assign, (field.name,))} AS {value_name(index)}"
+            f"{value_sql(mark_filled(source, fills=fills), field, types, assign, (field.name,))} AS {value_name(index)}"
             for index, (field, source) in enumerate(plan.columns)
         )
     )
 
 
-def filling(source: ValueSource, *, fills: bool) -> ValueSource:
-    """Where a value comes from, if its structs may lack fields."""
+def mark_filled(source: ValueSource, *, fills: bool) -> ValueSource:
+    """Mark a value's source if its structs may lack fields."""
     return replace(source, fills=True) if fills and isinstance(source, RawValue) else source
 
 
 def rows_by_name(rows: DataFrame, fitted: Fitted, settings: StatementSettings) -> DataFrame:
-    """Rows that nobody has matched with the table's columns, as these: by their names.
+    """Align rows with the table's columns by name.
 
     Raises:
-        AnalysisError: a column that the table has not, one that it requires is not there, or a value that does not fit.
+        AnalysisError: the table lacks a column of the rows, the rows lack a required one, or a value does not fit.
     """
     text = f"INSERT INTO {quote_name(fitted.target.table.name())} SELECT * FROM rows"
     statement = parse(text)
@@ -354,22 +362,22 @@ def rows_by_name(rows: DataFrame, fitted: Fitted, settings: StatementSettings) -
     names = replace(fitted.target.names, sql=text)
     plan = plan_insert(replace(statement, by_name=True), names, rows.columns)
     raw = rows.toDF(*(raw_name(index) for index in range(len(rows.columns))))
-    return stored_rows(raw, plan, fitted.assign(settings, by_name=True), fills=fitted.fills)
+    return store_rows(raw, plan, fitted.assign(settings, by_name=True), fills=fitted.fills)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsWrite:
-    """New rows on their way into a table, planned: what tasks run, and what is committed when they have ended.
+    """A planned write of new rows: what tasks run, and what is committed afterwards.
 
     Attributes:
         engine: The session and its catalogs.
         target: The table.
-        command: For the result.
-        replaced: Which rows they replace; None appends.
+        command: The command, for the result.
+        replaced: The rows to replace; None appends.
         options: The statement's write options.
-        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+        load_state: Loads the table for each attempt, if the same commit creates or replaces it.
         context: The table, for tasks.
-        task: What each task runs.
+        task: The function that each task runs.
         started: When the statement started, by `time.perf_counter`.
         planned: When it was planned.
     """
@@ -385,7 +393,7 @@ class RowsWrite:
     started: float
     planned: float
 
-    def renewed(self) -> "RowsWrite":
+    def renew(self) -> "RowsWrite":
         """Return the same write for a second attempt, with new file names."""
         context = replace(self.context, query_id=str(uuid.uuid4()))
         return replace(self, context=context, task=WriteTask(replace(self.task.spec, context=context)))
@@ -402,21 +410,21 @@ def plan_rows_write(
     load_state: LoadState | None = None,
     by_columns: bool = False,
 ) -> RowsWrite:
-    """Plan how new rows are written.
+    """Plan a write of new rows.
 
     Args:
         engine: The session and its catalogs.
         target: The table.
-        command: For the result.
+        command: The command, for the result.
         started: When the statement started, by `time.perf_counter`.
-        replaced: Which rows they replace; None appends.
+        replaced: The rows to replace; None appends.
         options: The statement's write options.
-        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+        load_state: Loads the table for each attempt, if the same commit creates or replaces it.
         by_columns: Whether Spark distributes the rows, which it can do by columns alone.
 
     Raises:
         NotSupportedError: the writers cannot write such files.
-        AnalysisError: a property has a value that it cannot have.
+        AnalysisError: a property has an invalid value.
     """
     table = target.table
     overriding = write_properties(options.write, target.session, table.properties)
@@ -458,7 +466,7 @@ def run_write(write: RowsWrite, rows: ScannedRows | ThroughSpark, frame: Callabl
 
     Args:
         write: The write.
-        rows: The rows that tasks compute, or why Spark computes them.
+        rows: The rows that tasks compute, or the reason why Spark computes them.
         frame: Returns the DataFrame of the same rows: columns `v0`, `v1`, ... for the table's columns, in its order.
 
     Raises:
@@ -467,7 +475,7 @@ def run_write(write: RowsWrite, rows: ScannedRows | ThroughSpark, frame: Callabl
 
     def run(through_spark: ThroughSpark | None) -> Result:
         computed = through_spark or rows
-        attempt = write if through_spark is None else write.renewed()
+        attempt = write if through_spark is None else write.renew()
         return write_rows(attempt, frame() if isinstance(computed, ThroughSpark) else computed)
 
     return run_or_fall_back(run)
@@ -499,7 +507,7 @@ def commit_rows(write: RowsWrite, written: WriteOutcome) -> Result:
     """Commit rows that tasks have written.
 
     Raises:
-        DmlError: the commit failed; no file is left then.
+        DmlError: the commit failed. No files are left behind.
     """
     replaced = write.replaced
     outcome = Outcome(
@@ -520,7 +528,7 @@ def commit_rows(write: RowsWrite, written: WriteOutcome) -> Result:
         write.target,
         outcome,
         action,
-        # Rows that an overwrite replaces are not counted, and so not reported as none.
+        # An overwrite does not count the rows that it replaces, so it does not report 0 deleted rows.
         summary={**write.options.summary, **(counts if replaced is None else {ROWS_INSERTED: counts[ROWS_INSERTED]})},
         uncommitted=UncommittedFiles(write.target.table, write.context, written),
         skip_empty=isinstance(write.target.idempotency_key, StreamEpoch),
@@ -531,8 +539,8 @@ def commit_rows(write: RowsWrite, written: WriteOutcome) -> Result:
 def insert_action(
     target: Target, outcome: WriteOutcome, replaced: Replaced | None, options: InsertOptions
 ) -> Action | None:
-    """What to commit; None where nothing changes."""
-    # Rows that others add while the table is replaced by its own rows would be gone, and nobody would have seen them.
+    """Return the action to commit, or None if nothing changes."""
+    # An overwrite from the table's own rows would silently drop rows that others add meanwhile: it is serializable.
     reads_table = replaced is not None and replaced.reads_table
     validation: dict[str, Any] = {
         "isolation_level": IsolationLevel.SERIALIZABLE if reads_table else options.isolation_level,
@@ -542,7 +550,7 @@ def insert_action(
         else options.starting_snapshot_id,
     }
     if replaced is None:
-        # Micro-batches are many and small: each commits what is its own, and leaves the manifests of others alone.
+        # Micro-batches are many and small: a fast append adds a manifest and does not merge existing ones.
         is_fast = isinstance(target.idempotency_key, StreamEpoch)
         return AppendFiles(data_files=outcome.data_files, is_fast=is_fast) if outcome.data_files else None
     if replaced.row_filter is None:

@@ -68,7 +68,7 @@ class PruningKey:
         sql: The source's value in the type of the column (a UUID as its 16 bytes); NULL if no value equals it.
         is_exact: Whether a value of the column equals the source's value if and only if it equals that of the SQL, NULL
             included if `null_safe`.
-        margin: How far from it an equal value of the column may be, in days or microseconds.
+        margin: The maximum distance of an equal value of the column from it, in days or microseconds.
         null_safe: Whether a NULL of the source matches NULL.
     """
 
@@ -193,7 +193,7 @@ def pruning_key(name: str, source: spark.DataType, column: TableColumn, *, null_
 
 
 def enclosing_sql(name: str, source: spark.DataType, kind: IcebergType) -> tuple[str, int] | None:
-    """Return SQL for the source's value in the type of the target's column, and how far equal values may be from it."""
+    """Return SQL for the source's value in the target column's type, and the maximum distance of equal values."""
     try:
         cast = f"try_cast({name} AS {type_text(spark_type(kind))})"
     except NotSupportedError:

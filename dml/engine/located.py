@@ -1,9 +1,9 @@
-"""The place of an error in the user's statement, and what could have been meant there. Driver.
+"""Point an error at its place in the user's statement, and suggest what the user may have meant. Driver.
 
-Whoever raises an error knows what is wrong, and seldom where it was written: Spark sees generated SQL, so its own
-places mean nothing to the user, and code on tables and columns never sees the text. What is complained of stands in the
-statement as written, though: a name, a function's call, a condition, a data type, a property. Every error of a
-statement passes here once, on its way out; the first of `FINDERS` that knows its place decides.
+The code that raises an error rarely has the place: Spark's places refer to generated SQL, and code on tables and
+columns never sees the text. The error's subject, however, is in the statement as written: a name, a function call, a
+condition, a data type, a property. Every error of a statement passes here once, on its way out; the first of `FINDERS`
+that finds a place decides.
 """
 
 import re
@@ -47,7 +47,7 @@ Node = TypeVar("Node")
 INTERNAL: Final = frozenset(METADATA_COLUMNS)
 EXPLAIN: Final = "EXPLAIN "
 ORDINALS: Final = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-# A view of PySpark's or ours, with the alias that rendering may have given it; in the statement a table stands there.
+# A view of PySpark or RowDelta, with the alias that rendering may add; the statement has a table in its place.
 VIEW: Final = re.compile(r"_(?:pyspark|_rowdelta)_\w*?[0-9a-f]{32}(?: AS (?:\w+|`(?:[^`]|``)+`))?")
 TABLE_THERE: Final = r"[^\s()]+(?:\s+(?:AS\s+)?\w+)?"
 
@@ -60,7 +60,7 @@ class Failed:
         error: Its error, without a place.
         statement: The statement.
         sql: Its text.
-        engine: The session and its catalogs, to look names up with.
+        engine: The session and its catalogs, for name lookup.
     """
 
     error: DmlError
@@ -70,24 +70,24 @@ class Failed:
 
     @property
     def clues(self) -> Clues:
-        """What the error says of its place."""
+        """The error's hints at its place."""
         return clues_of(self.error)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The name that the error is about."""
+        """The parts of the name that the error is about."""
         return self.clues.parts
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
-        """The pieces of the statement that Spark evaluates, in the order in which they stand."""
+        """The fragments of the statement that Spark evaluates, in the order of the text."""
         if isinstance(self.statement, UnknownStatement):
             return (Fragment(text=self.sql, span=Span(0, len(self.sql))),)
         return tuple(sorted(parts_of(self.statement, Fragment), key=lambda fragment: fragment.span))
 
 
 def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> DmlError:
-    """The error, pointing at the statement where the place is known, and naming what is near a name that is not there.
+    """Point an error at its place in the statement if it is found, add suggestions for an unknown name, and return it.
 
     Args:
         error: Any error of the statement; Spark's are translated.
@@ -99,8 +99,8 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
         error.sql = error.sql or sql
         return error
     failed = Failed(error=error, statement=statement, sql=sql, engine=engine)
-    with suppress(PySparkException, Py4JError):  # looking names up must not hide what went wrong
-        advise(failed)
+    with suppress(PySparkException, Py4JError):  # a failed lookup of names must not hide the error
+        suggest_names(failed)
     place = next((span for find in FINDERS if (span := find(failed)) is not None), None)
     if place is not None:
         error.point_at(sql, place.start, place.end)
@@ -109,11 +109,11 @@ def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> 
     return error
 
 
-# ---- where ----------------------------------------------------------------------------------------------------
+# ---- places ---------------------------------------------------------------------------------------------------
 
 
-def unread_text(failed: Failed) -> Span | None:
-    """Where Spark's parser stopped; what was expected there becomes part of the error."""
+def syntax_error_place(failed: Failed) -> Span | None:
+    """Find where Spark's parser stopped, and add to the error what was expected there."""
     error = failed.error
     if error.kind is not ErrorKind.SYNTAX or failed.clues.place is None:
         return None
@@ -131,26 +131,29 @@ def unread_text(failed: Failed) -> Span | None:
 
 
 def place_of_spark(failed: Failed) -> int | None:
-    """The offset in the statement at which Spark stops to read it.
+    """Return the offset in the statement at which Spark's parser stops.
 
-    What Spark refused was generated, so it is asked to read the statement itself. Of the order of MERGE's clauses more
-    is allowed here than there, so for MERGE it is asked to read the conditions and values, one by one.
+    Spark rejected generated SQL, so it parses the statement itself again. RowDelta accepts MERGE clauses in more orders
+    than Spark does, so of a MERGE only the conditions and values are parsed, one by one.
     """
     if isinstance(failed.statement, UnknownStatement):
         return None if failed.clues.place is None else offset_of(failed.sql, *failed.clues.place)
     if not isinstance(failed.statement, MergeStatement):
-        return stopped_at(failed, "" if isinstance(failed.statement, Explain) else EXPLAIN, failed.sql, "")
+        return parser_stop(failed, "" if isinstance(failed.statement, Explain) else EXPLAIN, failed.sql, "")
     for fragment in failed.fragments:
         query = fragment.span in {part.span for part in (failed.statement.source, failed.statement.ctes) if part}
         before, after = ("SELECT * FROM ", "") if query else ("SELECT (", ")")
-        offset = stopped_at(failed, EXPLAIN + before, fragment.text, after)
+        offset = parser_stop(failed, EXPLAIN + before, fragment.text, after)
         if offset is not None:
             return fragment.span.start + offset
     return None
 
 
-def stopped_at(failed: Failed, before: str, text: str, after: str) -> int | None:
-    """The offset in a text at which Spark stops to read it between two others; EXPLAIN runs nothing."""
+def parser_stop(failed: Failed, before: str, text: str, after: str) -> int | None:
+    """Return the offset in a text at which Spark's parser stops when it reads the text between `before` and `after`.
+
+    The SQL starts with EXPLAIN, so nothing runs.
+    """
     try:
         failed.engine.spark.sql(before + text + after)
     except (PySparkException, Py4JError) as error:
@@ -161,12 +164,12 @@ def stopped_at(failed: Failed, before: str, text: str, after: str) -> int | None
 
 
 def offset_of(sql: str, line: int, column: int) -> int:
-    """The offset of a line, from 1, and a column, from 0."""
+    """Return the offset of a line (from 1) and a column (from 0)."""
     return sum(len(text) for text in sql.splitlines(keepends=True)[: line - 1]) + column
 
 
-def part_at_hand(failed: Failed) -> Span | None:
-    """The part of the statement that was worked on, or the words in it that the error names."""
+def error_span(failed: Failed) -> Span | None:
+    """Find the error's own span, or words in it that the error names."""
     if failed.error.span is None:
         return None
     span = Span(*failed.error.span)
@@ -174,35 +177,35 @@ def part_at_hand(failed: Failed) -> Span | None:
 
 
 def named_column(failed: Failed) -> Span | None:
-    """The column of an error about a column's name."""
+    """Find the column that an unresolved or ambiguous column error names."""
     if failed.error.kind not in {ErrorKind.UNRESOLVED_COLUMN, ErrorKind.AMBIGUOUS_COLUMN}:
         return None
-    wanted = folded(failed.parts)
+    wanted = fold_case(failed.parts)
     for reference in parts_of(failed.statement, ColumnReference):
-        written = folded(reference.parts)
+        written = fold_case(reference.parts)
         if wanted and written[-len(wanted) :] == wanted:
             return reference.span
     return in_fragments(failed, failed.parts)
 
 
 def named_table(failed: Failed) -> Span | None:
-    """The table of an error about a table's name."""
+    """Find the table that a not-found error names."""
     if not isinstance(failed.error, NotFoundError):
         return None
     tables = parts_of(failed.statement, TableReference)
-    found = next((table.span for table in tables if folded(table.parts) == folded(failed.parts)), None)
+    found = next((table.span for table in tables if fold_case(table.parts) == fold_case(failed.parts)), None)
     return found or in_fragments(failed, failed.parts)
 
 
 def named_function(failed: Failed) -> Span | None:
-    """The function of an error about a function's name."""
+    """Find the function that an unresolved function error names."""
     if failed.error.kind is not ErrorKind.UNRESOLVED_FUNCTION:
         return None
     return in_fragments(failed, failed.parts)
 
 
 def quoted_by_spark(failed: Failed) -> Span | None:
-    """The expression that Spark points at: it stands in the statement as it stands in the generated SQL."""
+    """Find the expression that Spark quotes: its text is the same in the statement and in the generated SQL."""
     quoted = failed.clues.fragment
     if not quoted:
         return None
@@ -215,7 +218,7 @@ def quoted_by_spark(failed: Failed) -> Span | None:
 
 
 def filter_of_query(failed: Failed) -> Span | None:
-    """The condition of a query that is no condition: Spark points at the whole query, and quotes the condition."""
+    """Find a query's condition that is not boolean: Spark points at the whole query, and quotes the condition."""
     condition = failed.clues.parameters.get("filter", "").strip('"')
     if not condition or not isinstance(failed.statement, Query | InsertStatement | CreateTable | Explain):
         return None
@@ -227,7 +230,7 @@ def filter_of_query(failed: Failed) -> Span | None:
 
 
 def inside_of_quoted(failed: Failed) -> Span | None:
-    """The condition inside of the generated SQL that Spark points at: a WHEN of it by its number, else its end."""
+    """Find the condition inside the generated SQL that Spark quotes: a WHEN by its number, else the one at the end."""
     quoted, ordinal = failed.clues.fragment, failed.clues.parameters.get("paramIndex")
     branches = sorted(
         (quoted.index(branch), fragment.span)
@@ -240,7 +243,7 @@ def inside_of_quoted(failed: Failed) -> Span | None:
 
 
 def only_subquery(failed: Failed) -> Span | None:
-    """The subquery of an error about one that does not say which: found only where there is no other."""
+    """Find the subquery for an error that does not identify one, if the statement has only one."""
     if not failed.clues.condition.startswith(("SCALAR_SUBQUERY", "INVALID_SUBQUERY_EXPRESSION.SCALAR_SUBQUERY")):
         return None
     found = [fragment.span for fragment in failed.fragments if fragment.has_subquery]
@@ -248,13 +251,13 @@ def only_subquery(failed: Failed) -> Span | None:
 
 
 def assigned_value(failed: Failed) -> Span | None:
-    """The value of the column that an error about a row names."""
+    """Find the value assigned to the column that a row's error names."""
     column = failed.clues.column
     if not isinstance(failed.error, DataError) or column is None:
         return None
     names = column.lower().split(".")
     for assignment in parts_of(failed.statement, Assignment):
-        if folded(assignment.key)[-len(names) :] == tuple(names) or folded(assignment.key)[-1] == names[0]:
+        if fold_case(assignment.key)[-len(names) :] == tuple(names) or fold_case(assignment.key)[-1] == names[0]:
             return assignment.value_span
     if isinstance(failed.statement, InsertStatement):
         listed = zip(failed.statement.columns, failed.statement.column_spans, strict=True)
@@ -263,13 +266,13 @@ def assigned_value(failed: Failed) -> Span | None:
 
 
 def named_after_head(failed: Failed) -> Span | None:
-    """The words that the error names, after the name of the table that the statement is about."""
+    """Find the words that the error names, after the name of the statement's table."""
     about = head(failed.statement)
     return subject_in(failed, Span(0 if about is None else about.end, len(failed.sql)))
 
 
 def about_head(failed: Failed) -> Span | None:
-    """The table or namespace that the statement is about: what is wrong there has to do with it."""
+    """Return the table or namespace that the statement is about, as the last resort."""
     about = head(failed.statement)
     if about is None or not isinstance(failed.error, AnalysisError):
         return None
@@ -277,8 +280,8 @@ def about_head(failed: Failed) -> Span | None:
 
 
 FINDERS: Final[tuple[Callable[[Failed], Span | None], ...]] = (
-    unread_text,
-    part_at_hand,
+    syntax_error_place,
+    error_span,
     named_column,
     named_table,
     named_function,
@@ -293,19 +296,19 @@ FINDERS: Final[tuple[Callable[[Failed], Span | None], ...]] = (
 
 
 def subject_in(failed: Failed, within: Span) -> Span | None:
-    """The first place in a part of the statement where words of the error stand."""
+    """Return the first place in a part of the statement that has words of the error."""
     places = (words_at(failed.sql, subject, within) for subject in failed.clues.subjects)
     return next((place for place in places if place is not None), None)
 
 
 def in_fragments(failed: Failed, parts: tuple[str, ...]) -> Span | None:
-    """The first place of a name in what Spark evaluates."""
+    """Return the first place of a name in the fragments that Spark evaluates."""
     places = (words_at(failed.sql, ".".join(parts), fragment.span) for fragment in failed.fragments if parts)
     return next((place for place in places if place is not None), None)
 
 
 def head(statement: Any) -> Span | None:
-    """The name of the table or namespace that a statement is about."""
+    """Return the place of the name of the table or namespace that a statement is about."""
     if isinstance(statement, Explain):
         return head(statement.statement)
     about = getattr(statement, "target", None) or getattr(statement, "table", None)
@@ -313,16 +316,16 @@ def head(statement: Any) -> Span | None:
     return span if isinstance(span, Span) else None
 
 
-# ---- what was meant -------------------------------------------------------------------------------------------
+# ---- suggestions ----------------------------------------------------------------------------------------------
 
 
-def advise(failed: Failed) -> None:
-    """Name what is near to the name that is not there."""
+def suggest_names(failed: Failed) -> None:
+    """Add suggestions for the unknown name to the error."""
     error = failed.error
     if not failed.parts:
         return
     if error.kind is ErrorKind.UNRESOLVED_COLUMN:
-        # Spark knows only the columns that the statement reads, so its own proposals are few.
+        # Spark proposes only columns that the statement reads.
         proposals = [name for name in failed.clues.proposals if not is_internal(name.rpartition(".")[2])]
         error.hint = columns_hint(failed, proposals) or error.hint
     elif error.kind is ErrorKind.UNRESOLVED_FUNCTION:
@@ -333,7 +336,7 @@ def advise(failed: Failed) -> None:
 
 
 def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:
-    """The columns that are near to one that is not there; for a field of a struct, the struct's fields."""
+    """Suggest similar columns for an unknown one; for an unknown field of a struct, similar fields."""
     name, known = failed.parts[-1], list(columns_of(failed))
     if name.upper() in CLAUSES:
         return f"{name.upper()} was read as the name of a column: something is missing before it"
@@ -343,7 +346,7 @@ def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:
 
 
 def columns_of(failed: Failed) -> Iterator[str]:
-    """The columns of our tables that the statement names."""
+    """Yield the columns of the RowDelta tables that the statement names."""
     for reference in parts_of(failed.statement, TableReference):
         resolved = failed.engine.registry.resolve(reference.parts)
         if resolved is not None:
@@ -351,23 +354,22 @@ def columns_of(failed: Failed) -> Iterator[str]:
 
 
 def functions_of(spark: SparkSession) -> list[str]:
-    """The names of all functions; those that are written as operators left out."""
+    """Return the names of all functions except operators."""
     names = (str(row[0]).rpartition(".")[2] for row in spark.sql("SHOW FUNCTIONS").collect())
     return [name for name in names if name.isidentifier()]
 
 
 def is_internal(name: str) -> bool:
-    """Whether a column is none of the user's."""
+    """Return whether a column is RowDelta's, not the user's."""
     return name in INTERNAL or name.startswith(INTERNAL_PREFIX)
 
 
-def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """A name as it is compared."""
+def fold_case(parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(part.lower() for part in parts)
 
 
 def parts_of(node: Any, kind: type[Node]) -> Iterator[Node]:
-    """All parts of a kind in a statement, in the order of its fields."""
+    """Yield all nodes of a type in a statement, in the order of its fields."""
     if isinstance(node, kind):
         yield node
     elif isinstance(node, tuple):

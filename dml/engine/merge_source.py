@@ -1,7 +1,7 @@
-"""The source of a MERGE: its rows once, and its join keys for the target's scan. Driver.
+"""Prepare the source of a MERGE: its rows, read once, and its join keys for the target's scan. Driver.
 
-Input: the USING clause. Output: a DataFrame behind a placeholder; where the ON condition has equalities, the keys of
-the source, so that of the target only rows that can match cross into the JVM, and files without any are not opened.
+Input: the USING clause. Output: a DataFrame behind a placeholder; if the ON condition has equalities, the keys of the
+source, so that only target rows that can match cross into the JVM, and files without such rows are pruned.
 """
 
 import re
@@ -57,7 +57,7 @@ from dml.views import StatementViews
 __all__ = [
     "MergeSourceFrame",
     "SourceKeys",
-    "prepared_source",
+    "prepare_source",
     "source_fragment",
     "source_fragments",
     "source_frame",
@@ -76,9 +76,9 @@ class SourceKeys:
     """The join keys of a source.
 
     Attributes:
-        key_filter: The keys, for the reader; None where they only prune files, or are too many.
+        key_filter: The keys, for the reader; None if they only prune files, or are too many.
         row_filter: A filter for the target's rows that may match a key, for pruning files.
-        rows: How many rows of the source have a key.
+        rows: The number of source rows that have a key.
     """
 
     key_filter: KeyFilter | None
@@ -88,19 +88,19 @@ class SourceKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSourceFrame:
-    """The source of one MERGE, and the owner of its rows where they are kept: `release` lets them go.
+    """The source of one MERGE, and the owner of its cached rows, which `release` frees.
 
     Attributes:
         described: Its placeholder, alias and columns.
         frame: Its rows.
-        scan: The same rows as RowDelta's own scan reads them, or why only Spark can.
+        scan: The same rows as RowDelta's own scan reads them, or the reason why only Spark can.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         pruning_keys: The keys by which the equalities prune files, those of `pushable` first.
         may_be_kept: Whether to cache the rows if they may be read twice: nothing else caches them.
         prunes: Whether target rows without a match stay unchanged.
         known_rows: The maximum number of rows, if Spark makes them from its plan alone: evaluating them again returns
             the same rows, and costs less than caching them.
-        resources: What is let go of with the source.
+        resources: Resources to release with the source.
     """
 
     described: MergeSource
@@ -124,15 +124,15 @@ class MergeSourceFrame:
         return tuple(place for place, key in enumerate(self.pruning_keys[: len(self.pushable)]) if key.null_safe)
 
     @property
-    def stays(self) -> bool:
-        """Whether it has the same rows when it is read again, once `keep` was called."""
+    def is_repeatable(self) -> bool:
+        """Whether the source returns the same rows when it is read again after `keep`."""
         return self.may_be_kept or self.known_rows is not None or self.frame.is_cached
 
     def keep(self) -> None:
-        """Have Spark keep the rows when they are evaluated, until `release`."""
+        """Mark the rows for caching, so that Spark caches them at the first evaluation, until `release`."""
         if self.may_be_kept and not self.frame.is_cached:
             self.frame.persist()
-            self.resources.callback(forget, self.frame)
+            self.resources.callback(uncache, self.frame)
 
     def keys(self) -> SourceKeys | None:
         """Evaluate the source once, cache its rows, and collect its keys on the driver; None if they cannot prune.
@@ -160,27 +160,27 @@ class MergeSourceFrame:
         return SourceKeys(key_filter=None, row_filter=reduce(And, filters), rows=int(ends.column("rows")[0].as_py()))
 
     def release(self) -> None:
-        """Let the rows go."""
+        """Free the cached rows."""
         self.resources.close()
 
 
-def forget(frame: DataFrame) -> None:
-    """Let Spark forget the rows of a DataFrame."""
-    with suppress(Exception):  # the statement has been committed by now, or has an error of its own
+def uncache(frame: DataFrame) -> None:
+    """Remove the rows of a DataFrame from Spark's cache."""
+    with suppress(Exception):  # the statement has been committed by now, or raises its own error
         frame.unpersist()
 
 
-def prepared_source(
+def prepare_source(
     statement: MergeStatement,
     context: PlanContext,
     views: StatementViews,
     scan: PlainRows | ThroughSpark,
     target_bytes: int,
 ) -> MergeSourceFrame:
-    """The source of a statement as a DataFrame.
+    """Prepare the source of a statement.
 
-    A source whose keys are pushed into the scan may be read twice, so its rows are kept: it is evaluated once, also
-    where it is not deterministic. Keys that only prune files are left out if the source is too large for that to pay.
+    A source whose keys are pushed into the scan may be read twice, so its rows are cached: it is evaluated once, even
+    if it is not deterministic. Keys that only prune files are left out if the source is too large for that to pay.
 
     Args:
         statement: The statement.
@@ -224,7 +224,7 @@ def prepared_source(
         scan=scan,
         pushable=pairs,
         pruning_keys=keys,
-        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not kept_already(frame),
+        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not is_cached_by_user(frame),
         prunes=not by_source,
         known_rows=known_rows,
     )
@@ -263,7 +263,7 @@ def iceberg_type(kind: spark.DataType) -> IcebergType | None:
 
 
 def lacking_columns(statement: MergeStatement, context: PlanContext, frame: DataFrame) -> frozenset[str]:
-    """Columns of the source in which structs lack fields of the target's: with schema evolution they may."""
+    """Return the source columns whose structs lack fields of the target's, which schema evolution allows."""
     if not statement.with_schema_evolution:
         return frozenset()
     columns = ((column, context.names.column(column.name)) for column in frame.schema.fields)
@@ -274,14 +274,14 @@ def lacking_columns(statement: MergeStatement, context: PlanContext, frame: Data
     )
 
 
-def kept_already(frame: DataFrame) -> bool:
-    """Whether the user has cached the same rows: then they are not ours to release."""
+def is_cached_by_user(frame: DataFrame) -> bool:
+    """Return whether the user has cached the same rows: then RowDelta must not release them."""
     level = frame.storageLevel
     return bool(level.useMemory or level.useDisk)
 
 
 def source_frame(statement: MergeStatement, views: StatementViews) -> DataFrame:
-    """The rows of the source."""
+    """Return the rows of the source."""
     columns = ", ".join(quoted(name) for name in statement.source_column_aliases)
     head = "" if statement.ctes is None else views.text(statement.ctes) + " "
     renamed = f" AS {quoted(source_alias(statement, views))}({columns})" if columns else ""
@@ -289,12 +289,12 @@ def source_frame(statement: MergeStatement, views: StatementViews) -> DataFrame:
 
 
 def source_fragments(statement: MergeStatement, sql: str) -> tuple[Fragment | None, Fragment]:
-    """What the rows of the source are made of: the CTEs, if there are any, and the source."""
+    """Return the fragments that the source's rows are computed from: the CTEs (or None) and the source."""
     return statement.ctes, source_fragment(statement, sql)
 
 
 def source_fragment(statement: MergeStatement, sql: str) -> Fragment:
-    """The source, with the names that the statement may read of it where it is a bare table."""
+    """Return the source; if it is a bare table, with the names of its columns that the statement may read."""
     source = statement.source
     if not (source.tables and source.tables[0].span == source.span):
         return source
@@ -306,7 +306,7 @@ def source_fragment(statement: MergeStatement, sql: str) -> Fragment:
 
 
 def source_alias(statement: MergeStatement, views: StatementViews) -> str:
-    """What the statement calls its source."""
+    """Return the name by which the statement refers to its source."""
     if statement.source_alias is not None:
         return statement.source_alias
     if not statement.source.tables and PLAIN_NAME.fullmatch(statement.source.text):  # a CTE
@@ -318,7 +318,7 @@ def source_alias(statement: MergeStatement, views: StatementViews) -> str:
 
 
 def source_qualifiers(statement: MergeStatement, views: StatementViews) -> tuple[tuple[str, ...], ...]:
-    """The name of a source that is a table without an alias, and its tails."""
+    """Return the full name of a source that is a table without an alias, and the name's suffixes."""
     tables = statement.source.tables
     if statement.source_alias is not None or not tables or tables[0].span != statement.source.span:
         return ()
@@ -384,6 +384,6 @@ def key_name(place: int) -> str:
 
 
 def most_keys(columns: Sequence[NestedField], spark: SparkSession) -> int:
-    """How many keys are worth sending to tasks; a client of Connect sends them with each plan that it asks about."""
+    """Return the maximum number of keys to send to tasks. A Connect client sends them with each plan to analyse."""
     is_integer = len(columns) == 1 and isinstance(columns[0].field_type, INTEGERS)
     return limits.MAX_INTEGER_SOURCE_KEYS if is_integer and is_classic(spark) else limits.MAX_SOURCE_KEYS

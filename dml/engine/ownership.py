@@ -1,13 +1,13 @@
-"""Which statements are ours, which are Spark's, and where names without a catalog are looked up. Driver.
+"""Decide which statements RowDelta runs and which Spark runs, and where names without a catalog are looked up. Driver.
 
-Input: a statement given to `spark.sql`. Output: whether it names a table, a namespace or a catalog of ours. It is asked
-for every statement of the session, so it looks at the first keyword before it parses.
+Input: a statement given to `spark.sql`. Output: whether it names a table, a namespace or a catalog of RowDelta. The
+check runs for every statement of the session, so it looks at the first keyword before it parses.
 
 Spark has a current catalog of its own: `spark_catalog`, unless `spark.sql.defaultCatalog` or
-`spark.catalog.setCurrentCatalog` names another. While it is one of ours, the session's registry and Spark resolve names
-alike: names without a catalog are ours, those of namespaces too, and `USE` changes both (`follow_spark`, `enter`).
-Otherwise they are Spark's first. A server of Spark Connect that is not ours cannot have one of ours: there the registry
-records whether it was entered.
+`spark.catalog.setCurrentCatalog` names another. While it is a RowDelta catalog, the session's registry and Spark
+resolve names alike: RowDelta resolves tables and namespaces without a catalog, and `USE` changes both (`follow_spark`,
+`enter`). Otherwise Spark resolves them first. A Spark Connect server without RowDelta cannot have a RowDelta catalog:
+there the registry records whether it was entered.
 """
 
 import logging
@@ -78,13 +78,13 @@ __all__ = [
 LOG = logging.getLogger(__name__)
 
 DEFAULT_NAMESPACE: Final[tuple[str, ...]] = ("default",)
-"""The current namespace of a catalog that has just become the current one; it need not be there."""
+"""The current namespace of a catalog that has just become the current one; it need not exist."""
 
 SESSION_CATALOG: Final = "spark_catalog"
 
 
 def follow_spark(engine: Engine) -> bool:
-    """Make Spark's current catalog and namespace the registry's, if the catalog is one of ours.
+    """Copy Spark's current catalog and namespace to the registry, if the catalog is a RowDelta catalog.
 
     Args:
         engine: The session and its catalogs.
@@ -104,7 +104,7 @@ def follow_spark(engine: Engine) -> bool:
             return False
         namespace = name_parts(catalog.currentDatabase())
     except (PySparkException, Py4JError, OSError, AttributeError) as error:
-        # Its default catalog is none that it can make, or it has ended: whatever it is, the statement meets it again.
+        # Spark cannot create its default catalog, or the session has ended: the statement fails with the same error.
         LOG.debug("Spark cannot be asked for its current catalog: %s", error)
         return False
     registry.current_catalog, registry.current_namespace = name, namespace or DEFAULT_NAMESPACE
@@ -112,14 +112,14 @@ def follow_spark(engine: Engine) -> bool:
 
 
 def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
-    """Make a catalog of ours, and a namespace in it, Spark's current one, so that `spark.table` finds short names.
+    """Make a RowDelta catalog and one of its namespaces Spark's current ones, so that `spark.table` finds short names.
 
-    Nothing happens where Spark does not know the catalog: the session is a classic one that is not enabled.
+    Does nothing if Spark has no such catalog: a classic session that is not enabled.
 
     Args:
         engine: The session and its catalogs.
         name: The catalog.
-        namespace: The namespace, which is there unless it is the default one.
+        namespace: The namespace, which exists unless it is the default one.
     """
     if is_connect(engine.spark):
         engine.registry.is_entered = True
@@ -129,21 +129,21 @@ def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
     catalog = engine.spark.catalog
     with suppress(PySparkException, Py4JError):
         if namespace == DEFAULT_NAMESPACE:
-            catalog.setCurrentCatalog(SESSION_CATALOG)  # a catalog that is entered has its default namespace
+            catalog.setCurrentCatalog(SESSION_CATALOG)  # switching to a catalog resets its namespace to the default
         catalog.setCurrentCatalog(name)
         if namespace != DEFAULT_NAMESPACE:
             catalog.setCurrentDatabase(quote_name(namespace))
 
 
 def names_a_catalog_of_spark(engine: Engine, name: str) -> bool:
-    """Whether the first part of a name is a catalog that Spark has and we do not."""
+    """Return whether the first part of a name is a catalog of Spark that RowDelta does not have."""
     if name in engine.registry.catalogs:
         return False
     return name == SESSION_CATALOG or engine.spark.conf.get(f"spark.sql.catalog.{name}", None) is not None
 
 
 def leaves_ours(engine: Engine, name: tuple[str, ...]) -> bool:
-    """Whether `USE name` goes from a catalog of ours to one of Spark's, on Spark Connect."""
+    """Return whether `USE name` goes from a RowDelta catalog to one of Spark's, on Spark Connect."""
     return is_connect(engine.spark) and engine.registry.is_entered and names_a_catalog_of_spark(engine, name[0])
 
 
@@ -156,16 +156,16 @@ TABLE_KEYWORDS: Final = frozenset(
 
 
 parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=limits.CACHED_STATEMENTS)(parse)
-"""The statement that a text is; the newest are kept, as each is asked for several times."""
+"""Parse a statement; the latest are cached, because each is parsed several times."""
 
 
 def is_query(text: str) -> bool:
-    """Whether a statement is a query."""
+    """Return whether a statement is a query."""
     return isinstance(parsed(text), Query)
 
 
 def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Statement]) -> bool:
-    """Whether a statement given to `spark.sql` is ours: it names a table or a catalog of ours.
+    """Return whether RowDelta runs a statement given to `spark.sql`: it names a RowDelta table or catalog.
 
     Args:
         engine: The session and its catalogs.
@@ -188,13 +188,13 @@ def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Stat
 
 
 def reads_a_table(text: str) -> bool:
-    """Whether a SELECT can read a table at all."""
+    """Return whether a SELECT can read a table at all."""
     folded = text.upper()
     return "FROM" in folded or "TABLE" in folded
 
 
 def is_meant_for_us(engine: Engine, text: str) -> bool:
-    """Return whether a row-level text that does not parse names one of our catalogs or has one of our tables as target.
+    """Return whether a row-level text that does not parse names a RowDelta catalog or has a RowDelta table as target.
 
     The target is the first name in the text. Spark would report the table as missing instead of the mistake.
     """
@@ -208,12 +208,12 @@ def is_meant_for_us(engine: Engine, text: str) -> bool:
 
 
 def names_ours(engine: Engine, statement: Statement) -> bool:
-    """Whether a statement names a table, namespace or catalog of ours."""
-    return names(engine, statement, in_ours=follow_spark(engine))
+    """Return whether a statement names a table, namespace or catalog of RowDelta."""
+    return mentions_ours(engine, statement, in_ours=follow_spark(engine))
 
 
-def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
-    """As `names_ours`; names without a catalog are looked up in one of ours, or in Spark's first."""
+def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
+    """Do the work of `names_ours`; `in_ours` is true if names without a catalog are looked up in a RowDelta catalog."""
     registry = engine.registry
 
     def ours(reference: TableReference) -> bool:
@@ -240,13 +240,13 @@ def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
             about = table_of_call(statement)
             return catalog in registry.catalogs or (catalog is None and about is not None and ours(about))
         case Explain(statement=explained):
-            return names(engine, explained, in_ours=in_ours)
+            return mentions_ours(engine, explained, in_ours=in_ours)
         case CreateTable(query=query):
             return creates_ours(engine, statement, in_ours=in_ours) or (
                 query is not None and any(map(ours, query.tables))
             )
         case ShowTables(extended=True, namespace=tuple() as name):
-            # dbt asks for namespaces that are not there, and knows Spark's answer.
+            # dbt lists namespaces that do not exist, and recognizes Spark's error.
             return namespace_of_ours(name) and namespace_is_there(engine, name)
         case Use(name=name) if leaves_ours(engine, name):
             return True
@@ -261,20 +261,20 @@ def names(engine: Engine, statement: Statement, *, in_ours: bool) -> bool:
             return namespace_of_ours(name)
         case UnknownStatement(text=text):
             view = temporary_view(text)
-            return view is not None and names(engine, view.query, in_ours=in_ours)
+            return view is not None and mentions_ours(engine, view.query, in_ours=in_ours)
         case _:
             about = table_of(statement)
             return about is not None and ours(about)
 
 
 def namespace_is_there(engine: Engine, name: tuple[str, ...]) -> bool:
-    """Whether a namespace that is looked up in our catalogs is in one."""
+    """Return whether a namespace exists in the RowDelta catalog in which it is looked up."""
     _, catalog, namespace = engine.registry.namespace(name)
     return bool(namespace) and namespace_exists(catalog, namespace)
 
 
 def creates_ours(engine: Engine, statement: CreateTable, *, in_ours: bool) -> bool:
-    """Whether CREATE TABLE makes a table in a catalog of ours."""
+    """Return whether CREATE TABLE makes a table in a RowDelta catalog."""
     parts, provider = statement.table.parts, statement.provider
     if len(parts) > 1 and parts[0] in engine.registry.catalogs:
         return True
@@ -284,12 +284,12 @@ def creates_ours(engine: Engine, statement: CreateTable, *, in_ours: bool) -> bo
 
 
 def is_our_table(engine: Engine, reference: TableReference, *, in_ours: bool) -> bool:
-    """Whether a reference is to a table of ours; one with a catalog of ours in front is, also if it is not there.
+    """Return whether a reference is to a RowDelta table; with a RowDelta catalog in front it is, even if missing.
 
     Args:
         engine: The session and its catalogs.
-        reference: What is named.
-        in_ours: Whether names without a catalog are looked up in a catalog of ours: then only temporary views hide
+        reference: The reference.
+        in_ours: Whether names without a catalog are looked up in a RowDelta catalog: then only temporary views hide
             its tables.
     """
     parts = reference.parts
@@ -302,18 +302,18 @@ def is_our_table(engine: Engine, reference: TableReference, *, in_ours: bool) ->
 
 
 def spark_has(engine: Engine, parts: tuple[str, ...]) -> bool:
-    """Whether Spark has a table or view of a name."""
+    """Return whether Spark has a table or view of a name."""
     try:
         return bool(engine.spark.catalog.tableExists(".".join(map(quoted, parts))))
     except AnalysisException as error:
-        # Spark's own catalog has no names of three parts, and does not say no but fails: `db.t.files`, `db.t.branch_x`.
+        # Spark's own catalog raises for names of three parts instead of returning False: `db.t.files`.
         if sql_failure(error).condition != "REQUIRES_SINGLE_PART_NAMESPACE":
             raise
         return False
 
 
 def table_of(statement: Any) -> TableReference | None:
-    """The existing table that a statement is about."""
+    """Return the existing table that a statement is about."""
     match statement:
         case (
             DropTable(table=table)

@@ -1,9 +1,9 @@
-"""CALL: the procedures, their parameters, and the arguments of a call. Driver.
+"""Run CALL: the procedures, their parameters, and the arguments of a call. Driver.
 
     CALL system.remove_orphan_files(table => 'db.t', older_than => TIMESTAMP '2026-01-01 00:00:00', dry_run => true)
 
-Values are constant expressions, and Spark evaluates them. Source: Iceberg's Spark procedures (`ProcedureInput`,
-`RemoveOrphanFilesProcedure`), whose names and order of parameters those of `remove_orphan_files` are; `verify` is
+Values are constant expressions, which Spark evaluates. Source: Iceberg's Spark procedures (`ProcedureInput`,
+`RemoveOrphanFilesProcedure`), which define the names and order of the parameters of `remove_orphan_files`; `verify` is
 RowDelta's own.
 """
 
@@ -48,14 +48,14 @@ def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFil
     Args:
         engine: The session and its catalogs.
         parts: The table's name.
-        call: What is asked for.
+        call: The options of the removal.
 
     Returns:
         The locations of the orphans.
 
     Raises:
         NotFoundError: no such table.
-        DmlError: what `dml.maintenance.remove_orphan_files` raises.
+        DmlError: an error of `dml.maintenance.remove_orphan_files`.
     """
     name = ".".join(parts)
     resolved = engine.registry.resolve(parts)
@@ -77,13 +77,13 @@ def verify_table(
 
     Args:
         engine: The session and its catalogs.
-        parts: The table's name, with a branch or tag at its end if that one's snapshot is meant.
+        parts: The table's name, with a branch or tag at its end to select that one's snapshot.
         snapshot_id: The snapshot; None for the current one of the table, branch or tag.
         every_file: Open all data files, not only those that the snapshot touched.
 
     Raises:
         NotFoundError: no such table, branch, tag or snapshot.
-        DmlError: what `dml.verification.verify` raises.
+        DmlError: an error of `dml.verification.verify`.
     """
     name = ".".join(parts)
     resolved = engine.registry.resolve(parts)
@@ -119,17 +119,17 @@ class Parameter:
     Attributes:
         name: Its name.
         kind: Its type, as messages call it.
-        accepts: Types of Spark that are taken for it.
-        conversion: The value in SQL, `{}` being the argument: what Python gets does not depend on its time zone. It is
-            NULL where the argument is none that the parameter can have.
-        refused: Why it is not taken; None where it is.
+        accepts: The Spark types that it accepts.
+        conversion: SQL that converts the argument `{}`, so that the value in Python does not depend on Python's time
+            zone. It is NULL if the argument is not a valid value.
+        rejection: The reason why RowDelta rejects the parameter; None if it accepts it.
     """
 
     name: str
     kind: str
     accepts: tuple[type[DataType], ...]
     conversion: str = "{}"
-    refused: str | None = None
+    rejection: str | None = None
 
 
 TEXT: Final = (StringType,)
@@ -146,7 +146,7 @@ class Procedure:
     Attributes:
         name: Its name in the namespace `system`.
         parameters: In their order; the first one is the table.
-        run: Runs it: the session, the table's name, the values of the other arguments.
+        run: The function that runs it: takes the session, the table's name, and the values of the other arguments.
     """
 
     name: str
@@ -166,7 +166,7 @@ ORPHAN_PARAMETERS: Final = (
         name="file_list_view",
         kind="a string",
         accepts=TEXT,
-        refused="Files are listed anew each time: what is deleted is not left to a list made elsewhere",
+        rejection="RowDelta always lists the files itself, so that it never deletes files of an outdated list",
     ),
     Parameter(name="equal_schemes", kind="a map of strings", accepts=(MapType,), conversion=STRINGS),
     Parameter(name="equal_authorities", kind="a map of strings", accepts=(MapType,), conversion=STRINGS),
@@ -175,7 +175,7 @@ ORPHAN_PARAMETERS: Final = (
         name="prefix_listing",
         kind="true or false",
         accepts=(BooleanType,),
-        refused="Folders are always listed in the way that suits their storage",
+        rejection="RowDelta always selects the way to list files by their storage",
     ),
 )
 
@@ -187,7 +187,7 @@ VERIFY_PARAMETERS: Final = (
 
 
 def run_remove_orphan_files(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> DataFrame:
-    """One row for each orphan file, with its location."""
+    """Return one row for each orphan file, with its location."""
     given = dict(values)
     if "older_than" in given:
         given["older_than"] = EPOCH + timedelta(microseconds=given["older_than"])
@@ -196,7 +196,7 @@ def run_remove_orphan_files(engine: Engine, parts: tuple[str, ...], values: Mapp
 
 
 def run_verify(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> DataFrame:
-    """One row for each number of the snapshot's summary, and one for each problem."""
+    """Return one row for each number of the snapshot's summary, and one for each problem."""
     found = verify_table(engine, parts, **values)
     counts = [(count.name, count.recorded, count.counted, None) for count in found.counts]
     problems = [(None, None, None, problem) for problem in found.problems]
@@ -223,29 +223,29 @@ def run_call(engine: Engine, statement: CallStatement, sql: str) -> DataFrame:
         sql: Its text.
 
     Returns:
-        Its rows.
+        The procedure's rows.
 
     Raises:
-        DmlError: an argument does not fit, or the procedure failed.
+        DmlError: an argument is invalid, or the procedure failed.
     """
     procedure = PROCEDURES[statement.procedure]
-    arguments = bound(procedure, statement, sql)
-    values = evaluated(engine, procedure, arguments, sql)
+    arguments = bind_arguments(procedure, statement, sql)
+    values = evaluate_arguments(engine, procedure, arguments, sql)
     if "table" not in values:
         given = arguments.get("table")
         error = AnalysisError(f"The argument 'table' is {'missing' if given is None else 'NULL'}")
-        raise pointing(error, sql, statement.span if given is None else given.span, "Write table => 'db.t'")
+        raise point_error(error, sql, statement.span if given is None else given.span, "Write table => 'db.t'")
     parts = name_parts(values["table"])
     if not parts:
-        error = AnalysisError(f"'{values['table']}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
-        raise pointing(error, sql, arguments["table"].span)
+        error = AnalysisError(f"'{values['table']}' is not a valid table name", kind=ErrorKind.INVALID_VALUE)
+        raise point_error(error, sql, arguments["table"].span)
     if statement.catalog is not None:
         parts = in_catalog(engine, statement, parts, sql)
     return procedure.run(engine, parts, {name: value for name, value in values.items() if name != "table"})
 
 
 def table_of_call(statement: CallStatement) -> TableReference | None:
-    """The table that a procedure is called for, as far as it can be found without evaluating anything."""
+    """Return the table that a procedure is called for, if it can be found without evaluating anything."""
     first = statement.arguments[:1]
     named = (given for given in statement.arguments if given.name == "table")
     argument = first[0] if first and first[0].name is None else next(named, None)
@@ -259,37 +259,38 @@ def table_of_call(statement: CallStatement) -> TableReference | None:
     return TableReference(parts=(*prefix, *parts), span=argument.value.span) if parts else None
 
 
-def bound(procedure: Procedure, statement: CallStatement, sql: str) -> dict[str, CallArgument]:
-    """The arguments by the names of their parameters.
+def bind_arguments(procedure: Procedure, statement: CallStatement, sql: str) -> dict[str, CallArgument]:
+    """Bind the arguments of a call to parameter names.
 
     Raises:
         AnalysisError: there is no such parameter, there are too many arguments, or one is given twice.
-        NotSupportedError: a parameter that is not taken.
     """
     known = {parameter.name for parameter in procedure.parameters}
     found: dict[str, CallArgument] = {}
     for place, argument in enumerate(statement.arguments):
         if argument.name is None and place >= len(procedure.parameters):
             error = AnalysisError(f"{procedure.name} takes {len(procedure.parameters)} arguments")
-            raise pointing(error, sql, argument.span)
+            raise point_error(error, sql, argument.span)
         name = argument.name or procedure.parameters[place].name
         if name not in known:
             error = AnalysisError(f"{procedure.name} has no parameter '{name}'")
-            raise pointing(error, sql, argument.span, did_you_mean(name, known))
+            raise point_error(error, sql, argument.span, did_you_mean(name, known))
         if name in found:
-            raise pointing(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
+            raise point_error(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
         if argument.value.has_subquery:
-            raise pointing(AnalysisError(f"The argument '{name}' is no constant"), sql, argument.value.span)
+            raise point_error(AnalysisError(f"The argument '{name}' is not a constant"), sql, argument.value.span)
         found[name] = argument
     return found
 
 
-def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str) -> dict[str, Any]:
-    """The values of the arguments; those that are NULL are left out, like those that are not given.
+def evaluate_arguments(
+    engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str
+) -> dict[str, Any]:
+    """Evaluate the arguments; NULLs are left out, like absent arguments.
 
     Raises:
         AnalysisError: a value has another type than its parameter.
-        NotSupportedError: a parameter that is not taken has a value.
+        NotSupportedError: a parameter that RowDelta rejects has a value.
     """
     if not arguments:
         return {}
@@ -302,7 +303,7 @@ def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, Call
             error = AnalysisError(
                 f"The argument '{name}' has the type {kind.simpleString()}", kind=ErrorKind.TYPE_MISMATCH
             )
-            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+            raise point_error(error, sql, given.value.span, f"It must be {known[name].kind}")
     converted = (f"{known[name].conversion.format(quoted(name))} AS {quoted(name)}" for name in arguments)
     absent = ", ".join(f"{quoted(name)} IS NULL" for name in arguments)
     row = frame.selectExpr(*converted, f"array({absent}) AS absent").first()
@@ -311,21 +312,21 @@ def evaluated(engine: Engine, procedure: Procedure, arguments: Mapping[str, Call
     for (name, given), value, null in zip(arguments.items(), found, nulls, strict=True):
         if value is None and not null:
             error = AnalysisError(f"The argument '{name}' is {given.value.text}", kind=ErrorKind.INVALID_VALUE)
-            raise pointing(error, sql, given.value.span, f"It must be {known[name].kind}")
+            raise point_error(error, sql, given.value.span, f"It must be {known[name].kind}")
     values = {name: value for name, value in zip(arguments, found, strict=True) if value is not None}
     for name in values:
-        reason = known[name].refused
+        reason = known[name].rejection
         if reason is not None:
             error = NotSupportedError(f"{procedure.name} does not take '{name}'")
-            raise pointing(error, sql, arguments[name].span, reason)
+            raise point_error(error, sql, arguments[name].span, reason)
     return values
 
 
 def in_catalog(engine: Engine, statement: CallStatement, parts: tuple[str, ...], sql: str) -> tuple[str, ...]:
-    """The name of a table of the catalog that the procedure is called in.
+    """Put the catalog that the procedure is called in before the table's name.
 
     Raises:
-        AnalysisError: it is a table of another catalog.
+        AnalysisError: the table is in another catalog.
     """
     assert statement.catalog is not None
     engine.registry.catalog(statement.catalog)
@@ -333,12 +334,12 @@ def in_catalog(engine: Engine, statement: CallStatement, parts: tuple[str, ...],
         error = AnalysisError(
             f"Cannot run the procedure in catalog '{statement.catalog}': '{'.'.join(parts)}' is in catalog '{parts[0]}'"
         )
-        raise pointing(error, sql, statement.span)
+        raise point_error(error, sql, statement.span)
     return parts if parts[0] == statement.catalog else (statement.catalog, *parts)
 
 
-def pointing(error: DmlError, sql: str, span: Span, hint: str | None = None) -> DmlError:
-    """An error with its place, and what to do about it."""
+def point_error(error: DmlError, sql: str, span: Span, hint: str | None = None) -> DmlError:
+    """Add a place and a hint to an error, and return it."""
     error.point_at(sql, span.start, span.end)
     error.hint = hint
     return error

@@ -1,10 +1,10 @@
-"""Publishing a statement's outcome: its commit and its `Result`; with an idempotency key at most once. Driver.
+"""Publish a statement's outcome: commit it and make its `Result`; with an idempotency key at most once. Driver.
 
-Input: what a statement did, as an action on its table. Output: its result. Branch, summary, write-audit-publish, the
-idempotency key and the seconds of each phase are dealt with here, for all statements that change rows.
+Input: what a statement did, as an action on its table. Output: its result. For all statements that change rows, this
+module handles the branch, the summary, write-audit-publish, the idempotency key and the seconds of each phase.
 
-A key is looked for before anything is planned, and again in every attempt to commit, on the newest state of the table:
-of two runs at once one is applied, and the other deletes what it wrote. The result of a second run is the first one's.
+A key is looked up before anything is planned, and again in every attempt to commit, on the newest metadata: of two
+concurrent runs one is applied, and the other deletes its files. The result of a second run is the first one's.
 """
 
 import time
@@ -55,7 +55,7 @@ from dml.result import PhaseSeconds, Result
 __all__ = ["METADATA", "UNCHANGED", "Outcome", "merge_summary", "publish", "run_once"]
 
 METADATA: Final = "metadata"
-"""The mode of a statement that whole files answer."""
+"""The mode of a metadata delete."""
 
 UNCHANGED: Final = "none"
 """The mode of a statement that changed nothing."""
@@ -66,15 +66,15 @@ NOTHING_WRITTEN: Final = nullcontext()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a statement has done so far, before its snapshot is committed.
+    """The outcome of a statement before its snapshot is committed.
 
     Attributes:
         command: The command.
-        mode: How it was done.
-        metrics: Row counts of the writers; None where rows were not looked at.
+        mode: The mode of its result.
+        metrics: Row counts of the writers; None if no rows were read.
         started: When the statement started, by `time.perf_counter`.
         planned: When it was planned.
-        executed: When its Spark job had ended; None where there was none.
+        executed: When its Spark job had ended; None without a job.
     """
 
     command: str
@@ -85,7 +85,7 @@ class Outcome:
     executed: float | None = None
 
     def seconds(self, *, published: bool) -> PhaseSeconds:
-        """The phases until now.
+        """Return the seconds of each phase until now.
 
         Args:
             published: Whether something was published; else all of it was planning.
@@ -108,41 +108,41 @@ def publish(
     skip_empty: bool = False,
     load_state: LoadState | None = None,
 ) -> Result:
-    """Commit what a statement did to its branch, do what is to be done then, and say what it was.
+    """Commit a statement's action to its branch, run its post-commit actions, and return its result.
 
     Every statement that changes rows, every DataFrame's write and every micro-batch ends here.
 
-    A change of the table's schema goes into the same commit. One that changes no row makes no snapshot; with an
-    idempotency key a snapshot without files records it: a second run would find out anew what it has to do otherwise,
-    and might change rows that came meanwhile. Of a streaming query only the first micro-batch is recorded so: nobody
-    was given its result, and a later run is as good.
+    A change of the table's schema goes into the same commit. A statement that changes no row makes no snapshot, unless
+    it has an idempotency key: then a snapshot without files records it, because a second run might find other rows to
+    change. Of a streaming query only the first micro-batch is recorded so: a batch returns no result, and running it
+    later is as good.
 
     Args:
         engine: The session and its catalogs.
-        target: What the statement changes.
-        outcome: What it did.
-        action: The change of the table; None where there is none.
-        summary: What the snapshot says of this statement beside what every snapshot says.
-        uncommitted: Is open during the commit, and deletes the statement's files where nothing was committed.
-        skip_empty: Whether an action that finds nothing to do any more makes no snapshot.
-        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+        target: The table to change.
+        outcome: What the statement did.
+        action: The change of the table; None if there is none.
+        summary: Summary entries of this statement, in addition to those of every snapshot.
+        uncommitted: Context of the commit, which deletes the statement's files if nothing was committed.
+        skip_empty: Whether an action that has nothing left to do makes no snapshot.
+        load_state: Loads the table for each attempt, if the same commit creates or replaces it.
 
     Raises:
         DmlError: the commit failed.
     """
-    result = published(engine, target, outcome, action, summary, uncommitted, skip_empty, load_state)
+    result = commit_outcome(engine, target, outcome, action, summary, uncommitted, skip_empty, load_state)
     finish(engine, target, result, action)
     return result
 
 
 def finish(engine: Engine, target: Target, result: Result, action: Action | None = None) -> None:
-    """Do what is to be done after a statement; nothing of it can fail the statement.
+    """Run the post-commit actions of a statement; their failures do not fail the statement.
 
     Args:
         engine: The session and its catalogs.
-        target: What the statement changed.
-        result: What it came to.
-        action: What it committed; None where it committed nothing.
+        target: The table that the statement changed.
+        result: Its result.
+        action: The committed action; None if nothing was committed.
     """
     after_statement(
         Finished(
@@ -157,7 +157,7 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
     )
 
 
-def published(
+def commit_outcome(
     engine: Engine,
     target: Target,
     outcome: Outcome,
@@ -174,7 +174,7 @@ def published(
     if action is None:
         mode = mode if mode == METADATA else UNCHANGED
         if not is_recorded(target):
-            return nothing_changed(target, outcome, mode)
+            return unchanged_result(target, outcome, mode)
         action, summary, metrics = AppendFiles(), conservation_summary(RowCounts()), metrics or TaskMetrics()
     with uncommitted:
         committed = commit(
@@ -195,12 +195,12 @@ def published(
             idempotency_key=target.idempotency_key,
         )
     if committed is None:
-        return nothing_changed(target, outcome, mode)
+        return unchanged_result(target, outcome, mode)
     return committed_result(outcome.command, target, mode, committed, outcome.seconds(published=True), metrics)
 
 
 def is_recorded(target: Target) -> bool:
-    """Whether a snapshot has to say that a statement has run, even if it changes nothing."""
+    """Return whether a snapshot must record the statement even if it changes nothing."""
     match target.idempotency_key:
         case None:
             return False
@@ -210,8 +210,8 @@ def is_recorded(target: Target) -> bool:
             return not has_epochs(target.table.metadata, target.head, epoch)
 
 
-def nothing_changed(target: Target, outcome: Outcome, mode: str) -> Result:
-    """The result of a statement that made no snapshot; if it changes the schema, that is changed alone."""
+def unchanged_result(target: Target, outcome: Outcome, mode: str) -> Result:
+    """Return the result of a statement that made no snapshot; commit its schema change, if any, alone."""
     if target.evolution is not None:
         target.evolution.commit()
     return Result(
@@ -232,17 +232,17 @@ def committed_result(
     seconds: PhaseSeconds,
     metrics: TaskMetrics | None = None,
 ) -> Result:
-    """The result of a statement that made a snapshot.
+    """Return the result of a statement that made a snapshot.
 
     Args:
         command: The command.
         target: Its target.
-        mode: How it was done.
+        mode: The mode of the result.
         committed: The snapshot.
-        seconds: By phase.
-        metrics: Row counts of the writers; None for a delete by metadata, which did not look at rows.
+        seconds: The seconds of each phase.
+        metrics: Row counts of the writers; None for a metadata delete, which reads no rows.
     """
-    rows = recorded(committed.summary, ROWS_DELETED)
+    rows = optional_count(committed.summary, ROWS_DELETED)
     result = Result(
         command=command,
         table=target.resolved.name,
@@ -257,25 +257,25 @@ def committed_result(
         idempotency_key=key_text(target.idempotency_key),
     )
     rewrites = metrics is not None and metrics.rows_carried + metrics.rows_updated > 0
-    return with_files(result, str(committed.operation), committed.summary, rewrites=rewrites)
+    return add_file_counts(result, str(committed.operation), committed.summary, rewrites=rewrites)
 
 
 def key_text(key: CommitKey | None) -> str | None:
-    """The idempotency key that a user gave."""
+    """Return the idempotency key that a user gave; None for other keys."""
     return key.value if isinstance(key, IdempotencyKey) else None
 
 
-def with_files(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
-    """A result with what a snapshot's summary says of files.
+def add_file_counts(result: Result, operation: str, summary: Mapping[str, str], *, rewrites: bool) -> Result:
+    """Add the file counts of a snapshot's summary to a result.
 
     Args:
         result: The result.
         operation: The snapshot's operation.
         summary: The rest of its summary.
-        rewrites: Whether rows of the files that left stand in new ones.
+        rewrites: Whether new files contain rows of removed ones.
     """
     removed = count(summary, "deleted-data-files")
-    rewritten = recorded(summary, DATA_FILES_REWRITTEN)
+    rewritten = optional_count(summary, DATA_FILES_REWRITTEN)
     return replace(
         result,
         data_files_added=count(summary, "added-data-files"),
@@ -292,7 +292,7 @@ def with_files(result: Result, operation: str, summary: Mapping[str, str], *, re
 
 
 def merge_summary(metrics: TaskMetrics) -> dict[str, str]:
-    """What the snapshot of a MERGE says of target rows, under the reference's keys (docs/semantics.md, M29)."""
+    """Return the summary entries of a MERGE about target rows, under the reference's keys (docs/semantics.md, M29)."""
     by_source = (metrics.rows_updated_by_source, metrics.rows_deleted_by_source)
     counts = {
         "copied": metrics.rows_carried,
@@ -308,12 +308,12 @@ def merge_summary(metrics: TaskMetrics) -> dict[str, str]:
 
 
 def count(summary: Mapping[str, str], key: str) -> int:
-    """A counter of a snapshot's summary; one that is not there is 0."""
-    return recorded(summary, key) or 0
+    """Return a counter of a snapshot's summary; 0 if it is missing."""
+    return optional_count(summary, key) or 0
 
 
-def recorded(summary: Mapping[str, str], key: str) -> int | None:
-    """A counter of a snapshot's summary; None where it is not there."""
+def optional_count(summary: Mapping[str, str], key: str) -> int | None:
+    """Return a counter of a snapshot's summary; None if it is missing."""
     text = summary.get(key)
     return None if text is None else int(text)
 
@@ -323,13 +323,13 @@ def run_once(engine: Engine, target: Target, key: CommitKey, run: Callable[[], R
 
     Args:
         engine: The session and its catalogs.
-        target: What the statement writes to.
+        target: The table that the statement changes.
         key: Its key.
         run: Runs it.
 
     Raises:
         AnalysisError: the key belongs to another statement, or to a stream that has not written this table.
-        DmlError: what running it raises.
+        DmlError: the statement failed.
     """
     started = time.perf_counter()
     metadata = target.table.metadata
@@ -343,15 +343,15 @@ def run_once(engine: Engine, target: Target, key: CommitKey, run: Callable[[], R
 
 
 def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
-    """The result of a statement that the table has already: the first run's, from what its snapshot says.
+    """Return the result of the first run of a statement with a key, from its snapshot's summary.
 
     Args:
         target: Its target.
         snapshot: The snapshot of the first run.
-        seconds: That it took to find out.
+        seconds: The seconds that the lookup took.
 
     Raises:
-        CorruptFileError: the snapshot's summary is none that a statement with a key makes.
+        CorruptFileError: the snapshot's summary lacks the entries of `replay_summary`, or has an invalid count.
     """
     key, entries = target.idempotency_key, snapshot.summary
     assert key is not None
@@ -360,17 +360,17 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
     mode, command = summary.get(MODE), summary.get(COMMAND)
     if isinstance(key, IdempotencyKey) and (mode is None or command is None):
         raise CorruptFileError(
-            f"Snapshot {snapshot.snapshot_id} has the idempotency key '{key.value}', but does not say what it did",
+            f"Snapshot {snapshot.snapshot_id} has the idempotency key '{key.value}', but does not record its command",
             hint="RowDelta did not write this summary: use another key",
             snapshot_id=snapshot.snapshot_id,
         )
     try:
-        deleted = recorded(summary, ROWS_DELETED)
+        deleted = optional_count(summary, ROWS_DELETED)
         result = Result(
             command=command or entries.operation.value.upper(),
             table=target.resolved.name,
             mode=mode or UNCHANGED,
-            rows_matched=recorded(summary, ROWS_MATCHED if ROWS_MATCHED in summary else ROWS_DELETED),
+            rows_matched=optional_count(summary, ROWS_MATCHED if ROWS_MATCHED in summary else ROWS_DELETED),
             rows_deleted=deleted if mode == METADATA else deleted or 0,
             rows_updated=count(summary, ROWS_UPDATED),
             rows_inserted=count(summary, ROWS_INSERTED),
@@ -381,22 +381,22 @@ def first_result(target: Target, snapshot: Snapshot, seconds: float) -> Result:
             replayed=True,
         )
         rewrites = count(summary, ROWS_CARRIED) + result.rows_updated > 0
-        return with_files(result, entries.operation.value, summary, rewrites=rewrites)
+        return add_file_counts(result, entries.operation.value, summary, rewrites=rewrites)
     except ValueError as error:
         raise CorruptFileError(
-            f"The summary of snapshot {snapshot.snapshot_id} has a count that is no number: {error}",
+            f"The summary of snapshot {snapshot.snapshot_id} has a count that is not a number: {error}",
             snapshot_id=snapshot.snapshot_id,
         ) from error
 
 
 def replay_summary(target: Target, command: str, mode: str, metrics: TaskMetrics | None) -> dict[str, str]:
-    """What a snapshot says, beside its counts, for `first_result`; nothing without an idempotency key.
+    """Return the summary entries that `first_result` needs beside the counts; empty without an idempotency key.
 
     Args:
         target: The target of the statement.
         command: The command.
-        mode: How it was done.
-        metrics: Row counts of the writers; None for a delete by metadata.
+        mode: The mode of the result.
+        metrics: Row counts of the writers; None for a metadata delete.
     """
     if target.idempotency_key is None:
         return {}

@@ -1,11 +1,11 @@
-"""Queries: SELECT, temporary views and the subqueries of other statements over our tables. Driver.
+"""Run queries over RowDelta tables: SELECT, temporary views and the subqueries of other statements. Driver.
 
 Input: a fragment and the tables that it names, metadata tables too. Output: a DataFrame, analysed and not run, whose
-scans read only the columns and files that the query can need: those that its own conditions leave, and on classic Spark
-of these those that Spark's optimizer needs.
+scans read only the columns and files that the query can need: its own conditions prune files, and on classic Spark
+Spark's optimizer prunes further.
 
-Spark's temporary view would keep the text and look for the tables itself; here the view is a DataFrame, so it goes on
-reading the snapshots that were current when it was created. A view that names none of our tables is Spark's own.
+Spark's temporary view would keep the text and look the tables up again; here the view is a DataFrame, so it goes on
+reading the snapshots that were current when it was created. Spark creates views that name no RowDelta table.
 """
 
 import datetime
@@ -59,16 +59,16 @@ __all__ = [
 def statement_views(
     engine: Engine, start: StatementStart, fragments: Iterable[Fragment | None], *, reads: TableReference | None = None
 ) -> StatementViews:
-    """The views of the tables that a statement's fragments read.
+    """Make the views of the tables that a statement's fragments read.
 
     Args:
         engine: The session and its catalogs.
         start: The statement's settings and tables, and its target.
-        fragments: What Spark evaluates of it; None stands for a piece that is not written.
-        reads: The reference to the target, where the statement reads its rows too.
+        fragments: The fragments that Spark evaluates; None for an absent one.
+        reads: The reference to the target, if the statement reads its rows too.
 
     Raises:
-        DmlError: a name is unknown, or time travel goes nowhere.
+        DmlError: a name is unknown, or time travel finds no snapshot.
     """
     target = None if reads is None else (reads, start.target.resolved)
     make = frames_of(engine, start.settings, start.tables.statement, is_joined=reads is not None)
@@ -78,18 +78,18 @@ def statement_views(
 def query_views(
     engine: Engine, fragment: Fragment, tables: StatementTables, settings: StatementSettings, *, is_joined: bool = False
 ) -> StatementViews:
-    """The views of a query, which has no target; `is_joined` where other queries will name it."""
+    """Make the views of a query, which has no target; `is_joined` if other queries will name the result."""
     return views_of(tables, [fragment], frames_of(engine, settings, tables.statement, is_joined=is_joined))
 
 
 def frames_of(engine: Engine, settings: StatementSettings, statement: str, *, is_joined: bool) -> TableFrame:
-    """Makes the scans behind a statement's views.
+    """Return a function that makes the scans behind a statement's views.
 
     Args:
         engine: The session and its catalogs.
         settings: The session's settings.
         statement: The statement's text.
-        is_joined: Whether what a fragment gives will meet other rows, whatever the fragment itself says.
+        is_joined: Whether the rows of a fragment may be joined later, whatever the fragment itself does.
     """
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
@@ -99,10 +99,10 @@ def frames_of(engine: Engine, settings: StatementSettings, statement: str, *, is
 
 
 def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool = False) -> DataFrame:
-    """The DataFrame of a query; `is_joined` where other queries will name it.
+    """Return the DataFrame of a query; `is_joined` if other queries will name it.
 
     Raises:
-        DmlError: a name is unknown, or time travel goes nowhere.
+        DmlError: a name is unknown, or time travel finds no snapshot.
     """
     settings = StatementSettings.of(engine, statement)
     tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
@@ -112,7 +112,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
 
 
 def hidden_columns(views: StatementViews) -> list[str]:
-    """Metadata columns that the query names: a star does not stand for them."""
+    """Return the metadata columns that the query names: a star does not include them."""
     if len(views.frames) != 1:
         return []
     (frame,) = views.frames.values()
@@ -129,7 +129,6 @@ def table_frame(
     *,
     is_joined: bool,
 ) -> DataFrame:
-    """A table as a fragment reads it."""
     if resolved.metadata_table is not None:
         name = MetadataTable(resolved.metadata_table)
         return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
@@ -145,7 +144,7 @@ def table_frame(
     )
     scan = SparkRead(
         name=resolved.name,
-        # Pinned to its snapshot, so that Spark does not take it for the table whose state changes.
+        # Pinned to its snapshot, so that Spark does not confuse it with the table, whose state changes.
         version=(
             *resolved.identity,
             f"snapshot {snapshot_id}",
@@ -169,12 +168,12 @@ def table_frame(
         frame = read_frame(engine.spark, scan, read.extremes)
         if frame is not None:
             return frame
-    # Rows without any column would be lost on their way to Spark: `count(*)` reads the cheapest one.
+    # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     own = replace(scan, metadata_columns=metadata_columns).planned(engine.spark, find_whole_files=read.is_grouped)
     if plans_scan:
-        # Where Spark can add nothing, our own frame is as good, and faster where Python workers have to read. Where it
-        # asks nothing of the rows, tasks may compute their part of the groups.
+        # Spark can prune nothing more, so the frame gets this plan; read_frame declines if Python workers would read
+        # it. Without a plan, for a grouped query on all rows of the files, tasks may compute partial groups.
         is_whole = read.is_grouped and own.plan.covers_whole_files
         frame = read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
         if frame is not None:
@@ -191,7 +190,7 @@ def metadata_table_frame(
     reference: TableReference,
     fragment: Fragment,
 ) -> DataFrame:
-    """A metadata table as a fragment reads it; of the current snapshot, whatever `spark.wap.branch` says.
+    """Return a metadata table as a fragment reads it; of the current snapshot, whatever `spark.wap.branch` is.
 
     Raises:
         CorruptFileError: a metadata file is missing or damaged.
@@ -214,21 +213,21 @@ def metadata_table_frame(
 
 
 def travels(resolved: ResolvedTable, reference: TableReference) -> bool:
-    """Whether a reference names a snapshot, a time, a branch or a tag."""
+    """Return whether a reference names a snapshot, a time, a branch or a tag."""
     in_name = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
     return any(part is not None for part in (reference.version, reference.timestamp, *in_name))
 
 
 def check_time_travel(name: MetadataTable, reference: TableReference, statement: str) -> None:
-    """Refuse time travel where a metadata table shows all snapshots, or the table as it is.
+    """Reject time travel in a metadata table that shows all snapshots, or only current metadata.
 
     Raises:
-        NotSupportedError: it does.
+        NotSupportedError: the metadata table does.
     """
     if not name.is_of_one_snapshot:
-        shows = "what all snapshots have" if name.of_all_snapshots else "the table's metadata as it is now"
+        shows = "all snapshots" if name.of_all_snapshots else "the table's current metadata"
         raise NotSupportedError(
-            f"The metadata table '{name}' shows {shows}: there is no time travel in it",
+            f"The metadata table '{name}' shows {shows}: it does not support time travel",
             sql=statement,
             position=reference.span.start,
             length=reference.span.end - reference.span.start,
@@ -243,7 +242,7 @@ def snapshot_to_read(
     resolved: ResolvedTable,
     reference: TableReference,
 ) -> tuple[int | None, Schema]:
-    """The snapshot that a reference means, and the schema it is read with.
+    """Return the id of the snapshot that a reference selects, and the schema to read it with.
 
     A branch is read with the table's current schema, a tag or an older snapshot with its own.
     """
@@ -268,7 +267,7 @@ def snapshot_to_read(
 
 
 def as_of_version(table: Table, version: str, reference: TableReference, statement: str) -> tuple[int | None, Schema]:
-    """A snapshot by its id, or by the name of a branch or tag; None for `main` before its first snapshot."""
+    """Find a snapshot by its id, or by a branch or tag; the id is None for `main` before its first snapshot."""
     snapshot = table.snapshot_by_name(version)
     if snapshot is None and version == MAIN_BRANCH:
         return None, table.schema()
@@ -280,13 +279,13 @@ def as_of_version(table: Table, version: str, reference: TableReference, stateme
 
 
 def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: TableReference) -> tuple[int, Schema]:
-    """The snapshot that was current at a time."""
-    row = engine.spark.range(1).drop("id")  # no column: the time is a constant, and `id` none of the user's columns
+    """Find the snapshot that was current at the time of TIMESTAMP AS OF."""
+    row = engine.spark.range(1).drop("id")  # no column: the time must be a constant, and must not resolve `id`
     failure: DmlError | None = None
     try:
         micros = row.selectExpr(f"unix_micros(CAST({reference.timestamp} AS TIMESTAMP))").collect()[0][0]
         if micros is None:
-            failure = DataError(f"{reference.timestamp} is no time", kind=ErrorKind.INVALID_VALUE)
+            failure = DataError(f"{reference.timestamp} is not a time", kind=ErrorKind.INVALID_VALUE)
     except (PySparkException, Py4JError) as error:
         failure = translate(error)
         failure.__cause__ = error
@@ -300,7 +299,7 @@ def as_of_timestamp(engine: Engine, statement: str, table: Table, reference: Tab
 def as_of_instant(
     statement: str, table: Table, reference: TableReference, timestamp_ms: int, written: str | None
 ) -> tuple[int, Schema]:
-    """The snapshot that was current at a time, which an error calls as it was written."""
+    """Find the snapshot that was current at a time; `written` is the time as the user wrote it, for the error."""
     snapshot = table.snapshot_as_of_timestamp(timestamp_ms)
     if snapshot is None:
         first = table.history()[:1]
@@ -316,12 +315,11 @@ def as_of_instant(
 
 
 def schema_of(table: Table, schema_id: int | None) -> Schema:
-    """The schema of a snapshot; the current one where the snapshot does not say."""
+    """Return the schema of a snapshot; the current one if the snapshot does not name one."""
     return table.schema() if schema_id is None else table.schemas().get(schema_id, table.schema())
 
 
 def unknown_ref(table: Table, name: str, reference: TableReference, statement: str) -> NotFoundError:
-    """The error for a branch, tag or snapshot that is not there."""
     return NotFoundError(
         f"There is no branch, tag or snapshot '{name}'",
         sql=statement,
@@ -339,12 +337,12 @@ FORM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemporaryView:
-    """A statement that creates one.
+    """A CREATE TEMPORARY VIEW statement.
 
     Attributes:
-        name: Its name, without quotes.
-        replace: Whether one of the name may be there.
-        query: Its query; places are offsets in `text`.
+        name: The view's name, without quotes.
+        replace: Whether a view of the name may exist.
+        query: The view's query; places are offsets in `text`.
         text: The text of the query.
     """
 
@@ -355,7 +353,7 @@ class TemporaryView:
 
 
 def temporary_view(text: str) -> TemporaryView | None:
-    """The statement, if the text is of this form."""
+    """Parse CREATE TEMPORARY VIEW; None for any other statement."""
     found = FORM.fullmatch(text, first_place(text))
     if found is None:
         return None
@@ -372,16 +370,16 @@ def temporary_view(text: str) -> TemporaryView | None:
 
 
 def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
-    """Create the view.
+    """Create a temporary view.
 
     Raises:
-        AlreadyExistsError: there is one of the name, and the statement does not say OR REPLACE.
+        AlreadyExistsError: a view of the name exists, and the statement lacks OR REPLACE.
     """
     catalog = engine.spark.catalog
     name = quoted(view.name)
     if not view.replace and catalog.tableExists(name) and catalog.getTable(name).isTemporary:
         raise AlreadyExistsError(
-            f"The temporary view '{view.name}' is there already", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
+            f"The temporary view '{view.name}' already exists", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
     run_query(engine, view.query, view.text, is_joined=True).createOrReplaceTempView(view.name)
     return empty_frame(engine.spark, StructType([]))

@@ -1,7 +1,7 @@
-"""Which rows an INSERT OVERWRITE replaces: all, those of a condition, or those of its rows' partitions. Driver.
+"""Find the rows that an INSERT OVERWRITE replaces: all, those of a condition, or those of its rows' partitions. Driver.
 
-Input: the statement and its target. Output: an Iceberg expression that says all of the condition, for whole files are
-replaced. Source: Iceberg documentation, "Spark Writes: overwriting data".
+Input: the statement and its target. Output: an Iceberg expression that is exact, because whole files are replaced.
+Source: Iceberg documentation, "Spark Writes: overwriting data".
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ __all__ = ["Replaced", "replaced_rows"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """Which rows an INSERT OVERWRITE replaces.
+    """The rows that an INSERT OVERWRITE replaces.
 
     Attributes:
-        row_filter: The rows; None for the partitions that the new rows lie in.
-        reads_table: Whether the new rows are made of rows of the same table.
+        row_filter: The rows; None for the partitions of the new rows.
+        reads_table: Whether the new rows are computed from rows of the same table.
     """
 
     row_filter: BooleanExpression | None
@@ -36,18 +36,18 @@ class Replaced:
 def replaced_rows(
     statement: InsertStatement, target: Target, sql: str, settings: StatementSettings, dynamic: bool | None
 ) -> Replaced | None:
-    """What the statement replaces; None for a plain INSERT.
+    """Return the rows that the statement replaces; None for a plain INSERT.
 
     Args:
         statement: The statement.
         target: Its table.
         sql: Its text.
         settings: The session's settings.
-        dynamic: What the option `overwrite-mode` says; None where it is not given.
+        dynamic: Whether the option `overwrite-mode` is dynamic; None if it is absent.
 
     Raises:
         NotSupportedError: Iceberg cannot decide the condition for whole files.
-        AnalysisError: the condition names a column that is not there.
+        AnalysisError: the condition names an unknown column.
     """
     match statement.mode:
         case InsertMode.APPEND:
@@ -67,7 +67,7 @@ def replaced_rows(
 
 
 def chooses_partitions(statement: InsertStatement, target: Target) -> bool:
-    """Whether the rows say which partitions are meant: the clause names fewer of them than there are, as in Spark."""
+    """Return whether the clause leaves a partition column without a value, so that the rows select partitions."""
     constants = sum(entry.value is not None for entry in statement.partition)
     if constants < len(statement.partition) or not statement.partition:
         return True
@@ -76,18 +76,18 @@ def chooses_partitions(statement: InsertStatement, target: Target) -> bool:
 
 
 def equality(column: str, value: Fragment) -> Fragment:
-    """`column = value` as a condition; a NULL partition is found with `<=>`."""
+    """Return the condition `column = value`; it uses `<=>`, which also finds a NULL partition."""
     statement = parse(f"SELECT {quoted(column)} <=> {value.text}")
     assert isinstance(statement, Query)
     return statement.fragment
 
 
 def exact_filter(condition: Fragment, target: Target, sql: str, place: Fragment | None = None) -> BooleanExpression:
-    """A condition as an Iceberg expression that says all of it.
+    """Return a condition as an exact Iceberg expression.
 
     Raises:
         NotSupportedError: Iceberg cannot decide it for whole files.
-        AnalysisError: It names a column that is not there.
+        AnalysisError: the condition names an unknown column.
     """
     tree = condition.ast
     if place is not None and tree is not None:

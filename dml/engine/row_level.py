@@ -1,8 +1,8 @@
-"""DELETE, UPDATE and MERGE through the stages: plan, scan, delta, write, commit; TRUNCATE. Driver.
+"""Run DELETE, UPDATE and MERGE through the stages plan, scan, delta, write, commit; run TRUNCATE. Driver.
 
-Where the condition of a DELETE is true for every row of each file that it meets, by the files' partitions or by their
-column metrics, the files leave the table by metadata alone, and none is opened; so do all files in a TRUNCATE, and in a
-DELETE without a condition (docs/semantics.md, D1 and D7 to D11).
+If the condition of a DELETE is true for every row of each file in its scan, by the files' partitions or by their column
+metrics, the delete is a metadata delete: no file is opened. TRUNCATE and a DELETE without a condition are always
+metadata deletes (docs/semantics.md, D1 and D7 to D11).
 """
 
 import time
@@ -72,7 +72,7 @@ def run_row_level(
     """Run a DELETE, UPDATE or MERGE.
 
     Raises:
-        DmlError: the statement is wrong or failed; nothing is changed then, and no file is left.
+        DmlError: the statement is invalid or failed. The table is unchanged, and no files are left behind.
     """
     started = time.perf_counter()
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
@@ -90,7 +90,7 @@ def run_row_level(
 
 
 def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
-    """The error for a target row that several source rows match."""
+    """Return the error for a target row that several source rows match."""
     span = statement.condition.span
     return DataError(
         "The ON condition of the MERGE matched a single row of the target table with more than one row of the source",
@@ -104,7 +104,7 @@ def cardinality_violation(statement: MergeStatement, sql: str) -> DataError:
 
 
 def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", started: float) -> Result:
-    """Run a planned statement on the way that was selected."""
+    """Run a planned statement in the selected way."""
     plan, target, way = planned.plan, planned.target, delta.way
     command = plan.command.upper()
     match way:
@@ -147,7 +147,13 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
         target,
         outcome,
         row_level_action(
-            engine, planned, delta.scan.plan, context, written, delta.source_keys, keys_decide=delta.source_is_gone
+            engine,
+            planned,
+            delta.scan.plan,
+            context,
+            written,
+            delta.source_keys,
+            keys_decide=not delta.source_is_repeatable,
         ),
         summary=row_level_summary(planned, written),
         uncommitted=uncommitted,
@@ -166,11 +172,11 @@ def write_delta(
 
     Raises:
         UncomputableValueError: Only Spark can compute a value. No files are left behind.
-        DmlError: A job failed; no file is left.
+        DmlError: A job failed. No files are left behind.
     """
     table, spark = planned.target.table, engine.spark
     if isinstance(way, ThroughSpark):
-        return run_writer(distributed(delta, planned, spec.context), WriteTask(spec), table, spec)
+        return run_writer(distribute(delta, planned, spec.context), WriteTask(spec), table, spec)
     if way.source is None:
         return write_by_tasks(spark, way.program, delta.scan.context, groups, table, spec)
     mode = delta.distribution.mode
@@ -184,11 +190,11 @@ class Delta:
     Attributes:
         spark: The session.
         planned: The statement.
-        assign: How values are stored into columns.
-        way: How it is computed, if it has to be.
+        assign: The rules of store assignment.
+        way: The way to compute it, if rows change.
         scan: The target's scan.
         distribution: How data files are assigned to tasks.
-        source_keys: The join keys of a MERGE's source, where the scan was filtered by them.
+        source_keys: The join keys of a MERGE's source, if the scan was filtered by them.
     """
 
     spark: SparkSession
@@ -225,32 +231,32 @@ class Delta:
         return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
-    def source_is_gone(self) -> bool:
-        """Whether nobody can ask the source of a MERGE for the same rows again."""
+    def source_is_repeatable(self) -> bool:
+        """Whether the source of a MERGE, if any, can be read again with the same rows."""
         match self.way:
             case InTasks(source=SentSource(is_repeatable=False)):
-                return True
-        return False
+                return False
+        return True
 
     @property
     def inserts_few(self) -> bool:
-        """Whether it is known to insert no more than `limits.MAX_UNSCATTERED_INSERTS`."""
+        """Whether it inserts at most `limits.MAX_UNSCATTERED_INSERTS` rows; False if that is unknown."""
         return self.source_keys is not None and self.source_keys.rows <= limits.MAX_UNSCATTERED_INSERTS
 
 
 def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
-    """Scan the target and put the delta query on top, which Spark analyses here.
+    """Scan the target and build the delta query on top, which Spark analyses here.
 
-    Where a MERGE goes without Spark's join, all of it that is not the name of a column has been analysed by then.
+    If tasks compute a MERGE, Spark has analysed all its expressions except bare column names by then.
 
     Args:
         engine: The session and its catalogs.
         planned: The statement.
-        through_spark: Why Spark has to compute the delta, if tasks have failed to.
+        through_spark: The reason why Spark must compute the delta, if tasks have failed to.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    computed = through_spark or computed_by(engine, planned, assign)
+    computed = through_spark or select_computation(engine, planned, assign)
     keys = None
     if planned.source is not None:
         sent = computed.source if isinstance(computed, InTasks) else None
@@ -286,7 +292,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     return delta
 
 
-def computed_by(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
+def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:
     """Decide whether tasks or Spark compute the delta, and send the source of a MERGE to tasks.
 
     Args:
@@ -319,8 +325,8 @@ def distribution_of(planned: PlannedStatement) -> ChangeDistribution:
     return change_distribution(planned.target.table.properties, planned.target.session, planned.plan.command)
 
 
-def distributed(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
-    """The delta as its writers want it: all rows of a file in one task, in the order of the file."""
+def distribute(delta: Delta, planned: PlannedStatement, context: WriteContext) -> DataFrame:
+    """Distribute the delta for its writers: all rows of a file in one task, in the order of the file."""
     if delta.whole_files:
         return delta.frame()
     return distribute_delta(
@@ -399,14 +405,14 @@ def delete_whole_files(
     settings: StatementSettings,
     started: float,
 ) -> Result:
-    """Commit the removal of the files of a filter.
+    """Commit the removal of whole files by a filter.
 
     Args:
         engine: The session and its catalogs.
         target: The table.
         row_filter: The filter, which is true for all rows of these files.
-        tasks: The files, as the scan of the statement found them.
-        command: For the result.
+        tasks: The files, from the scan of the statement.
+        command: The command, for the result.
         settings: The session's settings.
         started: When the statement started, by `time.perf_counter`.
 

@@ -1,11 +1,11 @@
-"""The commit of a row-level statement: what its tasks did, as an action on the table. Driver.
+"""Turn what the tasks of a row-level statement did into an action on the table, for the commit. Driver.
 
-If other commits added data files, their rows decide whether the statement would have matched one of them
-(`StatementProbe`). It finds out in three steps, each for what the one before it leaves open: the files' metrics; the
-rows of small files, read here with the scan's own filters; the statement's own condition, run by Spark over these files
-alone, on the columns that it names, for a MERGE joined with the source that was read (if that cannot be read again, a
-row with one of its keys counts as a match). A commit is held up meanwhile, and most files that others add are small and
-hold other keys: they take milliseconds, where a Spark job takes some tenths of a second.
+If other commits added data files, the statement may have matched their rows (`StatementProbe`). The probe has three
+steps, each for what the one before leaves open: the files' metrics; the rows of small files, read here with the scan's
+own filters; the statement's own condition, run by Spark over these files alone, on the columns that it names, for a
+MERGE joined with the source that was read (if the source cannot be read again, a row with one of its keys counts as a
+match). The commit waits meanwhile. Most files that others add are small and hold other keys: the first two steps take
+milliseconds, a Spark job takes some tenths of a second.
 """
 
 import logging
@@ -68,16 +68,16 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementProbe:
-    """Asks files for rows that a statement matches.
+    """Searches files for rows that a statement matches.
 
     Attributes:
         spark: The session.
         planned: The statement.
-        matching: SQL over the target's view that has a row where the statement matches one.
+        matching: SQL over the target's view that returns a row if the statement matches one.
         row_filter: Rows for which it is not true match nothing.
-        key_filter: Rows with other keys match nothing; None where that is not known.
-        keys_decide: Whether all rows with these keys count, as the statement's condition cannot be asked again.
-        max_bytes: Of the files, all in all.
+        key_filter: Rows with other keys match nothing; None if the keys are unknown.
+        keys_decide: Whether all rows with these keys count as matches, because the condition cannot be evaluated again.
+        max_bytes: The maximum total size of the files to search.
     """
 
     spark: SparkSession = field(repr=False)
@@ -89,7 +89,7 @@ class StatementProbe:
     max_bytes: int
 
     def matches(self, metadata: TableMetadata, snapshot_id: int, files: Sequence[ContentFile]) -> bool:
-        """Whether some live row of the files is one that the statement would have matched; True if it is not known."""
+        """Return True if the statement would have matched a live row of the files, or if that is unknown."""
         if sum(file.file_size_in_bytes for file in files) > self.max_bytes:
             return True
         try:
@@ -101,12 +101,12 @@ class StatementProbe:
                     return bool(possible)
             return bool(possible) and self._by_condition(table, snapshot_id, {file.path for file in possible})
         except (DmlError, PySparkException) as error:
-            # The rule for whole files decides then, and it is the stricter one.
+            # The commit then compares whole files, which is stricter.
             LOG.info("Rows of concurrent commits could not be compared: %s", error)
             return True
 
     def _table(self, metadata: TableMetadata) -> Table:
-        """The table as it is now; the statement's condition goes on having the schema that it was planned with."""
+        """Return the table with new metadata; the condition keeps the schema that it was planned with."""
         table = self.planned.target.table
         return Table(
             identifier=table.name(),
@@ -135,7 +135,7 @@ class StatementProbe:
         return [file for file in files if pruner.may_match(file)]
 
     def _by_filters(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
-        """The files with a row that the filters of a scan let through, be it deleted or not."""
+        """Return the files with a row that passes the scan's filters, deleted or not."""
         tasks = {file.path: whole_file(file) for file in files}
         scan = replace(self._scan(table, None), columns=(), metadata_columns=(POS,))
         reader = TaskReader(scan.context(tasks.values()), spark_types=False)
@@ -156,7 +156,7 @@ class StatementProbe:
 
 
 def whole_file(file: ContentFile) -> ScanTask:
-    """A data file as a task without its deletes: what they leave is not more than what there is."""
+    """Return a scan task of a whole data file without its deletes: ignoring deletes never hides a match."""
     return ScanTask(
         file_ordinal=0,
         path=file.path,
@@ -167,7 +167,7 @@ def whole_file(file: ContentFile) -> ScanTask:
         length=file.file_size_in_bytes,
         spec_id=file.spec_id,
         partition=file.partition,
-        # Only deletes and lineage depend on it.
+        # Only deletes and row lineage need the sequence number.
         data_sequence_number=0,
     )
 
@@ -179,19 +179,19 @@ def statement_probe(
     *,
     keys_decide: bool = False,
 ) -> RowProbe | None:
-    """The probe of a statement; None where rows do not decide, or may not be asked.
+    """Return the probe of a statement, or None if commits compare whole files.
 
-    A source that is not kept could give other rows when it is read again.
+    A source that is not kept could return other rows when it is read again.
 
     Args:
         spark: The session.
         planned: The statement.
-        source_keys: The join keys of a MERGE's source, where they are known.
-        keys_decide: Whether all rows with such a key count, as nobody can ask the source again.
+        source_keys: The join keys of a MERGE's source, if known.
+        keys_decide: Whether all rows with such a key count as matches, because the source cannot be read again.
     """
     properties: Mapping[str, str] = planned.target.table.properties
     matching, source = planned.plan.matching, planned.source
-    known = keys_decide or source is None or source.stays
+    known = keys_decide or source is None or source.is_repeatable
     if matching is None or planned.reads_itself or not known or not row_level_concurrency(properties):
         return None
     conflicts = planned.plan.condition.pruning
@@ -207,14 +207,14 @@ def statement_probe(
 
 
 def check_rows(outcome: WriteOutcome, tasks: Sequence[ScanTask] = ()) -> None:
-    """Refuse to publish rows that do not add up.
+    """Check row conservation before publishing.
 
     Args:
         outcome: What the tasks did.
         tasks: The data files that the statement read.
 
     Raises:
-        RowConservationError: they do not; the context names the files that were written, which are kept.
+        RowConservationError: rows do not add up; the context names the files that were written, which are kept.
     """
     try:
         by_path = {task.path: task for task in tasks}
@@ -226,13 +226,13 @@ def check_rows(outcome: WriteOutcome, tasks: Sequence[ScanTask] = ()) -> None:
 
 
 def row_level_summary(planned: PlannedStatement, outcome: WriteOutcome) -> dict[str, str]:
-    """What the snapshot of a statement says of its rows."""
+    """Return the snapshot's summary entries about the statement's rows and files."""
     counts = conservation_summary(outcome.row_counts)
     if outcome.spliced_files:
         counts[DATA_FILES_SPLICED] = str(len(outcome.spliced_files))
     if planned.mode is RowLevelOperationMode.AUTO:
         marked = [file for file in outcome.changed_files if file.rows_before is None]
-        # What is left of a file that was written anew: rows as they were, and new versions of others.
+        # A file that lost all its rows was removed, not rewritten.
         rewritten = [
             file for file in outcome.changed_files if file.rows_before and file.rows_before > file.rows_deleted
         ]
@@ -251,22 +251,22 @@ def row_level_action(
     *,
     keys_decide: bool = False,
 ) -> Action:
-    """What the tasks wrote, as an action on the table.
+    """Return what the tasks wrote, as an action on the table.
 
     Args:
         engine: The session and its catalogs.
         planned: The statement.
-        scan: What was read of the target.
+        scan: The scan of the target.
         context: The write.
         outcome: What the tasks did.
-        source_keys: The join keys of a MERGE's source, where they are known.
-        keys_decide: Whether a row with such a key is one that the statement matches: its source cannot be asked again.
+        source_keys: The join keys of a MERGE's source, if known.
+        keys_decide: Whether a row with such a key counts as a match, because the source cannot be read again.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     listing = scan.listing(outcome.removed_data_files, outcome.rewritten_delete_files)
     level = isolation_level(target.table.properties, plan.command)
     shared: dict[str, Any] = {
-        # What a subquery read of the target is not in the filter.
+        # The filter does not cover what a subquery read of the target.
         "conflict_detection_filter": ALWAYS if planned.reads_itself else plan.condition.pruning,
         "rests_on_rows": rests_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
@@ -278,7 +278,7 @@ def row_level_action(
         return AppendFiles(
             data_files=outcome.data_files, validate_new_data_files=level is IsolationLevel.SERIALIZABLE, **shared
         )
-    # Where a statement chose by file and marked no row, what it did is copy-on-write.
+    # In adaptive mode, a statement that marked no row is a copy-on-write.
     rewrites_all = planned.mode is RowLevelOperationMode.AUTO and not outcome.delete_files
     if planned.mode is RowLevelOperationMode.COPY_ON_WRITE or rewrites_all:
         return OverwriteFiles(
@@ -307,11 +307,11 @@ def row_level_action(
 def row_level_changes(
     planned: PlannedStatement, tasks: Sequence[ScanTask], context: WriteContext, outcome: WriteOutcome
 ) -> RowLevelChanges | None:
-    """The single rows that a statement is about; None where whole files have to be compared.
+    """Return the statement's changes row by row, or None if the commit must compare whole files.
 
-    That is so where the table's property says it, and for a statement that reads its target a second time: what becomes
-    of a row then depends on other rows, which nobody has noted. And for one that matched rows, left them alone and may
-    insert, in files that it does not change: those rows are counted, and their positions are not reported.
+    It must if the table's property disables row-level concurrency, or if the statement reads its target a second time:
+    its result then depends on rows that are not recorded. If serializable, it also must for a statement that may insert
+    and matched rows without changing them, in files that it does not change: their positions are not recorded.
     """
     target = planned.target
     if not compares_rows(planned):
@@ -330,32 +330,32 @@ def row_level_changes(
 
 
 def compares_rows(planned: PlannedStatement) -> bool:
-    """Whether the statement's commit compares rows, if it meets others."""
+    """Return whether the statement's commit compares rows with concurrent commits."""
     return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
 
 
 def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
-    """Whether the result rests on rows that the statement leaves as they are, in files that it does not change.
+    """Return whether the result depends on rows that the statement leaves unchanged, in files that it does not change.
 
-    Those that it read of its own target beside the rows to change. And those that a MERGE matched: had they been gone,
-    it would have inserted. Without a MATCHED clause nobody counts them; there may be some. (A MERGE that does nothing
-    but insert would meet any delete then: it is as if it had come first.)
+    Such rows are those that it read of its own target beside the rows to change, and those that a MERGE matched:
+    without them, it would have inserted. Without a MATCHED clause matches are not counted, so there may be some.
+    (A MERGE that only inserts would conflict with any delete then; instead, it is ordered before the delete.)
     """
     plan = planned.plan
     if planned.reads_itself or not plan.inserts or plan.inserts_only:
         return planned.reads_itself
     counted = any(clause.operation is not RowOperation.INSERT and not clause.by_source for clause in plan.query.clauses)
-    return not counted or left_alone(outcome) > left_alone_in_changed_files(outcome)
+    return not counted or count_unchanged_matches(outcome) > count_positioned_matches(outcome)
 
 
-def left_alone(outcome: WriteOutcome) -> int:
-    """Rows that were matched and not changed."""
+def count_unchanged_matches(outcome: WriteOutcome) -> int:
+    """Return the number of rows that were matched and not changed."""
     metrics = outcome.metrics
     by_source = metrics.rows_deleted_by_source + metrics.rows_updated_by_source
     return metrics.rows_matched - (metrics.rows_deleted + metrics.rows_updated - by_source)
 
 
-def left_alone_in_changed_files(outcome: WriteOutcome) -> int:
-    """Those of them whose positions are known."""
+def count_positioned_matches(outcome: WriteOutcome) -> int:
+    """Return the number of matched, unchanged rows whose positions are known."""
     vectors = (file.observed for file in outcome.changed_files if file.observed is not None)
     return sum(len(decode(vector, file="the task's report", cardinality=None)) for vector in vectors)

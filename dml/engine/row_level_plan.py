@@ -1,13 +1,13 @@
-"""DELETE, UPDATE and MERGE resolved and planned: nothing is read but metadata. Driver.
+"""Resolve and plan DELETE, UPDATE and MERGE, reading nothing but metadata. Driver.
 
 A scan of the target decides which way a planned statement takes (`select_way`):
 
 | way            | what runs                                                                     |
 | ---            | ---                                                                           |
 | `Unchanged`    | nothing                                                                       |
-| `WholeFiles`   | a commit: data files leave the table, and none is opened                      |
+| `WholeFiles`   | a commit that removes data files without opening them                         |
 | `InTasks`      | tasks read rows, compute the delta and write it; a MERGE may need two jobs    |
-| `ThroughSpark` | Spark's query over the rows, a shuffle where it needs one, tasks that write   |
+| `ThroughSpark` | Spark's query over the rows, a shuffle if needed, tasks that write            |
 
 `run_or_fall_back` runs a statement in tasks, and through Spark if tasks meet a value that only Spark can compute.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dml.commit import CommitKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import MergeSourceFrame, prepared_source, source_fragment, source_fragments, source_frame
+from dml.engine.merge_source import MergeSourceFrame, prepare_source, source_fragment, source_fragments, source_frame
 from dml.engine.query import statement_views
 from dml.engine.scanned_rows import PlainRows, plain_rows
 from dml.engine.schema_evolution import evolves, merged_target
@@ -63,7 +63,7 @@ class Unchanged:
     """The statement changes no row.
 
     Attributes:
-        reason: Why: a clause for "because", for EXPLAIN.
+        reason: The reason, as a clause for "because", for EXPLAIN.
     """
 
     reason: str
@@ -71,7 +71,7 @@ class Unchanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFiles:
-    """The statement deletes every row of the data files that it meets.
+    """The statement deletes every row of the data files in its scan.
 
     Attributes:
         tasks: The data files.
@@ -85,7 +85,7 @@ class InTasks:
     """The tasks that read the rows compute the delta.
 
     Attributes:
-        program: What they compute.
+        program: The program that they run.
         source: The source of a MERGE, which each task receives.
     """
 
@@ -102,7 +102,7 @@ def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSp
     Args:
         plan: The statement.
         scan: The scan of the table.
-        computed: How the delta is computed, if it has to be.
+        computed: The way to compute the delta, if rows may change.
     """
     if plan.condition.never and not plan.inserts:
         return Unchanged(reason="the condition is true for no row")
@@ -139,14 +139,14 @@ RowLevelStatement = DeleteStatement | UpdateStatement | MergeStatement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStatement:
-    """A row-level statement, planned, with all that running it needs.
+    """A planned row-level statement, with everything needed to run it.
 
     Attributes:
         plan: The plan.
         target: The table.
         mode: Copy-on-write or merge-on-read.
         settings: The session's settings.
-        views: The statement's views; the target has no frame in them, as a scan depends on the plan.
+        views: The statement's views; without a frame for the target, because its scan depends on the plan.
         target_view: Placeholder of the target's scan in the plan's query.
         source: The source of a MERGE.
     """
@@ -161,13 +161,12 @@ class PlannedStatement:
 
     @property
     def reads_itself(self) -> bool:
-        """Whether the target stands in the statement a second time: in a subquery, or as the source."""
+        """Whether the statement reads the target a second time: in a subquery, or as the source."""
         name = (self.target.resolved.catalog_name, *self.target.resolved.identifier)
         return sum(named == name for named in self.views.full_names.values()) > 1
 
 
 def command_of(statement: RowLevelStatement) -> Command:
-    """The command that a statement is."""
     match statement:
         case DeleteStatement():
             return Command.DELETE
@@ -178,24 +177,24 @@ def command_of(statement: RowLevelStatement) -> Command:
 
 
 def fragments_of(statement: RowLevelStatement, sql: str) -> tuple[Fragment | None, ...]:
-    """The pieces of a statement that Spark evaluates; None stands for one that is not written."""
+    """Return the fragments of a statement that Spark evaluates; None for an absent one."""
     match statement:
         case DeleteStatement():
             return statement.ctes, statement.condition
         case UpdateStatement():
-            return statement.ctes, *assigned(statement.assignments), statement.condition
+            return statement.ctes, *assigned_values(statement.assignments), statement.condition
         case MergeStatement():
             clauses = [piece for when in whens(statement) for piece in (when.condition, *values_of(when.action))]
             return *source_fragments(statement, sql), *clauses, statement.condition
 
 
 def values_of(action: UpdateAction | InsertAction | DeleteAction) -> tuple[Fragment | None, ...]:
-    """The values that an action of a MERGE gives to columns."""
-    return () if isinstance(action, DeleteAction) else assigned(action.assignments or ())
+    """Return the values that an action of a MERGE assigns."""
+    return () if isinstance(action, DeleteAction) else assigned_values(action.assignments or ())
 
 
-def assigned(assignments: Sequence[Assignment]) -> tuple[Fragment | None, ...]:
-    """The values of assignments; None stands for DEFAULT."""
+def assigned_values(assignments: Sequence[Assignment]) -> tuple[Fragment | None, ...]:
+    """Return the values of assignments; None for DEFAULT."""
     return tuple(assignment.value for assignment in assignments)
 
 
@@ -205,13 +204,13 @@ def plan_statement(
     sql: str,
     idempotency_key: CommitKey | None = None,
 ) -> PlannedStatement:
-    """Resolve and plan a statement; nothing is read but metadata.
+    """Resolve and plan a statement, reading nothing but metadata.
 
     Args:
         engine: The session and its catalogs.
         statement: The statement.
         sql: Its text.
-        idempotency_key: What keeps the statement from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
         DmlError: the statement does not fit the table.
@@ -240,7 +239,7 @@ def plan_statement(
             plan = plan_update(statement, context)
         case MergeStatement():
             scan = source_rows(engine, start, statement, sql)
-            source = prepared_source(statement, context, views, scan, data_bytes(target))
+            source = prepare_source(statement, context, views, scan, data_bytes(target))
             views = views.with_frame(source.described.view, source.frame)
             try:
                 plan = plan_merge(statement, context, source.described)
@@ -266,14 +265,14 @@ def source_rows(engine: Engine, start: StatementStart, statement: MergeStatement
 
 
 def data_bytes(target: Target) -> int:
-    """Return the size of a table's data files as its snapshot tells it, 0 if it does not."""
+    """Return the size of a table's data files from its snapshot's summary, 0 if it is missing."""
     snapshot = target.table.metadata.snapshot_by_id(target.snapshot_id) if target.snapshot_id is not None else None
     text = snapshot.summary["total-files-size"] if snapshot is not None and snapshot.summary is not None else None
     return int(text) if text is not None and text.isdecimal() else 0
 
 
 def check_settings(settings: StatementSettings) -> None:
-    """Refuse a setting under which the generated queries would mean something else."""
+    """Reject a setting that changes the meaning of the generated queries."""
     if settings.quoted_regex:
         raise NotSupportedError(
             "spark.sql.parser.quotedRegexColumnNames is true: quoted names would stand for many columns",
@@ -282,7 +281,7 @@ def check_settings(settings: StatementSettings) -> None:
 
 
 def check_mode(target: Target, mode: RowLevelOperationMode, command: Command) -> None:
-    """Refuse merge-on-read where the table's format has no delete files."""
+    """Reject merge-on-read if the table's format version has no delete files."""
     version = target.table.format_version
     if mode is RowLevelOperationMode.MERGE_ON_READ and version < 2:
         raise NotSupportedError(

@@ -1,4 +1,4 @@
-"""Queries of one table whose rows bypass Spark: INSERT ... SELECT in tasks, and the source of a MERGE. Driver.
+"""Compute queries of one table without Spark: INSERT ... SELECT in tasks, and the source of a MERGE. Driver.
 
     INSERT INTO archive SELECT id, amount * 2, 'old' FROM lake.db.orders WHERE id % 10 = 3
 

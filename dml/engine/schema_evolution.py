@@ -1,8 +1,8 @@
-"""Writes whose rows have other columns than the table, and what they change of its schema. Driver.
+"""Evolve the table's schema for writes whose rows have other columns than the table. Driver.
 
-Input: the columns of the new rows, as Spark has them; the table's schema. Output: a `SchemaEvolution`, by which the
-statement is planned and its files are written, and which is committed together with the snapshot of the rows: others
-see both or none of it, and a statement that fails leaves the schema as it was.
+Input: the columns of the new rows, as Spark types; the table's schema. Output: a `SchemaEvolution`, with which the
+statement is planned and its files are written. It is committed together with the snapshot of the rows: others see both
+or neither, and a statement that fails leaves the schema unchanged.
 
 Columns and fields of structs are added at the end, and are optional; types are widened where Iceberg can do so in
 place. Nothing is narrowed, dropped or made optional. Source: Iceberg specification, "Schema Evolution";
@@ -51,7 +51,7 @@ __all__ = [
     "Fitted",
     "accepts_any_schema",
     "evolves",
-    "fitted_insert",
+    "fit_insert",
     "fitted_rows",
     "merged_target",
     "overwritten_target",
@@ -64,7 +64,7 @@ PROMOTIONS: Final = (
     (spark.FloatType, spark.DoubleType),
     (spark.DecimalType, spark.DecimalType),
 )
-"""What Iceberg can widen in place (specification, "Schema Evolution")."""
+"""Types that Iceberg can widen in place, with the wider types (specification, "Schema Evolution")."""
 
 
 COLUMN_OPTIONS: Final[Mapping[str, str]] = {
@@ -75,19 +75,19 @@ COLUMN_OPTIONS: Final[Mapping[str, str]] = {
     "check-ordering": "check-ordering",
     "check-nullability": "check-nullability",
 }
-"""Write options about columns, in small letters: Iceberg's names, and those that Spark's users know."""
+"""Write options about columns, in lower case: Iceberg's names, and the spellings common in Spark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnOptions:
-    """What becomes of columns that are not those of the table; None leaves it to the session's setting.
+    """The write options about columns; None leaves an option to the session's setting.
 
     Attributes:
         merges: Whether new columns are added, and types widened.
         overwrites: Whether an overwrite of all rows replaces the columns as well.
-        checks_ordering: Whether columns have to come in the order of the table, although they are matched by name.
-        checks_nullability: Whether a column that may be NULL is refused where the table requires a value; else each
-            value is looked at.
+        checks_ordering: Whether columns must be in the order of the table, although they are matched by name.
+        checks_nullability: Whether a nullable column is rejected if the table requires a value; else each value is
+            checked.
     """
 
     merges: bool | None = None
@@ -97,7 +97,7 @@ class ColumnOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> Self:
-        """Those among write options, whose names are in small letters."""
+        """Read the options about columns among write options, whose names are in lower case."""
         named = {COLUMN_OPTIONS[key]: value for key, value in given.items() if key in COLUMN_OPTIONS}
 
         def flag(key: str) -> bool | None:
@@ -111,7 +111,7 @@ class ColumnOptions:
         )
 
     def in_session(self, settings: StatementSettings) -> Self:
-        """With what the session says of the others."""
+        """Fill the options that are None from the session's settings."""
         session = self.of({key: value for key, value in settings.iceberg.items() if key != "overwrite-schema"})
         return replace(
             self,
@@ -125,12 +125,12 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """A target that has a place for each column of the new rows, or says which it has not when they are matched.
+    """A target that fits the columns of the new rows. Columns that it lacks are reported when columns are matched.
 
     Attributes:
         target: The target, perhaps with a change of its schema.
         fills: Whether structs may lack fields.
-        widens_only: Whether a value may go into a wider type alone, whatever the session's rules of store assignment.
+        widens_only: Whether values may only be widened, whatever the session's rules of store assignment.
     """
 
     target: Target
@@ -138,7 +138,7 @@ class Fitted:
     widens_only: bool = False
 
     def assign(self, settings: StatementSettings, *, by_name: bool) -> Assign:
-        """The rules of store assignment; fields of structs go by name where columns are added by name."""
+        """Return the rules of store assignment; struct fields are matched by name if columns are added by name."""
         policy = StoreAssignmentPolicy.STRICT if self.widens_only else settings.policy
         return Assign(policy=policy, case_sensitive=settings.case_sensitive, by_name=by_name or self.fills)
 
@@ -150,8 +150,8 @@ class Difference:
     Attributes:
         path: Names from the column down; `element` and `value` are the inside of an array and a map.
         wanted: The source's type.
-        current: The table's type; None where it has no such field.
-        comment: What the source says of the field.
+        current: The table's type; None if it has no such field.
+        comment: The source's comment on the field.
     """
 
     path: tuple[str, ...]
@@ -161,7 +161,7 @@ class Difference:
 
 
 def evolves(statement: MergeStatement, properties: dict[str, str]) -> bool:
-    """Whether a MERGE may change the schema: it says so, the table allows it, and a star takes every column."""
+    """Return whether a MERGE may change the schema: WITH SCHEMA EVOLUTION, the table's property, and a star clause."""
     if not statement.with_schema_evolution:
         return False
     if not boolean(properties, SPARK_AUTO_SCHEMA_EVOLUTION, default=True):
@@ -171,11 +171,11 @@ def evolves(statement: MergeStatement, properties: dict[str, str]) -> bool:
 
 
 def accepts_any_schema(table: Table) -> bool:
-    """Whether writers may bring other columns than the table's (`write.spark.accept-any-schema`)."""
+    """Return whether writers may bring other columns than the table's (`write.spark.accept-any-schema`)."""
     return boolean(table.properties, SPARK_ACCEPT_ANY_SCHEMA, default=False)
 
 
-def fitted_insert(
+def fit_insert(
     statement: InsertStatement,
     target: Target,
     source: spark.StructType,
@@ -184,7 +184,7 @@ def fitted_insert(
     replaced: Replaced | None,
     is_given: bool,
 ) -> Fitted:
-    """The target of an INSERT, with its columns.
+    """Return the target of an INSERT, evolved to fit its columns if they may change the schema.
 
     Args:
         statement: The statement.
@@ -192,24 +192,24 @@ def fitted_insert(
         source: The columns of its query.
         options: Its options about columns.
         settings: The session's settings.
-        replaced: Which rows it replaces.
-        is_given: Whether a DataFrame's writer gives the rows, and no text.
+        replaced: The rows that it replaces.
+        is_given: Whether the rows come from a DataFrame's writer instead of SQL text.
 
     Raises:
-        DmlError: the columns cannot be added, or cannot be as the options want them.
+        DmlError: the columns cannot be added, or violate the options.
     """
     if is_given and accepts_any_schema(target.table):
         return fitted_rows(target, source, options, settings, replaced)
     if options.overwrites:
         return Fitted(target=overwritten_target(target, source, settings, replaced), fills=True)
-    # By its setting alone a session does not add columns whose names nobody chose: VALUES has `col1`, `col2`.
+    # The session's setting alone does not add columns by position: their names may be generated, as `col1` of VALUES.
     merges = options.in_session(settings).merges if statement.by_name else options.merges
     properties = target.table.properties
     evolves = statement.with_schema_evolution and boolean(properties, SPARK_AUTO_SCHEMA_EVOLUTION, default=True)
     names_columns = bool(statement.columns) or any(entry.value is not None for entry in statement.partition)
     if names_columns or not (evolves or (merges and accepts_any_schema(target.table))):
         return Fitted(target=target)
-    placed = source if statement.by_name else at_their_places(source, target)
+    placed = source if statement.by_name else name_by_position(source, target)
     return Fitted(target=merged_target(target, placed, settings, statement.query.span), fills=True)
 
 
@@ -220,17 +220,17 @@ def fitted_rows(
     settings: StatementSettings,
     replaced: Replaced | None,
 ) -> Fitted:
-    """The target of a writer's rows, in a table that accepts any columns: they are matched by name.
+    """Return the target of a writer's rows in a table that accepts any columns: columns are matched by name.
 
     Args:
         target: The target.
         source: The columns of the rows.
         options: The write's options about columns.
         settings: The session's settings.
-        replaced: Which rows it replaces.
+        replaced: The rows that they replace.
 
     Raises:
-        DmlError: the columns cannot be added, or cannot be as the options want them.
+        DmlError: the columns cannot be added, or violate the options.
     """
     options = options.in_session(settings)
     if options.overwrites:
@@ -245,10 +245,10 @@ def fitted_rows(
     return Fitted(target=target, fills=True, widens_only=True)
 
 
-def at_their_places(source: spark.StructType, target: Target) -> spark.StructType:
-    """Columns that are matched by their places, under the table's names; those beyond its last keep theirs.
+def name_by_position(source: spark.StructType, target: Target) -> spark.StructType:
+    """Rename columns that are matched by position to the table's names; those beyond its last keep theirs.
 
-    One that is called as a column before stays out: it is one too many.
+    A column beyond the last with the name of a table column is dropped: there are too many columns then.
     """
     fields = target.table.schema().fields
     known = {target.names.folded(field.name) for field in fields}
@@ -262,15 +262,15 @@ def at_their_places(source: spark.StructType, target: Target) -> spark.StructTyp
 def overwritten_target(
     target: Target, source: spark.StructType, settings: StatementSettings, replaced: Replaced | None
 ) -> Target:
-    """A target that has the columns of the source and no others: all of its rows are replaced.
+    """Return a target with exactly the columns of the source: all of its rows are replaced.
 
     Raises:
-        NotSupportedError: rows stay, the rows of main among them, the table does not accept it, or it is partitioned,
-            sorted or identified by a column that would go.
+        NotSupportedError: some rows are kept, the write is not to main, the table does not accept any schema, or a
+            dropped column is in its partition spec, sort order or identifier.
     """
     if target.branch != MAIN_BRANCH or target.wap_id is not None:
         raise NotSupportedError(
-            f"The write option 'overwrite-schema' is for {MAIN_BRANCH} alone: there is one schema for all branches",
+            f"The write option 'overwrite-schema' works only on {MAIN_BRANCH}: all branches share one schema",
             hint="Add columns with 'merge-schema', or write to main",
             option="overwrite-schema",
         )
@@ -293,14 +293,14 @@ def overwritten_target(
         return replaced_columns(metadata, schema_from_json(text), case_sensitive=settings.case_sensitive)
 
     evolution = SchemaEvolution.of(target.table, change)
-    return target if evolution is None else target.evolved(evolution)
+    return target if evolution is None else target.with_evolution(evolution)
 
 
 def check_ordering(source: spark.DataType, target: IcebergType, names: TargetNames, path: tuple[str, ...] = ()) -> None:
-    """Refuse columns, or fields of structs, in another order than the table's.
+    """Reject columns, or fields of structs, in another order than the table's.
 
     Raises:
-        AnalysisError: one comes after another that the table has behind it.
+        AnalysisError: a column comes after one that it precedes in the table.
     """
     match source, target:
         case spark.StructType(), StructType():
@@ -315,8 +315,8 @@ def check_ordering(source: spark.DataType, target: IcebergType, names: TargetNam
                         f"The column '{'.'.join((*path, column.name))}' is out of order: the table has it before "
                         f"'{before}'",
                         kind=ErrorKind.INVALID_ASSIGNMENT,
-                        hint="Columns go by their names here: set the option 'check-ordering' to 'false' if that is "
-                        "meant, or select them in the table's order",
+                        hint="Columns are matched by name: set the option 'check-ordering' to 'false' to allow any "
+                        "order, or select them in the table's order",
                         column=column.name,
                     )
                 last, before = place, column.name
@@ -330,7 +330,7 @@ def check_ordering(source: spark.DataType, target: IcebergType, names: TargetNam
 
 
 def check_nullability(source: spark.StructType, names: TargetNames) -> None:
-    """Refuse columns that may be NULL where the table requires values.
+    """Reject nullable columns where the table requires values.
 
     Raises:
         AnalysisError: there is one.
@@ -339,15 +339,15 @@ def check_nullability(source: spark.StructType, names: TargetNames) -> None:
         field = names.column(column.name)
         if field is not None and field.required and column.nullable:
             raise AnalysisError(
-                f"The column '{field.name}' is required, and that of the rows may be NULL",
+                f"The column '{field.name}' is required, but that of the rows is nullable",
                 kind=ErrorKind.INVALID_ASSIGNMENT,
-                hint="Leave the option 'check-nullability' out: then each value is looked at",
+                hint="Remove the option 'check-nullability' to check each value instead",
                 column=field.name,
             )
 
 
 def merged_target(target: Target, source: spark.StructType, settings: StatementSettings, span: Span) -> Target:
-    """A target that has the columns of the source, matched by name.
+    """Return a target that has the columns of the source, matched by name.
 
     Args:
         target: The target.
@@ -356,7 +356,7 @@ def merged_target(target: Target, source: spark.StructType, settings: StatementS
         span: The place of the source, for errors.
 
     Returns:
-        The target as it will be; the same where nothing has to change.
+        The evolved target; the same target if nothing has to change.
 
     Raises:
         AnalysisError: a column cannot be added.
@@ -368,13 +368,13 @@ def merged_target(target: Target, source: spark.StructType, settings: StatementS
         return evolution_change(added, widened, metadata, time_zone=settings.time_zone)
 
     evolution = SchemaEvolution.of(target.table, change)
-    return target if evolution is None else target.evolved(evolution)
+    return target if evolution is None else target.with_evolution(evolution)
 
 
 def union_by_name(
     source: spark.StructType, schema: Schema, names: TargetNames, span: Span
 ) -> tuple[AddColumns, AlterColumns]:
-    """What ALTER TABLE would have to do before the source's columns fit: what it adds, and what it widens."""
+    """Return the ALTER TABLE actions that make the source's columns fit: columns to add, and columns to widen."""
     found = tuple(differences(source, schema.as_struct(), names))
     added = tuple(
         ColumnDefinition(
@@ -394,7 +394,7 @@ def union_by_name(
 def differences(
     source: spark.DataType, current: IcebergType, names: TargetNames, path: tuple[str, ...] = ()
 ) -> Iterator[Difference]:
-    """Where two types differ: fields that the table lacks, and what is of another type inside.
+    """Yield where two types differ: fields that the table lacks, and fields of another type.
 
     The walk goes through structs, the elements of arrays and the values of maps; the key of a map cannot change.
     """
@@ -417,7 +417,7 @@ def differences(
 
 
 def promotes(current: spark.DataType, wanted: spark.DataType) -> bool:
-    """Whether Iceberg can widen a type to another in place."""
+    """Return whether Iceberg can widen a type to another in place."""
     if current == wanted or not any(
         isinstance(current, narrow) and isinstance(wanted, wide) for narrow, wide in PROMOTIONS
     ):

@@ -72,7 +72,7 @@ SHORT: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentSource:
-    """The source of a MERGE, as tasks get it.
+    """The source of a MERGE, as tasks receive it.
 
     Attributes:
         program: The MERGE.
@@ -81,7 +81,7 @@ class SentSource:
         row_count: The number of rows.
         row_bytes: The mean size of a row, in bytes.
         is_repeatable: Whether the source has the same rows when Spark reads it again.
-        through_spark: Why Spark computed the rows; None if RowDelta's own scan read them.
+        through_spark: The reason why Spark computed the rows; None if RowDelta's own scan read them.
     """
 
     program: Changes
@@ -96,10 +96,10 @@ class SentSource:
 def send_source(
     plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews, assign: Assign, most_bytes: int
 ) -> SentSource | ThroughSpark:
-    """The rows of a source, with what the statement's clauses make of them.
+    """Compute the rows of a source and the columns that the statement's clauses need, and send them to tasks.
 
     Args:
-        plan: What to compute.
+        plan: The columns to compute.
         source: The source.
         views: The statement's views.
         assign: The rules of store assignment.
@@ -107,7 +107,7 @@ def send_source(
 
     Returns:
         `ThroughSpark` if the rows exceed the limit, a key is a duplicate, or Spark cannot compute all of the source:
-        the statement may not need what it cannot compute.
+        the statement may not need the failing values.
 
     Raises:
         PySparkException: The job was cancelled.
@@ -119,7 +119,7 @@ def send_source(
             columns, through_spark = source_columns(plan, source, expressions, assign, most_bytes)
         if columns is None:
             return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")
-        return sent(plan, source, columns, through_spark)
+        return make_sent_source(plan, source, columns, through_spark)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
@@ -161,7 +161,7 @@ def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int
     """
     if not is_classic(frame.sparkSession):  # the rows travel with each plan that a client sends
         most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
-    size = estimated_bytes(source.frame)  # which has been optimized already
+    size = estimated_bytes(source.frame)  # cheap: Spark has optimized this frame already
     if size is not None and size > limits.MAX_CACHED_SOURCE_BYTES:
         size = estimated_bytes(frame)
     if source.known_rows is not None and size is not None:
@@ -254,7 +254,7 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
 
     Args:
         spark: The session.
-        program: What to compute.
+        program: The program of the source.
         most_bytes: The limit for the rows.
 
     Raises:
@@ -289,14 +289,14 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
     if found is None:
         return None
     found = found or [pa.chunked_array([], value.type) for value in values]
-    columns = program.computed([as_array(column) for column in found])
+    columns = program.compute([as_array(column) for column in found])
     if sum(column.nbytes for column in columns) > most_bytes or longest_row(columns) > limits.MAX_SOURCE_ROW_BYTES:
         return None
     return [pa.chunked_array([column]) for column in columns]
 
 
 def longest_row(columns: Sequence[pa.Array]) -> int:
-    """Return the bytes of text in the row that has most. Many rows of the target may get a copy of it."""
+    """Return the maximum bytes of text in one row. Many rows of the target may get a copy of it."""
     texts = [pc.binary_length(column).fill_null(0) for column in columns if has_length(column.type)]
     return (pc.max(reduce(pc.add, texts)).as_py() or 0) if texts else 0
 
@@ -320,7 +320,7 @@ def columns_of_batches(batches: Iterable[pa.RecordBatch], most_bytes: int) -> li
 
 
 def source_expressions(plan: SentSourcePlan, source: MergeSourceFrame, views: StatementViews) -> DataFrame:
-    """The keys of a source and the expressions of its columns, in the types that Spark finds for them."""
+    """Select the keys of a source and the expressions of its columns, in the types that Spark infers."""
     raws = ", ".join(f"{column.sql} AS {raw_name(place)}" for place, column in enumerate(plan.columns) if column.sql)
     keys = ", ".join(f"{key} AS {key_name(place)}" for place, key in enumerate(source.key_expressions))
     return views.sql(f"SELECT {', '.join(filter(None, (keys, raws)))} FROM {plan.source}")
@@ -331,7 +331,7 @@ def types_of(frame: DataFrame) -> dict[str, DataType]:
 
 
 def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: DataFrame, assign: Assign) -> DataFrame:
-    """The keys of a source, and its columns as they are stored."""
+    """Select the keys of a source, and its columns as they are stored."""
     types = types_of(expressions)
 
     def stored(place: int, column: SourceColumn) -> str:
@@ -342,7 +342,7 @@ def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: Da
         raw = RawValue(raw=raw_name(place), span=column.span)
         sql = value_sql(raw, column.value_of, types, assign, (column.value_of.name,))
         if not column.value_of.field_type.is_primitive:
-            # Arrow has no struct that is NULL and has fields that are not: here all of them may be.
+            # The cast makes all fields nullable: Arrow requires it of the fields of a struct that is NULL.
             sql = f"CAST({sql} AS {type_text(spark_type(column.value_of.field_type))})"
         return sql if column.guard is None else f"CASE WHEN {raw_name(column.guard)} THEN {sql} END"
 
@@ -354,13 +354,13 @@ def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: Da
         if known is None
         else max(limits.MAX_SOURCE_ROW_BYTES, limits.MAX_TRIED_SOURCE_BYTES // (known + 1))
     )
-    return bounded(expressions.selectExpr(*names, *columns), most)
+    return truncate_wide_values(expressions.selectExpr(*names, *columns), most)
 
 
-def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
-    """Rows whose texts and the like are no longer than so many bytes; `FITS` says of each whether they were.
+def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
+    """Replace the long values of rows with more than `most_bytes` bytes of them by NULL, and mark such rows in `FITS`.
 
-    Of a row that is too long nothing remains that is long: the driver asks for rows before it knows how long they are.
+    The driver collects rows before it knows their size, so a row that is too long must not reach it.
     """
     long = [quoted(column.name) for column in frame.schema.fields if not isinstance(column.dataType, SHORT)]
     if not long:
@@ -371,18 +371,18 @@ def bounded(frame: DataFrame, most_bytes: int) -> DataFrame:
     return named.selectExpr(*columns, FITS)
 
 
-def sent(
+def make_sent_source(
     plan: SentSourcePlan,
     source: MergeSourceFrame,
     columns: list[pa.ChunkedArray],
     through_spark: ThroughSpark | None,
 ) -> SentSource | ThroughSpark:
-    """A source as it is sent, if no key comes twice.
+    """Return a source as it is sent, or the reason why not: a duplicate key, or a condition that is not boolean.
 
     Args:
-        plan: What was computed.
+        plan: The columns that were computed.
         source: The source.
-        columns: Its keys and columns. They are taken out of the list one by one, so that none is held twice.
+        columns: Its keys and columns. They are removed from the list one by one, so that none is held twice.
         through_spark: As in `SentSource`.
     """
     keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
@@ -391,7 +391,7 @@ def sent(
     for column in plan.columns:
         array = as_array(columns.pop(0))
         if column.value_of is None and column.is_condition and array.type != pa.bool_():
-            return ThroughSpark(reason="a condition is not boolean")  # Spark has the words for this error
+            return ThroughSpark(reason="a condition is not boolean")  # Spark raises the error
         if column.value_of is not None and column.value_of.field_type.is_primitive:
             array = array.cast(arrow_type(column.value_of.field_type, spark=True))
         elif pa.types.is_timestamp(array.type) and array.type.tz is not None:
@@ -430,7 +430,6 @@ def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
 
 
 def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -1,4 +1,4 @@
-"""Read the source of a MERGE by RowDelta's own scan, if it is a query of one table: what to compute. Driver.
+"""Plan to read and compute the source of a MERGE by RowDelta's own scan, if it is a query of one table. Driver.
 
     MERGE INTO t USING (SELECT id, n + 1 AS n FROM lake.db.changes WHERE abs(n) > 3) s ON t.id = s.id WHEN MATCHED ...
 
@@ -36,11 +36,11 @@ BOOLEAN: Final = pa.bool_()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProgram:
-    """How a source is read and computed.
+    """The program that reads and computes a source.
 
     Attributes:
         rows: Its query.
-        field_ids: The fields of the source that are needed (`MergeSource.fields`), at least one.
+        field_ids: The required fields of the source (`MergeSource.fields`), at least one.
         fields: Their values over the columns of the table that the query reads.
         keys: The join keys, over the fields.
         columns: The columns of the plan, over the fields and the columns before them, which have a `source_id`.
@@ -52,7 +52,7 @@ class SourceProgram:
     keys: tuple[Value, ...]
     columns: tuple[Value | Predicate, ...]
 
-    def computed(self, fields: Sequence[pa.Array]) -> list[pa.Array]:
+    def compute(self, fields: Sequence[pa.Array]) -> list[pa.Array]:
         """Compute the keys and columns.
 
         Args:
@@ -76,7 +76,7 @@ class SourceProgram:
 def source_program(
     plan: SentSourcePlan, source: MergeSourceFrame, kinds: Mapping[str, DataType], policy: StoreAssignmentPolicy
 ) -> SourceProgram | ThroughSpark:
-    """Return how to read and compute a source, or the reason why only Spark can.
+    """Return the program that reads and computes a source, or the reason why only Spark can.
 
     Args:
         plan: The columns to compute.

@@ -1,11 +1,11 @@
-"""The target of a statement: which table, which branch, which snapshot is read, what its new snapshot records. Driver.
+"""Find the target of a statement: its table, branch and snapshot, and the properties of the new snapshot. Driver.
 
 Source: Iceberg documentation, "Branching and Tagging" and "Write-Audit-Publish"; docs/semantics.md, C12 to C18.
 
 Users give properties to the snapshots of their statements by session, by write option, or for a block. If a key is
 given in several places, the block overrides the write option, which overrides the session's setting, as in the
-reference (`CommitMetadata.withCommitProperties`, `snapshot-property.*`). Keys with a meaning of their own in a summary
-are refused before the statement begins.
+reference (`CommitMetadata.withCommitProperties`, `snapshot-property.*`). Reserved keys of a summary are rejected before
+the statement begins.
 """
 
 import uuid
@@ -49,12 +49,12 @@ __all__ = [
 ]
 
 SNAPSHOT_PROPERTY: Final = "snapshot-property."
-"""What a write option for a property begins with, and below `spark.sql.iceberg.` a setting."""
+"""The prefix of a write option for a property; below `spark.sql.iceberg.` also of a setting."""
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The streaming query, in its threads."""
+"""Spark's local property with the id of the streaming query, in its threads."""
 
-# A thread begins without any, as in the reference; a task of asyncio with those of the code that made it.
+# A new thread starts without properties, as in the reference; an asyncio task inherits those of its creator.
 GIVEN: Final[ContextVar[Mapping[str, str]]] = ContextVar("commit_properties", default=MappingProxyType({}))
 
 
@@ -62,16 +62,15 @@ GIVEN: Final[ContextVar[Mapping[str, str]]] = ContextVar("commit_properties", de
 def commit_properties(properties: Mapping[str, str]) -> Iterator[None]:
     """Put keys into the summary of every snapshot that statements of this thread make while the block runs.
 
-    Blocks nest: an inner one adds its keys, and of a key of both its value counts. Other threads are not concerned; a
-    stream commits in threads of its own, so it takes the write option `snapshot-property.KEY`, the session's setting
+    Blocks nest: an inner block adds its keys and overrides those of outer blocks. Other threads are not affected. A
+    stream commits in its own threads, so use the write option `snapshot-property.KEY`, the session's setting
     `spark.sql.iceberg.snapshot-property.KEY`, or a block inside the function of `foreachBatch`.
 
     Args:
-        properties: By key; `snapshot-property.` before a key is left out.
+        properties: Values by key; the prefix `snapshot-property.` of a key is removed.
 
     Raises:
-        AnalysisError: no dictionary is given, a key or a value is no text, or a key has a meaning of its own in a
-            summary.
+        AnalysisError: `properties` is not a dictionary, a key or a value is not a string, or a key is reserved.
     """
     if not isinstance(properties, Mapping):
         raise AnalysisError(
@@ -108,44 +107,46 @@ class PropertiesBlock:
 
 
 BLOCK: Final = "spark.rowdelta.commit-properties"
-"""The innermost block, for the JVM's thread: Spark calls a DataFrame's write back in another thread of Python."""
+"""Spark's local property with the id of the innermost block.
+
+Spark calls a DataFrame's write back in another Python thread, which has no context variables of the caller."""
 
 OPEN: Final[dict[str, PropertiesBlock]] = {}
-"""The blocks that run, by what the JVM's threads call them."""
+"""The running blocks, by the value of the local property."""
 
 
 def properties_of_block() -> Mapping[str, str]:
-    """The properties of the blocks that this thread runs in, or that for which the JVM calls it."""
+    """Return the properties of the blocks around this thread, or around the thread for which the JVM calls it."""
     given = GIVEN.get()
     if given or not OPEN:
         return given
-    # A stream that was started in a block has its name, and is none of it.
+    # A stream that was started in a block inherits the local property, but the block does not apply to it.
     found = OPEN.get(local_property(BLOCK) or "")
     return given if found is None or found.query_id != local_property(QUERY_ID) else found.properties
 
 
 def without_prefix(key: str) -> str:
-    """A key, as the summary has it; what is no text is left to `check_snapshot_properties`."""
+    """Remove the prefix of a key; values that are not strings are left to `check_snapshot_properties`."""
     return key.removeprefix(SNAPSHOT_PROPERTY) if isinstance(key, str) else key
 
 
 def check_snapshot_properties(properties: Mapping[str, str], where: str, prefix: str = "") -> None:
-    """Refuse keys that no user can give.
+    """Reject keys that users cannot set.
 
     Args:
-        properties: By key.
-        where: What has them, and how the key is called there: the beginning of the error.
-        prefix: What the key begins with there.
+        properties: Values by key.
+        where: The source of the properties: the beginning of the error.
+        prefix: The prefix that keys have in that source.
 
     Raises:
-        AnalysisError: a key or a value is no text, or a key has a meaning of its own in a summary.
+        AnalysisError: a key or a value is not a string, or a key is reserved.
     """
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise AnalysisError(
-                f"{where} {key!r} with the value {value!r}: keys and values of a snapshot's summary are texts",
+                f"{where} {key!r} with the value {value!r}: keys and values of a snapshot's summary must be strings",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="Write numbers and dates as texts: {'run': str(run)}",
+                hint="Write numbers and dates as strings: {'run': str(run)}",
             )
         if not key:
             raise AnalysisError(
@@ -153,7 +154,7 @@ def check_snapshot_properties(properties: Mapping[str, str], where: str, prefix:
             )
         if is_reserved(key):
             raise AnalysisError(
-                f"{where} '{prefix}{key}', and the key '{key}' has a meaning of its own in a snapshot's summary",
+                f"{where} '{prefix}{key}', but the key '{key}' is reserved in a snapshot's summary",
                 kind=ErrorKind.INVALID_PROPERTY,
                 hint="Use another name: counts and totals of files and rows, keys of write-audit-publish and streams, "
                 "and keys that begin with 'rowdelta.', 'partitions.' or 'spark.merge-into.' are reserved",
@@ -167,17 +168,17 @@ class Target:
 
     Attributes:
         resolved: The table, as loaded for the statement.
-        branch: The branch that is committed to.
+        branch: The branch to commit to.
         create_branch: Whether the commit may create the branch (write-audit-publish only).
-        snapshot_id: The snapshot that is read; None for an empty table.
+        snapshot_id: The snapshot to read; None for an empty table.
         wap_id: The id of a staged commit.
-        idempotency_key: What keeps the statement from being applied twice; None applies it each time.
-        session_properties: Keys of the snapshot's summary that the session gives, unless the statement gives others.
-        block_properties: Keys of the snapshot's summary that `dml.commit_properties` gives, whatever the others say.
-        session: The session's settings below `spark.sql.iceberg.`, by the rest of their names.
-        alias: How the statement calls it.
-        names: How its columns may be named.
-        evolution: A change of its schema that is committed with the statement's rows; the table has it already here.
+        idempotency_key: The key that keeps the statement from being applied twice; None applies it each time.
+        session_properties: Keys of the snapshot's summary from the session, unless the statement overrides them.
+        block_properties: Keys of the snapshot's summary from `dml.commit_properties`, which override all others.
+        session: The session's settings below `spark.sql.iceberg.`, without this prefix.
+        alias: The name of the table in the statement.
+        names: The valid names of its columns.
+        evolution: A schema change that is committed with the statement's rows; `resolved` has it already.
     """
 
     resolved: ResolvedTable
@@ -200,11 +201,11 @@ class Target:
 
     @property
     def head(self) -> Snapshot | None:
-        """The snapshot that is read."""
+        """The snapshot to read; None for an empty table."""
         return None if self.snapshot_id is None else self.table.metadata.snapshot_by_id(self.snapshot_id)
 
-    def evolved(self, evolution: SchemaEvolution) -> "Target":
-        """The target with a change of its schema."""
+    def with_evolution(self, evolution: SchemaEvolution) -> "Target":
+        """Return the target with a change of its schema."""
         table = table_with(self.table, evolution.metadata)
         names = replace(self.names, schema=evolution.metadata.schema())
         return replace(self, resolved=replace(self.resolved, table=table), names=names, evolution=evolution)
@@ -212,12 +213,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementStart:
-    """What every statement that changes rows begins with.
+    """The state that every statement which changes rows starts from.
 
     Attributes:
-        settings: The session's settings, as they were then.
-        tables: Finds the other tables that the statement names.
-        target: The table that it changes.
+        settings: The session's settings at the start.
+        tables: The lookup of the other tables that the statement names.
+        target: The table to change.
     """
 
     settings: StatementSettings
@@ -242,7 +243,7 @@ def start_statement(
         sql: The whole statement.
         command: `DELETE`, `UPDATE`, ..., for errors.
         branch_option: The branch that a write option names.
-        idempotency_key: What keeps the statement from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
         DmlError: as `resolve_target`, or settings that contradict each other.
@@ -270,19 +271,19 @@ def resolve_target(
     Args:
         reference: Its name in the statement.
         sql: The whole statement, for errors.
-        tables: Finds the statement's tables, and loads each once.
+        tables: The lookup of the statement's tables, which loads each once.
         settings: The session's settings.
         command: `DELETE`, `UPDATE`, ..., for errors.
         branch_option: The branch that a write option names.
-        idempotency_key: What keeps the statement from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
         NotFoundError: no such table or branch.
-        NotSupportedError: a view, a table that is not Iceberg's, a tag, a metadata table, or time travel.
+        NotSupportedError: a view, a table that is not an Iceberg table, a tag, a metadata table, or time travel.
     """
     resolved = tables.resolve(reference)
     if resolved is None:
-        raise missing(reference, sql, tables, command)
+        raise missing_target(reference, sql, tables, command)
     return writable_target(
         resolved, reference, sql, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
     )
@@ -298,43 +299,43 @@ def writable_target(
     branch_option: str | None = None,
     idempotency_key: CommitKey | None = None,
 ) -> Target:
-    """What a statement changes of a table that was found.
+    """Make the target of a statement from a resolved table.
 
     Args:
-        resolved: The table, and what its name says beside it.
+        resolved: The table, with the branch, tag or snapshot in its name.
         reference: Its name in the statement.
         sql: The whole statement, for errors.
         settings: The session's settings.
         command: `DELETE`, `UPDATE`, ..., for errors.
         branch_option: The branch that a write option names.
-        idempotency_key: What keeps the statement from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
         NotFoundError: no such branch.
         NotSupportedError: a tag, a metadata table, or time travel.
     """
     if reference.version is not None or reference.timestamp is not None:
-        raise refused(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
+        raise rejection(reference, sql, f"{command} cannot write to a table with time travel", "Name the table alone")
     if resolved.metadata_table is not None:
-        raise refused(
+        raise rejection(
             reference,
             sql,
             f"{command} cannot change the metadata table '{resolved.metadata_table}'",
             f"Metadata tables are read only; the table is '{resolved.name}'",
         )
     if resolved.tag is not None:
-        raise refused(reference, sql, f"'{resolved.tag}' is a tag, not a branch", "Only branches can be written to")
+        raise rejection(reference, sql, f"'{resolved.tag}' is a tag, not a branch", "Only branches can be written to")
     if resolved.snapshot_id is not None or resolved.timestamp_ms is not None:
-        raise refused(
+        raise rejection(
             reference,
             sql,
-            f"{command} cannot write to a snapshot: '{reference.parts[-1]}' names one that is there for ever",
+            f"{command} cannot write to a snapshot: '{reference.parts[-1]}' names an immutable one",
             f"Only branches can be written to; the table is '{resolved.name}'",
         )
     if branch_option is not None:
         if resolved.branch not in {None, branch_option}:
-            message = f"The table's name says branch '{resolved.branch}', the option 'branch' says '{branch_option}'"
-            raise refused(reference, sql, message, "Name the branch once")
+            message = f"The table's name has branch '{resolved.branch}', but the option 'branch' is '{branch_option}'"
+            raise rejection(reference, sql, message, "Name the branch once")
         resolved = replace(resolved, branch=branch_option)
     return target_of(resolved, reference, sql, settings, idempotency_key)
 
@@ -346,19 +347,19 @@ def target_of(
     settings: StatementSettings,
     idempotency_key: CommitKey | None = None,
 ) -> Target:
-    """The branch of a table that a statement changes, and what it reads of it.
+    """Select the branch of a table to change and the snapshot to read.
 
     Args:
         resolved: The table.
         reference: Its name in the statement.
         sql: The whole statement, for errors.
         settings: The session's settings.
-        idempotency_key: What keeps the statement from being applied twice.
+        idempotency_key: The key that keeps the statement from being applied twice.
 
     Raises:
         NotFoundError: no such branch.
-        NotSupportedError: a tag, a column of a reserved name, or an idempotency key for a staged commit.
-        AnalysisError: the session gives a property to snapshots that it cannot give.
+        NotSupportedError: a tag, a column with a reserved name, or an idempotency key for a staged commit.
+        AnalysisError: the session sets a reserved snapshot property.
     """
     names = [field.name for field in resolved.table.schema().fields]
     refuse_internal_names(names, resolved.name)
@@ -371,7 +372,7 @@ def target_of(
     if wap and idempotency_key is not None:
         what = "A stream" if isinstance(idempotency_key, StreamEpoch) else "A statement with an idempotency key"
         message = f"{what} cannot be staged: a staged snapshot is in no branch's history"
-        raise refused(reference, sql, message, "Unset spark.wap.id, or write to a branch with spark.wap.branch")
+        raise rejection(reference, sql, message, "Unset spark.wap.id, or write to a branch with spark.wap.branch")
     return Target(
         resolved=resolved,
         branch=branch,
@@ -393,10 +394,10 @@ def target_of(
 
 
 def session_properties(settings: StatementSettings) -> dict[str, str]:
-    """What the session's settings say of all snapshots.
+    """Return the snapshot properties from the session's settings.
 
     Raises:
-        AnalysisError: a key has a meaning of its own in a summary.
+        AnalysisError: a key is reserved.
     """
     found = {
         name.removeprefix(SNAPSHOT_PROPERTY): value
@@ -408,7 +409,7 @@ def session_properties(settings: StatementSettings) -> dict[str, str]:
 
 
 def refuse_internal_names(names: Iterable[str], owner: str) -> None:
-    """Refuse columns of the names that statements use inside.
+    """Reject columns whose names RowDelta uses inside its queries.
 
     Raises:
         NotSupportedError: there is one.
@@ -422,7 +423,7 @@ def refuse_internal_names(names: Iterable[str], owner: str) -> None:
 
 
 def refuse_twins(names: Iterable[str], owner: str) -> None:
-    """Refuse columns whose names differ by case alone, where case does not count: a name would mean either.
+    """Reject columns whose names differ by case alone; call it if names are case-insensitive.
 
     Raises:
         AnalysisError: there are two.
@@ -439,7 +440,7 @@ def refuse_twins(names: Iterable[str], owner: str) -> None:
 
 
 def qualifiers(reference: TableReference, resolved: ResolvedTable) -> tuple[tuple[str, ...], ...]:
-    """The ways to qualify the target's columns: the alias alone, else the name and its tails."""
+    """Return the ways to qualify the target's columns: the alias alone, else all suffixes of the full name."""
     if reference.alias is not None:
         return ((reference.alias,),)
     full = (resolved.catalog_name, *resolved.identifier)
@@ -451,18 +452,18 @@ def qualifiers(reference: TableReference, resolved: ResolvedTable) -> tuple[tupl
 
 
 def wap_enabled(table: Table) -> bool:
-    """Whether `write.wap.enabled` is set."""
+    """Return whether `write.wap.enabled` is set."""
     return boolean(table.properties, WRITE_AUDIT_PUBLISH_ENABLED, default=False)
 
 
 def target_branch(
     resolved: ResolvedTable, reference: TableReference, sql: str, settings: StatementSettings
 ) -> tuple[str, bool]:
-    """The branch to commit to, and whether the commit may create it."""
+    """Return the branch to commit to, and whether the commit may create it."""
     refs = resolved.table.refs()
     if resolved.branch is not None:
         ref = refs.get(resolved.branch)
-        if ref is None and resolved.branch == MAIN_BRANCH:  # every table has it, also before its first snapshot
+        if ref is None and resolved.branch == MAIN_BRANCH:  # every table has `main`, even before its first snapshot
             return MAIN_BRANCH, True
         if ref is None:
             branches = [name for name, known in refs.items() if known.snapshot_ref_type == SnapshotRefType.BRANCH]
@@ -474,34 +475,34 @@ def target_branch(
                 hint=did_you_mean(resolved.branch, branches),
             )
         if ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-            raise refused(
+            raise rejection(
                 reference, sql, f"'{resolved.branch}' is a tag, not a branch", "Only branches can be written to"
             )
         return resolved.branch, False
     if settings.wap_branch is not None and wap_enabled(resolved.table):
         ref = refs.get(settings.wap_branch)
         if ref is not None and ref.snapshot_ref_type != SnapshotRefType.BRANCH:
-            raise refused(
+            raise rejection(
                 reference, sql, f"'{settings.wap_branch}' is a tag, not a branch", "Set spark.wap.branch to a branch"
             )
         return settings.wap_branch, ref is None
     return MAIN_BRANCH, resolved.table.current_snapshot() is None
 
 
-def refused(reference: TableReference, sql: str, message: str, hint: str) -> AnalysisError:
-    """An error that points at the target."""
+def rejection(reference: TableReference, sql: str, message: str, hint: str) -> AnalysisError:
+    """Return an error that points at the target."""
     return NotSupportedError(
         message, sql=sql, position=reference.span.start, length=reference.span.end - reference.span.start, hint=hint
     )
 
 
-def missing(reference: TableReference, sql: str, tables: StatementTables, command: str) -> AnalysisError:
-    """The error for a target that none of our catalogs has."""
+def missing_target(reference: TableReference, sql: str, tables: StatementTables, command: str) -> AnalysisError:
+    """Return the error for a target that no RowDelta catalog has."""
     name = ".".join(reference.parts)
-    # A server of Spark Connect does not know our catalogs: it would fail at names of three parts.
+    # A Spark Connect server does not have RowDelta's catalogs: it would fail on names of three parts.
     asks = is_classic(tables.spark) or reference.parts[0] not in tables.registry.catalogs
     if asks and tables.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
-        return refused(
+        return rejection(
             reference,
             sql,
             f"'{name}' is a table or view of Spark, which does not support {command} here",

@@ -1,12 +1,12 @@
-"""Writers as Spark jobs: their settings, their run, what they wrote, and what a failed statement leaves behind. Driver.
+"""Run writers as Spark jobs: their settings, the run, the outcome, and cleanup after a failed statement. Driver.
 
-Files of tasks that reported are known by path. Where Spark itself failed, tasks that had finished do not report any
-more: their files are found by the statement's id, which stands in each name.
+Tasks report the paths of their files. If Spark itself fails, finished tasks do not report any more: their files are
+found by the statement's id, which is part of each name.
 
 A setting of a write may be given in several places: a write option overrides the session's setting
 `spark.sql.iceberg.` with the same name, which overrides the table's property, as in the reference (`SparkWriteConf`).
-Which of them have which place is `PLACES`, of which the table in docs/configuration.md is made. Compression is that of
-the format that is written, of data files and of delete files.
+`PLACES` lists the places of each setting; the table in docs/configuration.md is generated from it. Compression is that
+of the format that is written, of data files and of delete files.
 """
 
 import logging
@@ -99,11 +99,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a setting can be given.
+    """A write setting and the places where it can be given.
 
     Attributes:
         name: The write option, and the end of the session's setting.
-        properties: The table's properties, one for each format of files.
+        properties: The table's properties, one for each file format.
         option: Whether there is a write option.
         session: Whether there is a setting of the session.
     """
@@ -146,7 +146,7 @@ PROPERTIES: Final = {place.name: place.properties[0] for place in PLACES if plac
 def write_properties(
     options: Mapping[str, str], session: Mapping[str, str], table: Mapping[str, str]
 ) -> dict[str, str]:
-    """The table properties that options and the session set for one write.
+    """Return the table properties that options and the session override for one write.
 
     Args:
         options: The write's options, by name.
@@ -159,7 +159,7 @@ def write_properties(
         properties = {**table, **found}
         data = properties.get(DEFAULT_FILE_FORMAT, "parquet").lower()
         deletes = properties.get(DELETE_DEFAULT_FILE_FORMAT, data).lower()
-        # A format that there is not is refused where files are opened.
+        # An unknown format is rejected where files are opened.
         codecs = (CODECS.get(data), DELETE_CODECS.get(deletes))
         found |= {key: given[CODEC] for key in codecs if key is not None}
     return found
@@ -168,15 +168,15 @@ def write_properties(
 def change_distribution(
     properties: Mapping[str, str], session: Mapping[str, str], command: Command
 ) -> ChangeDistribution:
-    """How the session, or else the table, wants the rows of a command to come to tasks.
+    """Return the distribution of a command's rows from the session's settings, else the table's properties.
 
     Args:
         properties: The table's properties.
-        session: The session's settings below `spark.sql.iceberg.`, by the rest of their names.
+        session: The session's settings below `spark.sql.iceberg.`, without this prefix.
         command: The command.
 
     Raises:
-        AnalysisError: a value that there is not.
+        AnalysisError: a value is invalid.
     """
     key = distribution_mode_of(command)
     places = {"distribution-mode": key, "advisory-partition-size": ADVISORY_PARTITION_SIZE}
@@ -188,10 +188,10 @@ def change_distribution(
 
 
 def output_spec(table: Table, spec_id: int | None) -> PartitionSpec:
-    """The partition spec of new files: the table's, or another one of its history.
+    """Return the partition spec of new files: the table's, or another one of its history.
 
     Raises:
-        AnalysisError: the table has no such spec, or columns of it are not there any more.
+        AnalysisError: the table has no such spec, or a column of it was dropped.
     """
     if spec_id is None:
         return table.spec()
@@ -204,12 +204,12 @@ def output_spec(table: Table, spec_id: int | None) -> PartitionSpec:
             option="output-spec-id",
         )
     ids = table.schema().field_ids
-    gone = [field.name for field in spec.fields if field.source_id not in ids and not is_void(field)]
-    if gone:
+    dropped = [field.name for field in spec.fields if field.source_id not in ids and not is_void(field)]
+    if dropped:
         raise AnalysisError(
-            f"The partition spec {spec.spec_id} has the field '{gone[0]}', whose column the table has not any more",
+            f"The partition spec {spec.spec_id} has the field '{dropped[0]}', whose column was dropped from the table",
             kind=ErrorKind.INVALID_PROPERTY,
-            hint="Write by another partition spec",
+            hint="Use another partition spec",
             option="output-spec-id",
         )
     return spec
@@ -221,7 +221,7 @@ def is_void(field: PartitionField) -> bool:
 
 LOG = logging.getLogger(__name__)
 
-# No text, which the JVM would have to parse.
+# A schema in text form would have to be parsed by the JVM.
 TASK_COMMIT_SCHEMA: Final = StructType([StructField("task_commit", BinaryType())])
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -229,17 +229,17 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOutcome:
-    """What all tasks of a write did.
+    """The combined outcome of all tasks of a write.
 
     Attributes:
         data_files: New data files.
         delete_files: New delete files.
-        removed_data_files: Paths of the data files that left.
+        removed_data_files: Paths of the removed data files.
         rewritten_delete_files: Keys of the delete files that new ones replace.
         referenced_data_files: Paths of the data files that new delete files point to.
-        changed_files: What became of the rows of the data files that lost or changed some.
-        spliced_files: Those of `data_files` of which much was copied.
-        row_origins: Where the rows of rewritten data files were, as far as tasks reported them.
+        changed_files: The changes to each data file that lost or changed rows.
+        spliced_files: The spliced ones of `data_files`.
+        row_origins: The old positions of the rows of rewritten data files, as far as tasks reported them.
         metrics: Sums.
     """
 
@@ -265,7 +265,7 @@ class WriteOutcome:
             named = [path for message in messages for path in getattr(message, paths)]
             if len(named) != len(set(named)):
                 raise ExecutionError(
-                    "Two tasks changed one data file: its rows did not come to one task",
+                    "Two tasks changed the same data file",
                     hint="Nothing was changed. Please report the statement",
                     files=tuple(sorted({path for path in named if named.count(path) > 1})),
                 )
@@ -288,7 +288,7 @@ class WriteOutcome:
 
     @property
     def row_counts(self) -> RowCounts:
-        """The rows, as they have to add up."""
+        """The row counts, for row conservation."""
         metrics = self.metrics
         return RowCounts(
             deleted=metrics.rows_deleted,
@@ -299,7 +299,7 @@ class WriteOutcome:
 
     @property
     def paths(self) -> frozenset[str]:
-        """All new files."""
+        """The paths of all new files."""
         return frozenset(file.path for file in (*self.data_files, *self.delete_files))
 
 
@@ -311,7 +311,7 @@ def write_context(
     overriding: Mapping[str, str] = MappingProxyType({}),
     output_spec_id: int | None = None,
 ) -> WriteContext:
-    """The target of a write, for its tasks.
+    """Return the context of a write, for its tasks.
 
     Args:
         table: The table.
@@ -321,7 +321,7 @@ def write_context(
         output_spec_id: The partition spec of new data files; None for the table's.
 
     Raises:
-        AnalysisError: a property of the table has a value that it cannot have.
+        AnalysisError: a property of the table has an invalid value.
     """
     location = table.location().rstrip("/")
     properties = {str(key): str(value) for key, value in table.properties.items()} | dict(overriding)
@@ -343,20 +343,20 @@ def write_context(
 
 
 MoreReports = Callable[[], Sequence[TaskReport]]
-"""Takes the commits of all tasks and returns more: of another job, or of rows that are left to the driver."""
+"""Returns more reports, of another job or of rows that the driver writes."""
 
 
 def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
     """Run the writers over the rows of a DataFrame.
 
     Args:
-        frame: The rows, distributed and ordered as the writers want them.
+        frame: The rows, distributed and ordered for the writers.
         function: The function of each task: rows in, one report out.
         table: The table.
         spec: The job.
 
     Returns:
-        What all tasks wrote, and the driver of what they left to it.
+        What all tasks wrote, including the held rows that the driver wrote for them.
 
     Raises:
         SetupError: the workers run a Python without this package.
@@ -372,8 +372,8 @@ def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
     """Run the tasks of a write and return what they report, failures included.
 
     Args:
-        reports: Of `TASK_COMMIT_SCHEMA`: running it writes, and gives the reports of the tasks. Made after
-            `check_writes`, for a function's Python is chosen when its DataFrame is made.
+        reports: Of `TASK_COMMIT_SCHEMA`; running it writes, and returns the reports of the tasks. Make it after
+            `check_writes`, because the Python of its function is chosen when the DataFrame is made.
         table: The table.
         spec: The job.
 
@@ -383,14 +383,13 @@ def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
     try:
         with ended_on_failure(reports.sparkSession):
             rows = reports.collect()
-    except BaseException:  # a failure, or an interrupt: the job's other tasks have been asked to stop, and have ended
+    except BaseException:  # a failure or an interrupt: `ended_on_failure` has stopped the job's other tasks
         delete_uncommitted(table, spec.context)
         raise
     return [report_from_bytes(bytes(row[0])) for row in rows]
 
 
 def commits_of(reports: Iterable[TaskReport]) -> list[TaskCommit]:
-    """Return the commits among reports."""
     return [report for report in reports if isinstance(report, TaskCommit)]
 
 
@@ -413,19 +412,18 @@ def checked_reports(frame: DataFrame) -> list[TaskReport]:
 
 
 def failures_of(reports: Iterable[TaskReport]) -> list[TaskFailure]:
-    """Return the failures among reports."""
     return [report for report in reports if isinstance(report, TaskFailure)]
 
 
 def written_by(
     reports: Sequence[TaskReport], table: Table, spec: WriterSpec, more: MoreReports | None = None
 ) -> WriteOutcome:
-    """What the tasks of a job that has ended wrote; what else attempts of tasks left is deleted.
+    """Return what the tasks of a finished job wrote; the files of other attempts are deleted.
 
-    The few rows that tasks left to the driver are written here.
+    The driver writes the held rows of all tasks.
 
     Args:
-        reports: Of each task.
+        reports: The report of each task.
         table: The table.
         spec: The job.
         more: Returns more reports to add. It is called if no task failed.
@@ -479,7 +477,7 @@ def with_live_storage(table: Table, spec: WriterSpec) -> tuple[Table, WriterSpec
 
 
 def check_visible_files(files: Iterable[ContentFile]) -> None:
-    """Refuse to commit local files that the driver does not see with the size that the tasks wrote.
+    """Check that the driver sees local files with the size that the tasks wrote.
 
     `check_writes` checked the location earlier, but an executor may have joined since on a host without the mount.
 
@@ -505,15 +503,14 @@ def has_size(path: str, size: int) -> bool:
 
 
 def new_paths(commits: Sequence[TaskCommit]) -> frozenset[str]:
-    """All files that tasks wrote."""
     return frozenset(file.path for commit in commits for file in (*commit.data_files, *commit.delete_files))
 
 
 class UncommittedFiles:
-    """Deletes a write's files when the block is left by an error that says that nothing was committed.
+    """Deletes a write's files if the block raises an error which means that nothing was committed.
 
-    Only errors of ours say that. After an interrupt, or anything unforeseen, the commit may be live: files that nobody
-    needs cost little, files that a snapshot needs are lost rows.
+    Only RowDelta's own errors mean that. After an interrupt or an unforeseen error, the commit may have succeeded:
+    unused files cost little, but deleting the files of a snapshot loses rows.
 
     Args:
         table: The table.
@@ -538,7 +535,7 @@ def delete_uncommitted(table: Table, context: WriteContext, paths: Collection[st
     Args:
         table: The table.
         context: The write.
-        paths: The files, where all tasks reported theirs; None looks for them.
+        paths: The files, if all tasks reported theirs; None lists them by the statement's id.
     """
     try:
         table = with_live_credentials(table)
@@ -552,20 +549,21 @@ def delete_uncommitted(table: Table, context: WriteContext, paths: Collection[st
 
 
 def delete_others(table: Table, context: WriteContext, wanted: Collection[str]) -> None:
-    """Delete the files of attempts that were killed, where others have done their tasks.
+    """Delete the files of killed attempts, whose tasks other attempts completed.
 
-    What such an attempt writes after this is an orphan.
+    Files that such an attempt writes afterwards are orphans.
 
     Args:
         table: The table.
         context: The write.
-        wanted: The files of the attempts that count.
+        wanted: The files of the successful attempts.
     """
     try:
-        names = {location.rpartition("/")[2] for location in wanted}  # unique, where locations may be written two ways
+        # Names are unique, while one location may be spelled in two ways.
+        names = {location.rpartition("/")[2] for location in wanted}
         found = files_named(table.io, context.data_location, context.query_id)
         delete_files(table.io, [location for location in found if location.rpartition("/")[2] not in names])
-    except Exception as error:  # noqa: BLE001 - the statement goes on: files that nobody needs cost little
+    except Exception as error:  # noqa: BLE001 - the statement goes on: unused files cost little
         LOG.warning(
             "Files of failed attempts of the statement %s may be left in %s: %s",
             context.query_id,
@@ -575,9 +573,9 @@ def delete_others(table: Table, context: WriteContext, wanted: Collection[str]) 
 
 
 def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
-    """Files below a location whose names have a part.
+    """Yield the files below a location whose names contain a part.
 
-    Only storages that can list are asked; others keep the files until orphans are removed.
+    Without a storage that can list, files remain until orphans are removed.
 
     Raises:
         NotSupportedError: the table may have no files there.
@@ -594,7 +592,6 @@ def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
 
 
 def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[str]:
-    """`files_named` where PyArrow lists."""
     scheme, netloc, path = io.parse_location(location, io.properties)
     filesystem = io.fs_by_scheme(scheme, netloc)
     selector = arrow_fs.FileSelector(path, recursive=True, allow_not_found=True)
@@ -605,10 +602,9 @@ def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[s
 
 
 def fsspec_files_named(io: FsspecFileIO, location: str, part: str) -> Iterator[str]:
-    """`files_named` where fsspec lists."""
     uri = urlsplit(location)
     filesystem = io.get_fs(uri.scheme or "file", uri.hostname)
-    filesystem.invalidate_cache()  # workers have written since this process looked last
+    filesystem.invalidate_cache()  # workers have written since this process last listed
     for path in filesystem.find(location):
         if part in path.rpartition("/")[2]:
             yield filesystem.unstrip_protocol(path)

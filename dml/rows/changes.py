@@ -79,9 +79,9 @@ class ChangesRun:
         self._keys: Sequence[pa.Array] = columns[:keys]
         self._source = {source_id(place): column for place, column in enumerate(columns[keys:])}
         self.matched: Mask = np.zeros(0 if source is None else source.num_rows, np.bool_)
-        self._matched = compiled(program.matched)
-        self._not_matched = compiled(program.not_matched)
-        self._not_matched_by_source = compiled(program.not_matched_by_source)
+        self._matched = compile_clauses(program.matched)
+        self._not_matched = compile_clauses(program.not_matched)
+        self._not_matched_by_source = compile_clauses(program.not_matched_by_source)
         self._residual = (
             None if self.join is None or self.join.residual == TRUE else CompiledPredicate(self.join.residual)
         )
@@ -123,7 +123,7 @@ class ChangesRun:
         if not len(others):
             return changed
         unmatched = columns if len(others) == rows else TakenColumns((columns, pa.array(others)))
-        return in_order(changed, self._taken(self._not_matched_by_source, unmatched, others))
+        return merge_in_row_order(changed, self._taken(self._not_matched_by_source, unmatched, others))
 
     def _joined(self, columns: Columns, found: Places, keep: Places) -> Columns:
         return TakenColumns((columns, pa.array(keep)), (self._source, pa.array(found[keep])))
@@ -189,12 +189,12 @@ class ChangesRun:
         return pa.nulls(len(chosen), kind) if found is None else found
 
 
-def compiled(clauses: Sequence[Clause]) -> list[tuple[Clause, CompiledPredicate]]:
+def compile_clauses(clauses: Sequence[Clause]) -> list[tuple[Clause, CompiledPredicate]]:
     """Return clauses with conditions compiled for many batches."""
     return [(clause, CompiledPredicate(clause.condition)) for clause in clauses]
 
 
-def in_order(matched: ChangedRows, unmatched: ChangedRows) -> ChangedRows:
+def merge_in_row_order(matched: ChangedRows, unmatched: ChangedRows) -> ChangedRows:
     """Merge two sets of changes to one batch in row order."""
     assert matched.places is not None
     assert unmatched.places is not None

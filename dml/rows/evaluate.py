@@ -162,12 +162,12 @@ COMPARISONS: dict[str, Callable[..., pa.Array]] = {
 
 
 def may_be_nan(side: pa.Array | pa.Scalar) -> bool:
-    """Return whether a side of a comparison may be NaN; a literal tells without a pass over the rows."""
+    """Return whether a side of a comparison may be NaN; a literal is checked without a pass over the rows."""
     return not isinstance(side, pa.Scalar) or not side.is_valid or bool(np.isnan(side.as_py()))
 
 
 def double_equal(left: Any, right: Any) -> pa.Array:
-    """`=`, for which NaN equals NaN."""
+    """Compute `=`, for which NaN equals NaN."""
     found = pc.equal(left, right)
     if not (may_be_nan(left) and may_be_nan(right)):
         return found
@@ -175,7 +175,7 @@ def double_equal(left: Any, right: Any) -> pa.Array:
 
 
 def double_less(left: Any, right: Any) -> pa.Array:
-    """`<`, for which NaN is the greatest value."""
+    """Compute `<`, for which NaN is the greatest value."""
     found = pc.less(left, right)
     return pc.or_(found, pc.and_not(pc.is_nan(right), pc.is_nan(left))) if may_be_nan(right) else found
 
@@ -219,21 +219,21 @@ def evaluate_any(value: Value, columns: Columns) -> pa.Array | pa.Scalar:
             try:
                 return INTEGERS[operator](*sides)
             except pa.ArrowInvalid as error:
-                raise UncomputableValueError(f"A '{operator}' gives a number that does not fit {kind}") from error
+                raise UncomputableValueError(f"The result of '{operator}' does not fit {kind}") from error
         case TypeCast(value=number, type=kind):
             try:
                 return cast_to(evaluate_any(number, columns), kind)
             except pa.ArrowInvalid as error:
                 raise UncomputableValueError(f"A number does not fit {kind}") from error
         case RowCall(function=RowFunction.COALESCE):
-            return coalesce(value, columns)
+            return evaluate_coalesce(value, columns)
         case RowCall(function=function, arguments=arguments):
             try:
                 return FUNCTIONS[function](*(evaluate_any(argument, columns) for argument in arguments))
             except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
                 raise UncomputableValueError(f"'{function}' cannot be computed: {error}") from error
         case CaseWhen():
-            return case(value, columns)
+            return evaluate_case(value, columns)
 
 
 def evaluate_as(value: Value, kind: pa.DataType, columns: Columns) -> pa.Array | pa.Scalar:
@@ -260,7 +260,7 @@ def cast_to(values: Any, kind: pa.DataType) -> Any:
     return values.cast(kind, safe=not pa.types.is_floating(kind))
 
 
-def case(value: CaseWhen, columns: Columns) -> pa.Array:
+def evaluate_case(value: CaseWhen, columns: Columns) -> pa.Array:
     """Compute each value only for the rows of its branch, as Spark does: other rows cannot overflow."""
     rows = row_count(value, columns)
     open_rows = np.arange(rows)  # rows that no branch has taken yet
@@ -269,29 +269,29 @@ def case(value: CaseWhen, columns: Columns) -> pa.Array:
         if not len(open_rows):
             break
         test = CompiledPredicate(condition)
-        taken = test.mask(taken_columns(columns, test.column_ids, open_rows, rows), len(open_rows))
-        found = placed(found, result, columns, open_rows[taken])
+        taken = test.mask(take_columns(columns, test.column_ids, open_rows, rows), len(open_rows))
+        found = fill_places(found, result, columns, open_rows[taken])
         open_rows = open_rows[~taken]
-    return placed(found, value.default, columns, open_rows)
+    return fill_places(found, value.default, columns, open_rows)
 
 
-def coalesce(call: RowCall, columns: Columns) -> pa.Array:
+def evaluate_coalesce(call: RowCall, columns: Columns) -> pa.Array:
     """Compute each argument only for the rows in which the arguments before it are NULL."""
     rows = row_count(call, columns)
     found = pa.nulls(rows, call.type)
     for argument in call.arguments:
         if not found.null_count:
             break
-        found = placed(found, argument, columns, np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)))
+        found = fill_places(found, argument, columns, np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)))
     return found
 
 
-def placed(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[np.int64]) -> pa.Array:
+def fill_places(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[np.int64]) -> pa.Array:
     """Compute a value for the rows at `places`, and return the array with these results filled in."""
     rows = len(found)
     if not len(places) or value == Literal(value=None, type=found.type):
         return found
-    values = evaluate(value, taken_columns(columns, column_ids(value), places, rows), len(places))
+    values = evaluate(value, take_columns(columns, column_ids(value), places, rows), len(places))
     if len(places) == rows:
         return values
     mask = np.zeros(rows, np.bool_)
@@ -299,8 +299,8 @@ def placed(found: pa.Array, value: Value, columns: Columns, places: npt.NDArray[
     return pc.replace_with_mask(found, pa.array(mask), values)
 
 
-def taken_columns(columns: Columns, ids: Iterable[int], places: npt.NDArray[np.int64], rows: int) -> Columns:
-    """Return the rows of columns at some places. The places are in ascending order; `rows` is the columns' length."""
+def take_columns(columns: Columns, ids: Iterable[int], places: npt.NDArray[np.int64], rows: int) -> Columns:
+    """Return the rows of columns at `places`, in ascending order; `rows` is the length of the columns."""
     if len(places) == rows:
         return columns
     return {field_id: columns[field_id].take(pa.array(places)) for field_id in ids}
@@ -311,7 +311,7 @@ def ascii_only(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def compute(texts: Any) -> Any:
         if not is_ascii(texts):
-            raise UncomputableValueError("The case of letters outside of ASCII")
+            raise UncomputableValueError("Only Spark can change the case of letters outside of ASCII")
         return function(texts)
 
     return compute
@@ -384,7 +384,7 @@ FUNCTIONS: dict[RowFunction, Callable[..., Any]] = {
 
 
 def remainder(left: Any, right: Any) -> Any:
-    """`%` of integers, with the sign of the left side; NULL stays NULL."""
+    """Compute `%` of integers, with the sign of the left side; NULL stays NULL."""
     divisor = right.as_py()
     if isinstance(left, pa.Scalar):
         return pa.scalar(None if left.as_py() is None else int(np.fmod(left.as_py(), divisor)), left.type)

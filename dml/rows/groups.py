@@ -40,8 +40,8 @@ def partial_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, groups:
         groups: The program.
 
     Yields:
-        Columns `group0`, ... and `value0`, ...; a group may be in several tables. One row, of nothing but the values,
-        where there is one group.
+        Columns `group0`, ... and `value0`, ...; a group may be in several tables. Without grouping columns, one row of
+        values.
     """
     kept: Parts[pa.Table] = Parts()
     rest = iter(batches)
@@ -103,7 +103,7 @@ def groups_of_rows(rows: pa.Table, groups: Groups) -> pa.Table:
     asked = [
         ("" if each.place is None else f"column{each.place}", FUNCTIONS[each.function]) for each in groups.aggregates
     ]
-    return aggregated(named, keys, asked)
+    return aggregate(named, keys, asked)
 
 
 def rows_as_groups(batch: pa.RecordBatch, groups: Groups) -> pa.Table:
@@ -133,16 +133,16 @@ def combine(parts: list[pa.Table], groups: Groups) -> pa.Table:
         return parts[0]
     keys = [f"group{number}" for number in range(len(groups.by))]
     asked = [(f"value{number}", COMBINING[each.function]) for number, each in enumerate(groups.aggregates)]
-    return aggregated(pa.concat_tables(parts), keys, asked)
+    return aggregate(pa.concat_tables(parts), keys, asked)
 
 
-def aggregated(table: pa.Table, keys: list[str], asked: list[tuple[str, str]]) -> pa.Table:
+def aggregate(table: pa.Table, keys: list[str], asked: list[tuple[str, str]]) -> pa.Table:
     """Group a table and aggregate each group.
 
     Args:
         table: The rows.
         keys: Names of columns.
-        asked: For each value the name of a column, or nothing, and Arrow's name of the function.
+        asked: The column of each value, empty for a row count, and Arrow's name of the function.
     """
     calls: list[tuple[str | list[str], str]] = [(name or [], function) for name, function in dict.fromkeys(asked)]
     found = table.group_by(keys, use_threads=False).aggregate(calls)

@@ -1,8 +1,8 @@
 """Look up rows by the values of their key columns, as the build side of a hash join does.
 
-Input: key columns of primitive types. Output: for other rows, whether their key is among these, and its place.
-Equality is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key.
-Equality deletes compare all columns null-safe and distinguish the zeros, as Iceberg's Java library does.
+Input: key columns of primitive types. Output: for other rows, whether their key is among these, and its row. Equality
+is that of Spark's joins: -0.0 equals 0.0, NaN equals NaN, and NULL equals NULL only in a null-safe key. Equality
+deletes compare all columns null-safe and distinguish the zeros, as Iceberg's Java library does.
 """
 
 from collections.abc import Collection, Sequence
@@ -83,7 +83,7 @@ class KeyLookup:
     def _comparable(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         found = []
         for place, column in enumerate(columns):
-            array = comparable(column, signed_zeros=self._signed_zeros)
+            array = to_comparable(column, signed_zeros=self._signed_zeros)
             if place in self._null_safe:
                 found += [array.is_null().cast(pa.int8()), array.fill_null(zero(array.type))]
             else:
@@ -91,7 +91,7 @@ class KeyLookup:
         return found
 
 
-def comparable(column: pa.Array, *, signed_zeros: bool = False) -> pa.Array:
+def to_comparable(column: pa.Array, *, signed_zeros: bool = False) -> pa.Array:
     """Convert values to integers that are equal if and only if the values are; wider types keep their values."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
@@ -119,7 +119,7 @@ def with_nulls_of(column: pa.Array, values: npt.NDArray[np.int32] | npt.NDArray[
 
 
 def zero(kind: pa.DataType) -> pa.Scalar:
-    """Return the zero value of a type that `comparable` returns."""
+    """Return the zero value of a type that `to_comparable` returns."""
     if has_length(kind):
         return pa.scalar(b"").cast(kind)
     return pa.scalar(bytes(kind.byte_width) if pa.types.is_fixed_size_binary(kind) else 0, kind)
@@ -143,7 +143,6 @@ class IntegerKeys:
 
     @property
     def is_unique(self) -> bool:
-        """As `KeyLookup.is_unique`."""
         if self._places_table is not None:
             return int(np.count_nonzero(self._places_table != NOWHERE)) == len(self._values)
         ascending, _ = self._ascending
@@ -188,7 +187,6 @@ class IntegerKeys:
         return values[rows], rows
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
-        """As `KeyLookup.places`."""
         (column,) = columns
         found = np.full(len(column), NOWHERE, np.int64)
         values, rows = self._within_range(column)
@@ -202,7 +200,6 @@ class IntegerKeys:
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """As `KeyLookup.contains`."""
         (column,) = columns
         found = np.zeros(len(column), np.bool_)
         values, rows = self._within_range(column)
@@ -249,7 +246,7 @@ class HashedKeys:
 
     @cached_property
     def _others(self) -> tuple[Places, "HashedKeys"] | None:
-        """The rows of keys that their hash does not find, because different keys have it, and their lookup."""
+        """The rows of keys that another key with the same hash hides, and their lookup."""
         if self._hashes.is_unique:
             return None
         places = self._own_places.copy()
@@ -262,7 +259,7 @@ class HashedKeys:
 
     @property
     def is_unique(self) -> bool:
-        """As `KeyLookup.is_unique`."""
+        """Whether no key occurs twice; different keys may have equal hashes."""
         if self._hashes.is_unique:
             return True
         if self._others is None:
@@ -281,7 +278,6 @@ class HashedKeys:
             rows = rows[is_equal]
 
     def places(self, columns: Sequence[pa.Array]) -> Places:
-        """As `KeyLookup.places`."""
         if self._few is not None:
             found = np.full(len(columns[0]), NOWHERE, np.int64)
             rows = pc.indices_nonzero(pc.is_in(columns[0], self._few))
@@ -291,7 +287,7 @@ class HashedKeys:
 
     @cached_property
     def _few(self) -> pa.Array | None:
-        """The values of the first column if they are so few that Arrow's hash table of them takes no time to build."""
+        """The values of the first column if they are few enough for Arrow to build their hash table in no time."""
         return pc.unique(self._columns[0]) if len(self._columns[0]) <= limits.MAX_ARROW_SET_VALUES else None
 
     def _places(self, columns: Sequence[pa.Array]) -> Places:
@@ -304,7 +300,6 @@ class HashedKeys:
         return found
 
     def contains(self, columns: Sequence[pa.Array]) -> Mask:
-        """As `KeyLookup.contains`."""
         found: Mask = self.places(columns) != NOWHERE
         return found
 
@@ -312,7 +307,7 @@ class HashedKeys:
 SEED: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def mixed(hashes: Hashes, values: Hashes) -> Hashes:
+def mix_hashes(hashes: Hashes, values: Hashes) -> Hashes:
     """Mix one more value into each hash, by the finalizer of SplitMix64."""
     found = (hashes ^ values) + SEED
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -331,7 +326,7 @@ def key_hashes(columns: Sequence[pa.Array], longest_texts: Sequence[int], seed: 
             hashes = text_hashes(column, hashes, is_key, most)
         else:
             for word in words_of(column):
-                hashes = mixed(hashes, word)
+                hashes = mix_hashes(hashes, word)
     return pa.array(hashes.view(np.int64), mask=~is_key)
 
 
@@ -378,7 +373,7 @@ def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_],
     offsets = np.frombuffer(ends, np.int64, len(large) + 1, 8 * large.offset)
     lengths = np.diff(offsets)
     is_key &= lengths <= most
-    found = mixed(hashes, lengths.view(np.uint64))
+    found = mix_hashes(hashes, lengths.view(np.uint64))
     rows = np.flatnonzero(is_key & (lengths > 0))
     if not len(rows):
         return found
@@ -391,7 +386,7 @@ def text_hashes(column: pa.Array, hashes: Hashes, is_key: npt.NDArray[np.bool_],
         word = words[starts]
         short = left < 8
         word[short] &= (np.uint64(1) << (left[short].astype(np.uint64) * np.uint64(8))) - np.uint64(1)
-        found[rows] = mixed(found[rows], word)
+        found[rows] = mix_hashes(found[rows], word)
         more = left > 8
         rows, starts, left = rows[more], starts[more] + 8, left[more] - 8
     return found

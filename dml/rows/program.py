@@ -1,14 +1,14 @@
-"""Row programs: what a task computes from the rows that it reads. The driver makes them; tasks run them.
+"""Define row programs: what a task computes from the rows that it reads. The driver makes them; tasks run them.
 
 | program      | statement                                         | output rows                                     |
 | ---          | ---                                               | ---                                             |
 | `Projection` | INSERT ... SELECT                                 | computed values                                 |
-| `Changes`    | DELETE, UPDATE, MERGE                             | a row delta: operation, place, new values       |
+| `Changes`    | DELETE, UPDATE, MERGE                             | a row delta: operation, position, new values    |
 | `Groups`     | SELECT with aggregates                            | partial aggregates, which Spark combines        |
 
 Programs consist of expressions over the columns of a row, as frozen values. A value has one result per row. A predicate
 selects rows: it is True where SQL's condition is TRUE, and False where that is FALSE or NULL. There is no NOT: over a
-two-valued result it would turn NULL into TRUE. The translator carries negation down to the leaves, which have a negated
+two-valued result it would turn NULL into TRUE. The translator pushes negation down to the leaves, which have a negated
 form.
 """
 
@@ -69,7 +69,7 @@ class Column:
     """The value of a column.
 
     Attributes:
-        field_id: The field id of a top-level column. The source of a MERGE has negative ids (`dml.rows.program`).
+        field_id: The field id of a top-level column. The source of a MERGE has negative ids (`source_id`).
         type: The Arrow type of the values.
     """
 
@@ -289,7 +289,7 @@ def column_ids(expression: Value | Predicate) -> frozenset[int]:
 
 
 def source_id(place: int) -> int:
-    """Return the id that stands for a field id of the source's column at a place."""
+    """Return the id of the source's column at a place; it takes the role of a field id."""
     return -1 - place
 
 
@@ -306,7 +306,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
-    """What to do with the rows that satisfy a condition: a WHEN clause, or all of a DELETE or UPDATE.
+    """The change of the rows that satisfy a condition: a WHEN clause, or all of a DELETE or UPDATE.
 
     Attributes:
         operation: The code of the operation (`dml.model.columns.RowOperation`), with `BY_SOURCE` if it has that.
@@ -326,7 +326,7 @@ class Join:
     Attributes:
         key_ids: Columns of the table that equal the first columns of the source, in that order.
         null_safe: Indices of keys in which NULL equals NULL.
-        residual: What else has to be True for two rows to match.
+        residual: The condition that two rows with equal keys must also satisfy to match.
     """
 
     key_ids: tuple[int, ...]
@@ -369,7 +369,7 @@ class Aggregate:
 
     Attributes:
         function: The function.
-        place: The column's place among those that are read; None for `COUNT_ROWS`.
+        place: The index of the column among those that the task reads; None for `COUNT_ROWS`.
     """
 
     function: AggregateFunction
@@ -381,9 +381,9 @@ class Groups:
     """Aggregate the rows of a task, as the partial step of a hash aggregate.
 
     Attributes:
-        by: The places of the grouping columns among those that are read. Without any there is one group, also if
-            there is no row.
-        aggregates: What to compute of each group.
+        by: The indices of the grouping columns among those that the task reads. Without any there is one group, even
+            if there is no row.
+        aggregates: The aggregates of each group.
     """
 
     by: tuple[int, ...]

@@ -1,1 +1,1 @@
-"""From a snapshot to rows: pruning, scan tasks, reading them as Arrow, and as a Spark DataFrame."""
+"""Scans of a snapshot: pruning, scan tasks, and their rows as Arrow batches or as a Spark DataFrame."""

@@ -1,11 +1,11 @@
-"""A snapshot and a filter to scan tasks. Driver.
+"""Plan the scan of a snapshot with a filter: find its scan tasks. Driver.
 
 Input: a table, a snapshot, an Iceberg expression. Output: one `ScanTask` for each data file that may hold matching
 rows, with the delete files that apply to it. Spec: "Scan Planning".
 
-What cannot match is left out three times: manifests by their partition summaries, files by their partition, files by
-their column metrics. Of the equality delete files of a data file those are left out that, as the metrics of both say,
-have no key in common with it.
+Pruning has three steps: manifests by their partition summaries, files by their partition, files by their column
+metrics. An equality delete file is dropped from a scan task if the metrics of both files prove that they have no key in
+common.
 """
 
 from collections import Counter
@@ -44,20 +44,20 @@ __all__ = ["ScanPlan", "delete_index", "plan_scan", "scan_task"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPlan:
-    """What to read of a snapshot.
+    """The files to read of a snapshot.
 
     Attributes:
-        snapshot_id: The snapshot; None for a table that has none yet.
-        tasks: One for each data file that may hold matching rows; `file_ordinal` is its place here.
-        total_data_files: Live data files of the snapshot.
-        skipped_data_files: Those that cannot hold matching rows.
-        total_manifests: Manifests of the snapshot, of data and of deletes.
-        manifests_read: Those that were opened.
+        snapshot_id: The snapshot; None for a table without snapshots.
+        tasks: One for each data file that may hold matching rows; `file_ordinal` is its index here.
+        total_data_files: The number of live data files of the snapshot.
+        skipped_data_files: The number of pruned data files.
+        total_manifests: The number of manifests of the snapshot, of data and of deletes.
+        manifests_read: The number of manifests that were opened.
         data_manifests: The manifest that lists each task's data file, by path.
-        delete_manifests: The manifest that lists each delete file that was looked at, by key.
-        covers_whole_files: Whether the filter is true for every row of each of these data files; False also where that
-            was not to be found out.
-        metrics: The entry of each task's data file, where they are to be kept.
+        delete_manifests: The manifest that lists each delete file that may apply to a task, by key.
+        covers_whole_files: Whether the filter is true for every row of each of these data files; False if the caller
+            did not request the check.
+        metrics: The entry of each task's data file, if the caller requested them.
     """
 
     snapshot_id: int | None
@@ -72,7 +72,7 @@ class ScanPlan:
     metrics: tuple[ContentFile, ...] = field(default=(), repr=False)
 
     def listing(self, data_files: Collection[str], delete_files: Collection[DeleteFileKey]) -> Listing:
-        """Where the snapshot lists files that a statement is to remove.
+        """Return where the snapshot lists files that a statement removes.
 
         Args:
             data_files: Paths of data files of `tasks`.
@@ -97,16 +97,16 @@ def plan_scan(
     find_whole_files: bool = False,
     keep_metrics: bool = False,
 ) -> ScanPlan:
-    """Finds the data files that may hold rows for which a filter is true.
+    """Find the data files that may hold rows for which a filter is true.
 
     Args:
         table: The table.
         snapshot_id: The snapshot to read; None for the current one.
         row_filter: An unbound expression; None for all rows.
-        case_sensitive: How the filter's names match.
+        case_sensitive: Whether the filter's names are case-sensitive.
         schema: The schema that the filter's names belong to; None for the table's current one.
-        find_whole_files: Find out whether the filter is true for every row of these files.
-        keep_metrics: Whether the plan shall have the entries of the data files.
+        find_whole_files: Whether to check that the filter is true for every row of these files.
+        keep_metrics: Whether to return the entries of the data files.
 
     Raises:
         NotFoundError: the table has no such snapshot.
@@ -130,7 +130,7 @@ def plan_scan(
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
     entries_of = cache_of(table).entries([*deletes, *data], table.io, len(table.schema().field_ids))
     listed = [delete_manifest(manifest, entries, pruner) for manifest, entries in read_each(deletes, entries_of)]
-    # Metrics are most of an entry: they are kept where the caller or equality deletes ask for them.
+    # Metrics are most of an entry, so they are kept only if the caller or equality deletes need them.
     by_equality = any(of_manifest.by_equality for of_manifest in listed)
     with_metrics = keep_metrics or by_equality
     read = [
@@ -148,7 +148,7 @@ def plan_scan(
         for file in of_manifest.files
     }
     if len(data_manifests) != len(files):
-        raise listed_twice(files)
+        raise duplicate_file_error(files)
     opened = {manifest.manifest_path for manifest in data}
     total = sum(of_manifest.live for of_manifest in read) + unopened_files(manifests, opened)
     return ScanPlan(
@@ -169,8 +169,8 @@ def plan_scan(
     )
 
 
-def listed_twice(files: Sequence[PlannedFile]) -> CorruptFileError:
-    """The error for a snapshot whose rows would come twice, and whose deletes could not be distinguished."""
+def duplicate_file_error(files: Sequence[PlannedFile]) -> CorruptFileError:
+    """Return the error for a data file that is listed twice: its rows would be read twice, and its deletes mixed up."""
     path = next(path for path, count in Counter(file.path for file in files).items() if count > 1)
     return CorruptFileError(
         f"The table lists the data file '{path}' twice",
@@ -180,7 +180,7 @@ def listed_twice(files: Sequence[PlannedFile]) -> CorruptFileError:
 
 
 def find_snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
-    """The snapshot to read.
+    """Return the snapshot to read; None for a table without snapshots.
 
     Raises:
         NotFoundError: the table has no such snapshot.
@@ -199,12 +199,12 @@ def find_snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataManifest:
-    """What a manifest of data files holds.
+    """The planned files of a manifest of data files.
 
     Attributes:
         files: The live files that may hold matching rows.
-        live: How many live files there are.
-        is_whole: Whether all rows of these files match; False where that was not to be found out.
+        live: The number of live files.
+        is_whole: Whether all rows of these files match; False if this was not checked.
     """
 
     files: tuple[PlannedFile, ...]
@@ -232,7 +232,7 @@ class DeleteManifest:
     Attributes:
         location: The manifest.
         entries: All of its entries.
-        places: Those delete files among them.
+        places: The indices of these delete files among the entries.
     """
 
     location: str
@@ -241,7 +241,7 @@ class DeleteManifest:
 
     @property
     def by_equality(self) -> bool:
-        """True if one of them is an equality delete file."""
+        """Whether one of them is an equality delete file."""
         return any(content == FileContent.EQUALITY_DELETES for content, _ in self.entries.delete_targets(self.places))
 
     def entries_for(self, paths: frozenset[str]) -> tuple[ManifestEntry, ...]:
@@ -264,20 +264,20 @@ def delete_manifest(manifest: ManifestFile, entries: Entries, pruner: Pruner) ->
 
 
 def delete_index(entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> DeleteFileIndex:
-    """The delete files by what they apply to."""
+    """Index delete files by the data files that they apply to."""
     return DeleteFileIndex(map(delete_entry, entries), unpartitioned_specs(specs))
 
 
 def delete_entry(entry: ManifestEntry) -> DeleteEntry:
-    """A delete file as the index wants it.
+    """Convert a manifest entry to an entry of the index.
 
     Raises:
-        CorruptFileError: it deletes by values of no column.
+        CorruptFileError: an equality delete file lists no columns.
     """
     file = entry.data_file
     if file.content is FileContent.EQUALITY_DELETES and not file.equality_ids:
         raise CorruptFileError(
-            f"The manifest entry of the equality delete file '{file.path}' does not say by which columns it deletes",
+            f"The manifest entry of the equality delete file '{file.path}' lists no columns to compare",
             hint="The table's metadata is corrupt: go back to an earlier snapshot",
             file=file.path,
         )
@@ -301,13 +301,13 @@ def delete_entry(entry: ManifestEntry) -> DeleteEntry:
 
 
 def shares_keys(delete: DeleteEntry, bounds: BoundsOf, columns: Mapping[int, MetricColumn]) -> bool:
-    """Whether an equality delete file may hold the key of a row: in each of its columns they have values in common."""
+    """Return whether an equality delete file may hold the key of a row: the bounds of each of its columns overlap."""
     keys = file_bounds(delete.payload.data_file, columns)
     return all(may_meet(keys(field_id), bounds(field_id)) for field_id in delete.equality_ids)
 
 
 def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex, columns: Mapping[int, MetricColumn]) -> ScanTask:
-    """The task of a whole data file."""
+    """Make the scan task of a whole data file."""
     deletes = index.for_data_file(file.path, file.spec_id, file.partition, file.data_sequence_number)
     equality = deletes.equality_deletes
     if equality and file.metrics is not None:
@@ -333,7 +333,6 @@ def scan_task(ordinal: int, file: PlannedFile, index: DeleteFileIndex, columns: 
 
 
 def delete_ref(delete: DeleteEntry) -> DeleteFileRef:
-    """A delete file as a task carries it."""
     file = delete.payload.data_file
     return DeleteFileRef.of(
         file, referenced_data_file=delete.data_file, data_sequence_number=delete.data_sequence_number
@@ -341,7 +340,7 @@ def delete_ref(delete: DeleteEntry) -> DeleteFileRef:
 
 
 def unopened_files(manifests: Iterable[ManifestFile], opened: Collection[str]) -> int:
-    """Live data files of the data manifests that were not opened, as far as the manifest list counts them."""
+    """Count live data files of the data manifests that were not opened, as far as the manifest list counts them."""
     return sum(
         (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
         for manifest in manifests

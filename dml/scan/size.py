@@ -1,8 +1,8 @@
-"""Live rows and the size of a scan, from metadata alone. Driver.
+"""Estimate the live rows and the size of a scan from metadata alone. Driver.
 
 Input: scan tasks, and for a size the columns of the rows. Output: a row count, exact or estimated, or a `ScanSize`, by
-which Spark chooses how it joins. This is the one place that interprets delete counts; `dml.verification` counts on its
-own on purpose, because it checks what the rest of the package claims.
+which Spark chooses how it joins. Only this module interprets delete counts. `dml.verification` deliberately has its own
+count, because it checks the rest of the package.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ def scan_size(
     """Estimate the live rows of a scan and their bytes: Spark's row width or the share of the files, the larger one.
 
     Args:
-        tasks: What is read.
+        tasks: The scan tasks.
         row: The columns of its rows.
         columns: Number of columns of the table.
         columns_read: Number of columns that are read.

@@ -1,7 +1,7 @@
-"""Scan tasks to groups of about equal weight, one for each Spark task. Driver.
+"""Group scan tasks into groups of about equal weight, one for each Spark task. Driver.
 
-Input: tasks of whole files. Output: groups of tasks: for reading, big files cut where row groups start; for changing
-rows, whole files, those of one partition together where that costs no time.
+Input: tasks of whole files. Output: groups of tasks: for reading, big files are cut where row groups start; for
+changing rows, files stay whole, and those of one partition stay together if the groups stay balanced.
 Source: Iceberg documentation, "Read properties" (`read.split.*`); Java's `TableScanUtil` for a task's weight.
 """
 
@@ -36,11 +36,11 @@ OPEN_FILE_COST = 4 * 1024 * 1024
 """The default of `read.split.open-file-cost`."""
 
 LEAST_SIZE = 16 * 1024 * 1024
-"""What weighs less is not read by two tasks, however many could run: Java's `MIN_SPLIT_SIZE`."""
+"""Scans below this size are read by a single task, whatever the parallelism: Java's `MIN_SPLIT_SIZE`."""
 
 
 SPLITTABLE = frozenset({"parquet"})
-"""Formats whose readers know the position of a part's first row without reading what is before."""
+"""Formats whose readers find the position of a part's first row without reading the rows before it."""
 
 
 def split(
@@ -50,13 +50,13 @@ def split(
     *,
     open_file_cost: int = OPEN_FILE_COST,
 ) -> TaskGroups:
-    """Groups tasks for Spark.
+    """Group tasks for Spark's tasks to read.
 
     Args:
         tasks: Tasks of whole files.
-        target_size: Greatest bytes of a group, as far as row groups allow; `read.split.target-size`.
-        parallelism: How many tasks run at once: work is cut finer than `target_size` to keep all of them busy.
-        open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+        target_size: Maximum bytes of a group, as far as row groups allow; `read.split.target-size`.
+        parallelism: The number of concurrent tasks: groups get smaller than `target_size` to keep all of them busy.
+        open_file_cost: The weight of opening a file, in bytes; `read.split.open-file-cost`.
 
     Returns:
         The groups, heaviest first; in each, tasks in the order of the files. Every row is in one task.
@@ -65,24 +65,24 @@ def split(
         return ()
     total = sum(weight(task, open_file_cost) for task in tasks)
     if total <= min(LEAST_SIZE, target_size):
-        return packed([[task] for task in tasks], 1, open_file_cost)
+        return pack_groups([[task] for task in tasks], 1, open_file_cost)
     share = -(-total // max(1, parallelism))
     size = max(1, open_file_cost, min(target_size, share))
     parts = [part for task in tasks for part in parts_of(task, size)]
-    return packed(
+    return pack_groups(
         [[part] for part in parts], max(min(parallelism, len(parts)), -(-total // target_size)), open_file_cost
     )
 
 
 def weight(task: ScanTask, open_file_cost: int) -> int:
-    """What a task costs, in bytes to read: its own, those of its deletes, and the opening of each file."""
+    """Return the cost of a task in bytes: its size plus that of its deletes, at least the cost of opening each file."""
     deletes = (*task.position_deletes, *task.equality_deletes, *filter(None, (task.deletion_vector,)))
     size = task.length + sum(ref.content_size_in_bytes or ref.file_size_in_bytes for ref in deletes)
     return max(size, (1 + len(deletes)) * open_file_cost)
 
 
 def parts_of(task: ScanTask, size: int) -> Iterator[ScanTask]:
-    """A file in parts of about a size, cut where row groups start."""
+    """Cut a file into parts of about a size, where row groups start."""
     end = task.start + task.length
     offsets = task.split_offsets
     usable = all(left < right for left, right in pairwise(offsets)) and offsets[-1:] < (end,)
@@ -126,16 +126,16 @@ def whole_file_groups(
     open_file_cost: int = OPEN_FILE_COST,
     distribution: ChangeDistribution = ANY_DISTRIBUTION,
 ) -> TaskGroups:
-    """Groups whole files for the tasks that change their rows.
+    """Group whole files for the tasks that change their rows.
 
-    Each task writes files of its own for every partition that it comes across, so the files of a partition are in one
-    group as long as the groups stay even, and few small files are all in one.
+    Each task writes separate files for every partition that it changes, so the files of a partition share a group as
+    long as the groups stay balanced, and a few small files share one.
 
     Args:
         tasks: Tasks of whole files.
-        target_size: About the greatest bytes of a group; `read.split.target-size`.
-        parallelism: How many tasks run at once.
-        open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+        target_size: Approximate maximum bytes of a group; `read.split.target-size`.
+        parallelism: The number of concurrent tasks.
+        open_file_cost: The weight of opening a file, in bytes; `read.split.open-file-cost`.
         distribution: The setting of the session or the table.
 
     Returns:
@@ -144,16 +144,16 @@ def whole_file_groups(
     if not tasks:
         return ()
     size = sum(task.length for task in tasks)
-    # Starting a task with a Python worker costs tens of milliseconds: no more of them than keep all cores busy.
+    # Starting a task with a Python worker costs tens of milliseconds, so start only as many as keep all cores busy.
     useful = min(parallelism, max(-(-size // limits.MIN_TASK_BYTES), -(-len(tasks) // limits.MIN_TASK_FILES)))
     count = min(len(tasks), max(-(-size // target_size), useful, 1))
     files: Units = [[task] for task in tasks]
-    apart = packed(files, count, open_file_cost)
+    apart = pack_groups(files, count, open_file_cost)
     if count == 1 or distribution.mode is DistributionMode.NONE:
         return apart
     if distribution.mode is not None:
-        return packed(whole_partitions(tasks, distribution.advisory_size), count, open_file_cost)
-    together = packed(partition_units(tasks, count, open_file_cost), count, open_file_cost)
+        return pack_groups(whole_partitions(tasks, distribution.advisory_size), count, open_file_cost)
+    together = pack_groups(partition_units(tasks, count, open_file_cost), count, open_file_cost)
     heaviest, least = (sum(weight(task, open_file_cost) for task in groups[0]) for groups in (together, apart))
     return together if heaviest <= least * limits.MAX_TASK_IMBALANCE else apart
 
@@ -166,14 +166,14 @@ def partition_groups(
     *,
     open_file_cost: int = OPEN_FILE_COST,
 ) -> TaskGroups:
-    """Groups whole files for tasks of which each writes all rows of its partitions.
+    """Group whole files so that each task writes all rows of its partitions.
 
     Args:
         tasks: Tasks of whole files.
-        partition: In which partition the rows of a file are written.
-        target_size: About the greatest bytes of a group of several partitions; `read.split.target-size`.
-        parallelism: How many tasks run at once.
-        open_file_cost: What opening a file weighs, in bytes; `read.split.open-file-cost`.
+        partition: Returns the partition to which the rows of a file are written.
+        target_size: Approximate maximum bytes of a group of several partitions; `read.split.target-size`.
+        parallelism: The number of concurrent tasks.
+        open_file_cost: The weight of opening a file, in bytes; `read.split.open-file-cost`.
 
     Returns:
         The groups, heaviest first; in each, the files of a partition next to each other, in their order.
@@ -185,12 +185,12 @@ def partition_groups(
     useful = min(parallelism, -(-total // limits.MIN_TASK_BYTES))
     count = min(len(partitions), max(useful, -(-total // target_size), 1))
     order = {key: number for number, key in enumerate(partitions)}
-    groups = packed(list(partitions.values()), count, open_file_cost)
+    groups = pack_groups(list(partitions.values()), count, open_file_cost)
     return tuple(tuple(sorted(group, key=lambda task: order[partition(task)])) for group in groups)
 
 
 def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int) -> Units:
-    """The files of each partition together, if they are no more than the share of a group."""
+    """Put the files of each partition together, unless they are much heavier than the average group."""
     share = sum(weight(task, open_file_cost) for task in tasks) / groups
     partitions: dict[Hashable, list[ScanTask]] = {}
     for task in tasks:
@@ -203,7 +203,7 @@ def partition_units(tasks: Sequence[ScanTask], groups: int, open_file_cost: int)
 
 
 def whole_partitions(tasks: Sequence[ScanTask], size: int) -> Units:
-    """The files of each partition together, in pieces of about a size; each file by itself without partitions."""
+    """Put the files of each partition together, in pieces of about a size; unpartitioned files stay separate."""
     units: list[list[ScanTask]] = []
     latest: dict[Hashable, list[ScanTask]] = {}
     for task in tasks:
@@ -216,8 +216,8 @@ def whole_partitions(tasks: Sequence[ScanTask], size: int) -> Units:
     return units
 
 
-def packed(units: Units, groups: int, open_file_cost: int) -> TaskGroups:
-    """Tasks in groups: the heaviest unit goes first, each to the group that is lightest so far."""
+def pack_groups(units: Units, groups: int, open_file_cost: int) -> TaskGroups:
+    """Pack units into groups: the heaviest unit first, each into the group that is lightest so far."""
     weighed = sorted(
         ((sum(weight(part, open_file_cost) for part in unit), unit) for unit in units),
         key=lambda entry: (-entry[0], entry[1][0].file_ordinal, entry[1][0].start),

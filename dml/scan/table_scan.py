@@ -1,4 +1,4 @@
-"""Table scans: the columns and rows to read from a snapshot, the scan tasks, and the DataFrame. Driver.
+"""Scan tables: select columns and rows of a snapshot, plan and group the scan tasks, make the DataFrame. Driver.
 
 Input: a table, a snapshot, columns and filters (`TableScan`). Output: a `ScanPlan`; the `ScanContext` that its tasks
 share; the tasks in groups, one for each Spark task; a DataFrame. Only the DataFrame API is used, so scans work on Spark

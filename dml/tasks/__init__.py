@@ -1,1 +1,1 @@
-"""The task executor: what runs inside Spark's tasks, from packed input to a sink. Worker-safe."""
+"""The task executor, which runs inside Spark's tasks, from packed input to a sink. Worker-safe."""

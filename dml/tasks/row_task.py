@@ -1,4 +1,4 @@
-"""What Spark's tasks run on rows of tables: read, run a row program, pass the result to a sink. Worker.
+"""Run the work of Spark's tasks: read rows, run a row program, pass the result to a sink. Worker.
 
     groups of files ──> read ──> program ──> sink ──> reports
                                     ↑  └────────────> source rows that matched
@@ -44,15 +44,15 @@ class SourceRows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTask:
-    """What a Spark task runs. It can be pickled.
+    """The function that a Spark task runs. It can be pickled.
 
     Attributes:
         input: The groups of `ScanTask`s, with a `ScanContext`. The context projects the columns that the program reads
             and, for `Changes`, `FILE_ORDINAL` and `POS` after them; its filters have selected the rows.
-        program: What to compute.
+        program: The row program.
         sink: Consumes the result.
         source: The source of a `Changes` program with a join.
-        inserts_unmatched: Whether this is the only task, which inserts the source's rows that match nothing.
+        inserts_unmatched: Whether this is the only task, which inserts the source's rows without a match.
         inserts: Serialized `BitMap`s of the source's rows that a task inserts, by the number of its group.
         reports_matches: Whether to report the source's rows that matched.
     """
@@ -72,7 +72,7 @@ class RowTask:
             batches: The groups to read, as `TaskInput.groups` takes them.
 
         Returns:
-            The rows, or what the sink reports of them.
+            The rows, or the reports of the sink.
         """
         context: ScanContext | None = self.input.context
         if context is None:
@@ -165,7 +165,7 @@ def unpack_places(data: bytes) -> Places:
 
 
 def discard(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A sink that only runs the program. A failure that another attempt would repeat is reported, not raised."""
+    """Consume rows as a sink without output. A failure that another attempt would repeat is reported, not raised."""
     try:
         for _ in rows:
             pass

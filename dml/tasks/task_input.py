@@ -1,7 +1,7 @@
-"""The input of tasks: groups of files, packed on the driver and unpacked by the task that reads them. Worker-safe.
+"""Pack the input of tasks on the driver, and unpack it in the task that reads it. Worker-safe.
 
-A Spark task gets either the number of its group, where all groups travel with the function, or the packed group itself,
-where Spark distributes them. Groups may be of data files, manifests or delete files.
+A Spark task gets either the number of its group, if all groups travel with the function, or the packed group itself,
+if Spark distributes them. Groups may be of data files, manifests or delete files.
 """
 
 import gc
@@ -38,13 +38,13 @@ def unpack(data: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInput:
-    """What the tasks of one Spark stage read. It can be pickled.
+    """The input of the tasks of one Spark stage. It can be pickled.
 
     Attributes:
-        packed_context: What all groups share (a `ScanContext`, for data files), packed. None if each group starts with
-            its own: the groups of a stream are planned after Spark has asked for the function.
-        packed_groups: The groups that tasks ask for by number, packed one by one so that a task unpacks its own alone;
-            empty if Spark hands out the packed groups.
+        packed_context: The context that all groups share (a `ScanContext`, for data files), packed. None if each group
+            starts with its own: the groups of a stream are planned after Spark has received the function.
+        packed_groups: The groups that tasks read by number, packed one by one so that a task unpacks only its own;
+            empty if Spark distributes the packed groups.
     """
 
     packed_context: bytes | None = None
@@ -57,7 +57,7 @@ class TaskInput:
 
     @property
     def context(self) -> Any:
-        """What all groups share, unpacked; None if each has its own."""
+        """The context that all groups share, unpacked; None if each has its own."""
         return None if self.packed_context is None else unpack(self.packed_context)
 
     def group(self, number: int) -> tuple[Any, ...]:
@@ -69,7 +69,7 @@ class TaskInput:
         """Unpack the groups of one task.
 
         Args:
-            batches: What Spark passes to the task: the numbers of its groups, or packed groups, in the first column.
+            batches: The task's input from Spark: the numbers of its groups, or packed groups, in the first column.
         """
         freeze_imports()
         for batch in batches:

@@ -102,13 +102,13 @@ def test_each_job_of_a_merge_gets_live_credentials(leased: Leased, mode: str) ->
     # With a second file there are two tasks, so inserts get a job of their own.
     leased.session.sql("INSERT INTO vended.t SELECT id, 'more' FROM range(1000, 60000)")
     leased.vends.lives = 0
-    original = MergeJobs.renewed
+    original = MergeJobs.renew
 
-    def renewed(merge: MergeJobs) -> MergeJobs:
+    def renew(merge: MergeJobs) -> MergeJobs:
         leased.vends.expire()
         return original(merge)
 
-    with mock.patch.object(MergeJobs, "renewed", renewed):
+    with mock.patch.object(MergeJobs, "renew", renew):
         result = leased.session.sql(
             "MERGE INTO vended.t t USING (SELECT id FROM range(0, 400000, 3)) s ON t.id = s.id "
             "WHEN MATCHED THEN UPDATE SET s = 'm' WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, 'n')"

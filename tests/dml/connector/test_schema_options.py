@@ -142,7 +142,7 @@ def test_required_columns(lake, spark):
     merging = lambda *columns: rows(spark, *columns).writeTo(f"lake.{name}").option("merge-schema", "true")  # noqa: E731
     refused(lake, name, AnalysisError, "No value for 'k'", merging("1L AS id", "1 AS extra").append)
     maybe = ("IF(id > 0, NULL, 1L) AS id", "'a' AS k", "1 AS extra")
-    refused(lake, name, AnalysisError, "may be NULL", merging(*maybe).option("check-nullability", "true").append)
+    refused(lake, name, AnalysisError, "is nullable", merging(*maybe).option("check-nullability", "true").append)
     nulls = ("IF(id < 1, NULL, 1L) AS id", "'a' AS k", "1 AS extra")
     refused(lake, name, DataError, "The column 'id' requires a value", merging(*nulls).append)
     merging(*maybe).append()
@@ -169,7 +169,7 @@ def test_the_columns_of_main_do_not_go_by_a_write_to_a_branch(lake, spark):
     snapshot = lake.table(name).current_snapshot().snapshot_id
     lake.table(name).manage_snapshots().create_branch(snapshot_id=snapshot, branch_name="audit").commit()
     writer = rows(spark, "2L AS id").writeTo(f"lake.{name}.branch_audit").option("overwrite-schema", "true")
-    refused(lake, name, NotSupportedError, "one schema for all branches", lambda: writer.overwrite(lit(True)))
+    refused(lake, name, NotSupportedError, "all branches share one schema", lambda: writer.overwrite(lit(True)))
 
 
 BAD = {

@@ -308,7 +308,7 @@ def test_rows_go_by_another_partition_spec(lake, spark):
         ("write-format", "csv", AnalysisError, "'write.format.default' is 'csv'"),
         ("branch", "nowhere", NotFoundError, "does not exist"),
         ("overwrite-mode", "often", AnalysisError, "'overwrite-mode' is 'often'"),
-        ("snapshot-property.rowdelta.x", "1", AnalysisError, "a meaning of its own"),
+        ("snapshot-property.rowdelta.x", "1", AnalysisError, "is reserved"),
     ],
 )
 def test_what_an_option_cannot_be_is_refused(lake, spark, key, value, error, says):

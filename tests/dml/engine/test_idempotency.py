@@ -184,7 +184,7 @@ def test_strange_keys_are_keys(lake: Lake, key: str) -> None:
 
 def test_nobody_can_write_a_record_by_hand(lake: Lake) -> None:
     name = lake.create("id BIGINT")
-    with pytest.raises(dml.AnalysisError, match="a meaning of its own"):
+    with pytest.raises(dml.AnalysisError, match="is reserved"):
         lake.session.sql(f"INSERT INTO {name} WITH ('snapshot-property.rowdelta.idempotency-key' = 'k') VALUES (1)")
 
 
@@ -431,7 +431,7 @@ def test_a_run_that_failed_runs_again(lake: Lake, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("summary", "message"),
     [
-        ({}, "does not say what it did"),
+        ({}, "does not record its command"),
         ({"rowdelta.mode": "append", "rowdelta.command": "INSERT", "rowdelta.rows-inserted": "many"}, "no number"),
     ],
 )

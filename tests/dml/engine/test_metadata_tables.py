@@ -383,7 +383,7 @@ def test_time_travel(lake: Lake, table: str) -> None:
     for name in MetadataTable:
         if not name.is_of_one_snapshot:
             for form in (f"{table}.{name} VERSION AS OF {first}", f"{table}.{name}.branch_br"):
-                with pytest.raises(dml.NotSupportedError, match="no time travel"):
+                with pytest.raises(dml.NotSupportedError, match="does not support time travel"):
                     lake.session.sql(f"SELECT * FROM {form}")
 
 

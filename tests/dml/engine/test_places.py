@@ -25,7 +25,7 @@ WRONG = [
     ("SELECT * FROM ^{t} TIMESTAMP AS OF id^", "unresolved-column", "takes a constant time"),
     # values
     ("SELECT * FROM ^{t} TIMESTAMP AS OF 'soon'^", "invalid-value", "takes a constant time"),
-    ("SELECT * FROM ^{t} TIMESTAMP AS OF NULL^", "invalid-value", "NULL is no time"),
+    ("SELECT * FROM ^{t} TIMESTAMP AS OF NULL^", "invalid-value", "NULL is not a time"),
     ("UPDATE {t} SET name = ^(SELECT name, id FROM s)^", "analysis", "must return only one column"),
     # procedures
     ("CALL ^verify^('{t}')", "not-supported", "Did you mean 'system.verify'?"),

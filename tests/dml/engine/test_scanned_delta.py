@@ -102,7 +102,7 @@ STORED = {
 def through_spark() -> Iterator[None]:
     """Let Spark compute all changes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_level, "computed_by", lambda *_: ThroughSpark(reason="a twin is compared"))
+        patch.setattr(row_level, "select_computation", lambda *_: ThroughSpark(reason="a twin is compared"))
         yield
 
 

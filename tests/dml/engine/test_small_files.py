@@ -188,7 +188,7 @@ def test_changes_of_a_file_by_two_tasks_end_the_statement(balanced_kind: Kind, m
     lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 0, 's' FROM range(100)")
     before = lake.state(name)
     monkeypatch.setattr(row_level, "distribute_delta", torn)
-    with pytest.raises(dml.ExecutionError, match="Two tasks changed one data file"):
+    with pytest.raises(dml.ExecutionError, match="Two tasks changed the same data file"):
         lake.session.sql(
             f"MERGE INTO {name} t USING (SELECT id FROM range(100)) s "
             "ON t.id = s.id AND instr(t.s, 's') = 1 WHEN MATCHED THEN DELETE"

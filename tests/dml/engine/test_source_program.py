@@ -84,7 +84,7 @@ def program(source: str, columns: str, clauses: str) -> SourceProgram | ThroughS
 def computed(source: str, columns: str, clauses: str, *fields: pa.Array) -> list[list[Any]]:
     found = program(source, columns, clauses)
     assert isinstance(found, SourceProgram)
-    return [array.to_pylist() for array in found.computed(fields)]
+    return [array.to_pylist() for array in found.compute(fields)]
 
 
 K = pa.array([1, 2, None], pa.int32())
@@ -123,7 +123,7 @@ def test_only_columns_that_the_statement_needs_are_read() -> None:
     found = program(source, "id y z k", "t.id = s.id AND t.n < s.y WHEN MATCHED THEN DELETE")
     assert isinstance(found, SourceProgram)
     assert found.field_ids == (1, 2)
-    assert [array.to_pylist() for array in found.computed([X, K])] == [[2**31 - 1, 5, 7], [1, 2, None]]
+    assert [array.to_pylist() for array in found.compute([X, K])] == [[2**31 - 1, 5, 7], [1, 2, None]]
     assert found.rows.scan(found.fields).columns == (8,)
 
 

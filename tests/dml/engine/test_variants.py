@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from dml.catalog import create_table
 from dml.commit import AppendFiles, commit
-from dml.engine.distribution import spread
+from dml.engine.distribution import value_hash_sql
 from dml.errors import AnalysisError, DataError, DmlError, NotSupportedError
 from dml.pyiceberg_patch import VariantType
 from tests.dml.commit.builders import data_file
@@ -318,5 +318,5 @@ def test_rows_that_spark_does_not_see_keep_theirs(lake: Lake) -> None:
 
 def test_rows_are_spread_by_their_other_columns(spark: SparkSession) -> None:
     frame = spark.sql("SELECT id, parse_json('1') v, array(parse_json('1')) a, struct(parse_json('1')) s FROM range(9)")
-    assert spread(frame) == "hash(`id`)"
-    assert len({row[0] for row in frame.selectExpr(spread(frame)).collect()}) == 9
+    assert value_hash_sql(frame) == "hash(`id`)"
+    assert len({row[0] for row in frame.selectExpr(value_hash_sql(frame)).collect()}) == 9

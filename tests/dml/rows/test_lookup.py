@@ -139,7 +139,7 @@ def test_different_keys_with_equal_hashes_are_told_apart(
     keys: list[tuple[object, ...]], asked: list[tuple[object, ...]], width: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookup, "mixed", lambda hashes, values: hashes & np.uint64(1))
+        patch.setattr(lookup, "mix_hashes", lambda hashes, values: hashes & np.uint64(1))
         index = KeyLookup(columns(keys, width))
         known = [key[:width] for key in keys if None not in key[:width]]
         assert index.is_unique == (len(set(known)) == len(known))
