@@ -1,18 +1,18 @@
-"""PySpark's readers, writers and streams on names of tables of ours. Driver; classic Spark and Spark Connect.
+"""PySpark's readers, writers and streams on names of RowDelta tables. Driver; classic Spark and Spark Connect.
 
-Input: `spark.read.format("iceberg").load(name)` and `df.write.format("iceberg").save(name)`, as programs for Iceberg's
-JAR have them. Output: the calls that mean the same and name a table: `table`, `writeTo`, `saveAsTable`.
+Input: `spark.read.format("iceberg").load(name)` and `df.write.format("iceberg").save(name)`, as in programs for
+Iceberg's JAR. Output: the equivalent calls with a table name: `table`, `writeTo`, `saveAsTable`.
 
 Input: `readStream.table(name)` and `readStream.format("iceberg").load(name)`. Output: on classic Spark the stream of
-the table, which Spark finds in its catalog; elsewhere one line that says what to do instead, since Spark there knows
-nothing of our catalogs.
+the table, which Spark finds in its catalog; elsewhere a one-line error with the alternatives, because Spark does not
+know RowDelta's catalogs there.
 
-Input: `writeStream.format("iceberg").start(name)`, and with the name as the option `path`. Output: as `toTable(name)`.
+Input: `writeStream.format("iceberg").start(name)`, or the name as the option `path`. Output: as `toTable(name)`.
 
-Input: `writeStream.toTable(name)` on a classic Spark that has no catalog of ours. Output: the settings of its writer,
-for what takes the session's calls (`dml.spark.table_calls`), as `connect_calls` has it on Spark Connect.
+Input: `writeStream.toTable(name)` on a classic Spark without RowDelta's catalogs. Output: the settings of its writer,
+for the session's call handlers (`dml.spark.table_calls`), as in `connect_calls` on Spark Connect.
 
-Where the name is none with a catalog of ours in front, PySpark's own methods go on.
+If the name does not begin with a RowDelta catalog, PySpark's own methods run.
 """
 
 import functools
@@ -47,11 +47,11 @@ ICEBERG: Final = "iceberg"
 
 
 def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], None]) -> None:
-    """Let `load` and `save` look whether a table of ours is meant; before Spark 4.0 no such call finds our tables.
+    """Replace `load` and `save`, which may name a RowDelta table; before Spark 4.0 they cannot, and nothing happens.
 
     Args:
         spark: A session.
-        register: Lets a classic session have the format, when a writer names it.
+        register: Registers the format in a classic session when a writer names it.
     """
     if has(Feature.DATA_SOURCE_V2):
         replace_methods(format_replacements(register, is_classic=is_classic(spark)))
@@ -130,7 +130,7 @@ def table_saved(
     *_: Any,
     **__: Any,
 ) -> str | None:
-    """Return the name of the table if `df.write.save(path)` names one of ours."""
+    """Return the name of the table if `df.write.save(path)` names a RowDelta table."""
     if path is None or not is_name(path):
         return None
     state = state_of_writer(self)
@@ -163,17 +163,17 @@ def save(
 
 
 def is_name(path: object) -> bool:
-    """Whether a path may be a table's name with its catalog: those of files are not."""
+    """Return True if a path can be a qualified table name; paths of files are not."""
     return isinstance(path, str) and len(name_parts(path)) > 1
 
 
 def names_ours(spark: Any, path: str, source: str | None) -> bool:
-    """Whether a name is that of a table of ours, in the format that is ours."""
+    """Return True if the format is `iceberg` and the name is that of a RowDelta table."""
     return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
 
 
 def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """The session of a reader, its format, and whether it was given a schema."""
+    """Return the session of a reader, its format, and whether it has a schema."""
     if hasattr(reader, "_jreader"):
         java = reader._jreader  # noqa: SLF001  no public name
         return reader._spark, str(java.source()), bool(java.userSpecifiedSchema().isDefined())  # noqa: SLF001
@@ -182,15 +182,7 @@ def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterState:
-    """What a writer was told.
-
-    Attributes:
-        session: Its session.
-        rows: Its rows.
-        source: Its format.
-        mode: Its mode, in lower case.
-        options: Its options.
-    """
+    """The state of a writer; its mode is in lower case."""
 
     session: Any
     rows: DataFrame
@@ -200,7 +192,7 @@ class WriterState:
 
 
 def state_of_writer(writer: Any) -> WriterState:
-    """What a writer was told: classic ones keep it in the JVM."""
+    """Return the state of a writer, which classic ones keep in the JVM."""
     if hasattr(writer, "_jwrite"):
         java = writer._jwrite  # noqa: SLF001  no public name
         given = java.extraOptions().originalMap().iterator()
@@ -229,7 +221,7 @@ PATH: Final = "path"
 
 
 def take_stream_calls(spark: SparkSession) -> None:
-    """Replace the methods of stream readers and writers that may name one of our tables."""
+    """Replace the methods of stream readers and writers that may name a RowDelta table."""
     replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has(Feature.DATA_SOURCE_V2)))
 
 
@@ -238,7 +230,7 @@ def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replac
 
     Args:
         is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
-        has_catalogs: Whether this version of classic Spark finds our tables in its catalogs.
+        has_catalogs: Whether this version of classic Spark finds RowDelta tables in its catalogs.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
     table_loaded, load = loading(state_of_stream_reader)
@@ -253,7 +245,7 @@ def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replac
 
 
 def table_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
-    """Return the name if `spark.readStream.table(name)` names one of our tables, and Spark lacks our catalogs."""
+    """Return the name if `spark.readStream.table(name)` names a RowDelta table that Spark cannot find."""
     if not is_name(tableName):
         return None
     session, _, _ = state_of_stream_reader(self)
@@ -272,7 +264,7 @@ def table_started(
     *_: Any,
     **options: Any,
 ) -> tuple[Any, str] | None:
-    """Return the session and the table's name if `df.writeStream.start(path)` names one of our tables."""
+    """Return the session and the table's name if `df.writeStream.start(path)` names a RowDelta table."""
     session, source, told_path = state_of_stream_writer(self)
     name = next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
     return (session, name) if name and is_name(name) and names_ours(session, name, format or source) else None
@@ -301,10 +293,10 @@ def start(
 
 
 def refuse(name: str) -> NoReturn:
-    """Say what a stream of a table needs.
+    """Refuse a stream of a table.
 
     Raises:
-        NotSupportedError: always.
+        NotSupportedError: always; it names the required version, or the alternatives on Connect.
     """
     require(Feature.DATA_SOURCE_V2)
     raise NotSupportedError(
@@ -314,7 +306,7 @@ def refuse(name: str) -> NoReturn:
 
 
 def table_written(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the calls for `df.writeStream.toTable(name)` on classic Spark that lacks our catalogs."""
+    """Find the handlers of `df.writeStream.toTable(name)` on classic Spark without RowDelta's catalogs."""
     return find_calls(self._spark, name_parts(tableName) if is_name(tableName) else ())
 
 
@@ -342,7 +334,7 @@ def to_table(
     java = self._jwrite
     options_given = field_of(java, "extraOptions").originalMap().toList()
     columns = field_of(java, "partitioningColumns")
-    java.partitionBy(None)  # Spark refuses partitions beside a function
+    java.partitionBy(None)  # Spark does not allow partitioning with foreachBatch
     return calls.stream(
         StreamCall(
             rows=self._df,
@@ -357,12 +349,12 @@ def to_table(
 
 
 def items_of(sequence: Any) -> list[Any]:
-    """The items of a sequence of Scala's, without its conversions, which the Scala of Spark 3.5 has elsewhere."""
+    """Return the items of a Scala sequence, without Scala's converters, which Spark 3.5's Scala has elsewhere."""
     return [sequence.apply(place) for place in range(sequence.length())]
 
 
 def state_of_stream_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """The session of a reader, its format, and whether it was given a schema."""
+    """Return the session of a stream reader, its format, and whether it has a schema."""
     if hasattr(reader, "_jreader"):
         java = reader._jreader  # noqa: SLF001  no public name
         given = field_of(java, "userSpecifiedSchema")
@@ -371,7 +363,7 @@ def state_of_stream_reader(reader: Any) -> tuple[Any, str | None, bool]:
 
 
 def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
-    """The session of a writer, its format, and its option `path`; no format where a function takes the rows."""
+    """Return the session of a stream writer, its format (None with `foreach`), and its option `path`."""
     if hasattr(writer, "_jwrite"):
         java = writer._jwrite  # noqa: SLF001  no public name
         path = field_of(java, "extraOptions").get(PATH)
