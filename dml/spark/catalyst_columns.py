@@ -30,13 +30,13 @@ from dml.spark.column_text import (
     Variable,
     attribute,
     attribute_node,
-    checked_type,
-    flattened,
+    check_type,
+    flatten_chain,
     literal_text,
     refusal,
     string_text,
-    too_deep,
-    unknown,
+    too_deep_error,
+    unknown_node,
 )
 
 __all__ = ["CatalystReader", "literal_constant", "sequence"]
@@ -98,7 +98,7 @@ class CatalystReader:
     def read(self, node: Any) -> Node:
         """Convert an expression to a tree; raise if it is nested too deeply."""
         if self.depth >= limits.MAX_COLUMN_DEPTH:
-            raise too_deep()
+            raise too_deep_error()
         self.depth += 1
         tree = self.read_level(node)
         self.depth -= 1
@@ -138,7 +138,7 @@ class CatalystReader:
                 return self.in_nothing(node)
             case "CreateNamedStruct":
                 return self.struct(node)
-        return self.named(node, kind)
+        return self.resolved_call(node, kind)
 
     def column(self, node: Any) -> Name:
         """Convert a column of a DataFrame in `bound`; raise for others."""
@@ -146,11 +146,11 @@ class CatalystReader:
             return attribute_node(self.bound[node.exprId().id()], bound=False)
         raise refusal(f"The column '{node.name()}', which belongs to a DataFrame,", DATAFRAME_HINT)
 
-    def named(self, node: Any, kind: str) -> Call:
+    def resolved_call(self, node: Any, kind: str) -> Call:
         """Convert an expression that Spark resolved from a function name or an operator."""
         if kind in PLAIN:
             name = PLAIN[kind]
-            operands = flattened(node, name, split) if name in {"and", "or"} else sequence(node.children())
+            operands = flatten_chain(node, name, split) if name in {"and", "or"} else sequence(node.children())
             return Call(name=(name,), arguments=tuple(map(self.read, operands)))
         if kind in {"TimestampAdd", "TimestampDiff"}:
             arguments = (LiteralText(text=string_text(node.unit())), *map(self.read, sequence(node.children())))
@@ -159,9 +159,9 @@ class CatalystReader:
             raise refusal(f"The user-defined function {node.name()}", UDF_HINT)
         name = OPERATORS.get(kind, node.prettyName())
         for arguments in self.argument_lists(node):
-            if self.makes(name, arguments, node):
+            if self.resolves_to(name, arguments, node):
                 return Call(name=(name,), arguments=tuple(map(self.read, sequence(arguments))))
-        raise unknown(kind)
+        raise unknown_node(kind)
 
     @staticmethod
     def argument_lists(node: Any) -> Iterator[Any]:
@@ -172,7 +172,7 @@ class CatalystReader:
         }:
             yield node.parameters()
 
-    def makes(self, name: str, arguments: Any, node: Any) -> bool:
+    def resolves_to(self, name: str, arguments: Any, node: Any) -> bool:
         """Return True if Spark resolves a name and arguments to this expression."""
         try:
             return bool(self.registry.lookupFunction(self.identifier(name), arguments).equals(node))
@@ -202,7 +202,7 @@ class CatalystReader:
         function = node.aggregateFunction()
         if node.filter().isDefined():
             raise refusal(f"The aggregate {node.toString()}")
-        call = self.named(function, function.getClass().getSimpleName())
+        call = self.resolved_call(function, function.getClass().getSimpleName())
         return Call(name=call.name, arguments=call.arguments, distinct=node.isDistinct())
 
     def struct(self, node: Any) -> Call:
@@ -223,7 +223,7 @@ class CatalystReader:
             raise refusal("A cast to a user-defined type")
         if mode not in {self.cast_mode, "TRY"}:
             raise refusal("A cast with rules of its own", "Use cast()")
-        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=mode != "TRY")
+        return Cast(child=self.read(node.child()), type_text=check_type(kind.sql()), may_fail=mode != "TRY")
 
 
 def split(node: Any) -> tuple[str, list[Any]] | None:

@@ -40,15 +40,15 @@ __all__ = [
     "Variable",
     "attribute",
     "attribute_node",
-    "checked_type",
-    "flattened",
+    "check_type",
+    "flatten_chain",
     "literal_text",
     "name_parts",
     "refusal",
     "string_text",
-    "too_deep",
+    "too_deep_error",
     "tree_sql",
-    "unknown",
+    "unknown_node",
 ]
 
 UDF_HINT: Final = "Register it with spark.udf.register(name, function) and call it by that name in SQL text"
@@ -182,7 +182,7 @@ def attribute(node: Any, name: str) -> Any:
     return getattr(node, f"_{name}")
 
 
-def too_deep() -> NotSupportedError:
+def too_deep_error() -> NotSupportedError:
     """Return the error for a tree that exceeds the recursion limit."""
     return NotSupportedError(
         "The Column is nested too deeply to become SQL text",
@@ -190,7 +190,7 @@ def too_deep() -> NotSupportedError:
     )
 
 
-def unknown(kind: str) -> NotSupportedError:
+def unknown_node(kind: str) -> NotSupportedError:
     """Return the error for a kind of node that is not translated."""
     what, hint = REFUSED.get(kind, (f"The Column node {kind}", "Give the expression as SQL text"))
     return refusal(what, hint)
@@ -231,7 +231,9 @@ def attribute_node(parts: Iterable[str], *, bound: bool) -> Name:
     return name
 
 
-def flattened(node: Any, operator: str | None, operands: Callable[[Any], tuple[str, list[Any]] | None]) -> list[Any]:
+def flatten_chain(
+    node: Any, operator: str | None, operands: Callable[[Any], tuple[str, list[Any]] | None]
+) -> list[Any]:
     """Return the operands of a chain of ANDs or ORs, left to right, without recursion: chains can be long."""
     found: list[Any] = []
     waiting = [node]
@@ -409,7 +411,7 @@ def text_sql(node: Text, scope: Scope) -> str:
     return f"({source.sql[: source.tokens[source.end - 1].end]})"
 
 
-def checked_type(text: str) -> str:
+def check_type(text: str) -> str:
     """Return the text of a type, unless it could be anything else.
 
     Raises:
@@ -458,7 +460,7 @@ def literal_text(value: Any, kind: str) -> str:
 def number_text(value: Any, kind: str) -> str | None:
     """Convert a number to an SQL literal; return None if the type is not numeric."""
     if kind in INTEGER_SUFFIXES:
-        return signed(f"{value}{INTEGER_SUFFIXES[kind]}")
+        return parenthesize_negative(f"{value}{INTEGER_SUFFIXES[kind]}")
     if kind.startswith("decimal("):
         return f"CAST('{Decimal(value):f}' AS {kind.upper()})"
     if kind not in {"float", "double"}:
@@ -469,10 +471,10 @@ def number_text(value: Any, kind: str) -> str | None:
     digits = repr(float(value))
     if "e" in digits or digits == "-0.0":
         return f"CAST('{digits}' AS {kind.upper()})"
-    return signed(f"{digits}{kind[0].upper()}")
+    return parenthesize_negative(f"{digits}{kind[0].upper()}")
 
 
-def signed(digits: str) -> str:
+def parenthesize_negative(digits: str) -> str:
     """Put a negative number in parentheses: `a--1` would start a comment."""
     return f"({digits})" if digits.startswith("-") else digits
 

@@ -32,13 +32,13 @@ from dml.spark.column_text import (
     Variable,
     attribute,
     attribute_node,
-    checked_type,
-    flattened,
+    check_type,
+    flatten_chain,
     name_parts,
     refusal,
-    too_deep,
+    too_deep_error,
     tree_sql,
-    unknown,
+    unknown_node,
 )
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
@@ -73,7 +73,7 @@ def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS
             return tree_sql(ClassicReader(bound).read(handle.node()))
         return tree_sql(CatalystReader(bound).read(handle.expr()))
     except RecursionError:
-        raise too_deep() from None
+        raise too_deep_error() from None
 
 
 def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple[str, ...]]]:
@@ -114,7 +114,7 @@ class ClassicReader:
     def read(self, node: Any) -> Node:
         """Convert a `ColumnNode` to a tree; raise if it is nested too deeply."""
         if self.depth >= limits.MAX_COLUMN_DEPTH:
-            raise too_deep()
+            raise too_deep_error()
         self.depth += 1
         tree = self.read_level(node)
         self.depth -= 1
@@ -150,7 +150,7 @@ class ClassicReader:
                 return Extract(child=self.read(node.child()), key=self.read(node.extraction()))
             case "ExpressionColumnNode":
                 return self.bound_expression(node)
-        raise unknown(kind)
+        raise unknown_node(kind)
 
     def literal(self, node: Any) -> LiteralText:
         return literal_constant(self.expression(node))
@@ -160,7 +160,7 @@ class ClassicReader:
         if node.isInternal() and name not in SPOKEN_INTERNALS:
             raise refusal(f"The function '{name}', which SQL does not have,")
         operator = name if name in {"and", "or"} and not by_user else None
-        arguments = flattened(node, operator, split_classic) if operator else sequence(node.arguments())
+        arguments = flatten_chain(node, operator, split_classic) if operator else sequence(node.arguments())
         return Call(
             name=name_parts(name) if by_user else (name,),
             arguments=tuple(self.read(argument) for argument in arguments),
@@ -176,7 +176,7 @@ class ClassicReader:
         may_fail = not mode.isDefined()
         if not may_fail and mode.get().getClass().getSimpleName() != "Try$":
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
-        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=may_fail)
+        return Cast(child=self.read(node.child()), type_text=check_type(kind.sql()), may_fail=may_fail)
 
     def bound_expression(self, node: Any) -> Name:
         """Convert a resolved expression: a column of a DataFrame in `bound`; raise for any other."""

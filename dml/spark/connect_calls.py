@@ -89,7 +89,7 @@ def parts_of(name: object) -> tuple[str, ...]:
     return name_parts(name) if isinstance(name, str) else ()
 
 
-def table_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
+def find_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
     """Find the handlers of `spark.read.table(name)`, which `spark.table` uses too."""
     return find_calls(self._client, parts_of(tableName))
 
@@ -100,7 +100,7 @@ def read(_: Method, found: FoundCalls, /, self: Any, tableName: str) -> DataFram
     return calls.read(parts, self._options)
 
 
-def table_written(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
+def find_write(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
     """Find the handlers of the methods of `df.writeTo(name)`."""
     return find_calls(self._spark, parts_of(self._table_name))
 
@@ -120,15 +120,15 @@ def write(
             table=parts,
             action=action,
             condition=col(wanted) if isinstance(wanted, str) else wanted,
-            options=said(given.options),
-            properties=said(given.table_properties),
+            options=drop_unset(given.options),
+            properties=drop_unset(given.table_properties),
             provider=given.provider,
             partitioning=tuple(map(partition_term, given.partitioning_columns)),
         )
     )
 
 
-def table_inserted(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+def find_insert(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
     """Find the handlers of `df.write.insertInto(name)`."""
     return find_calls(self._spark, parts_of(tableName))
 
@@ -157,12 +157,12 @@ def insert_into(
             table=parts,
             action=WriteAction.OVERWRITE if mode_of(self._write) == "overwrite" else WriteAction.APPEND,
             by_name=False,
-            options=said(self._write.options),
+            options=drop_unset(self._write.options),
         )
     )
 
 
-def table_saved(
+def find_save(
     self: Any,
     name: str,
     format: str | None = None,  # noqa: A002, ARG001  PySpark's name
@@ -201,14 +201,14 @@ def save_as_table(
             rows=frame_of_plan(self._df, self._spark),
             table=parts,
             action=action,
-            options=said(given.options),
+            options=drop_unset(given.options),
             provider=given.source,
             partitioning=partitioning_of(given),
         )
     )
 
 
-def table_streamed(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+def find_stream(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
     """Find the handlers of `df.writeStream.toTable(name)`."""
     return find_calls(self._session, parts_of(tableName))
 
@@ -308,7 +308,7 @@ def refuse_evolution(given: Any) -> None:
         )
 
 
-def said(options: Mapping[str, str | None]) -> dict[str, str]:
+def drop_unset(options: Mapping[str, str | None]) -> dict[str, str]:
     """Drop options that were unset."""
     return {key: value for key, value in options.items() if value is not None}
 
@@ -316,7 +316,7 @@ def said(options: Mapping[str, str | None]) -> dict[str, str]:
 Answer = Callable[[], Any]
 
 
-def about_a_table(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
+def find_table_call(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
     """Return the call that runs a method of `spark.catalog` with the name of a table or namespace."""
     calls = calls_of(self._sparkSession)
     if calls is None:
@@ -341,37 +341,37 @@ def parameters_of(owner: Any, method: str) -> Signature:
     return signature(getattr(owner, method))
 
 
-def answered(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
+def run_call(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
     """Run a method of `spark.catalog` with the name of a table or namespace."""
     return answer()
 
 
-def about_current(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
+def find_current_call(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
     """Return the call that runs a method of `spark.catalog` about current, or about all, catalogs and namespaces."""
     calls = calls_of(self._sparkSession)
     return None if calls is None else calls.current[method](*given, **named)
 
 
-def answered_current(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
+def run_current_call(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
     """Run a method of `spark.catalog` about current catalogs, which may call PySpark's own."""
     return answer(functools.partial(original, *given, **named))
 
 
 CONNECT_REPLACEMENTS: Final = (
-    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", table_read, read),
+    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", find_read, read),
     *(
-        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, table_written, functools.partial(write, action))
+        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, find_write, functools.partial(write, action))
         for name, action in WRITER_ACTIONS.items()
     ),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", table_inserted, insert_into),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", table_saved, save_as_table),
-    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", table_streamed, to_table),
+    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", find_insert, insert_into),
+    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", find_save, save_as_table),
+    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", find_stream, to_table),
     *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(about_a_table, name), answered)
+        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_table_call, name), run_call)
         for name in CATALOG_METHODS
     ),
     *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(about_current, name), answered_current)
+        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_current_call, name), run_current_call)
         for name in CURRENT_METHODS
     ),
 )

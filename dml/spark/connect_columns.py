@@ -29,12 +29,12 @@ from dml.spark.column_text import (
     Variable,
     attribute,
     attribute_node,
-    checked_type,
-    flattened,
+    check_type,
+    flatten_chain,
     literal_text,
     name_parts,
     refusal,
-    unknown,
+    unknown_node,
 )
 from dml.spark.table_calls import PartitionTerm
 from dml.spark.types import type_text
@@ -113,7 +113,7 @@ class ConnectReader:
                 return Extract(child=self.read(child), key=self.read(key))
             case "NamedArgumentExpression":
                 return NamedArgument(name=attribute(node, "key"), value=self.read(attribute(node, "value")))
-        raise unknown(kind)
+        raise unknown_node(kind)
 
     def column(self, node: Any) -> Name:
         """Convert a column by name, or a column of a DataFrame in `bound`; raise for other bound columns."""
@@ -127,7 +127,7 @@ class ConnectReader:
         name = attribute(node, "name")
         if name.lower() in INTERNALS or name.lower().startswith("pandas_"):
             raise refusal(f"The function '{name}', which SQL does not have,")
-        arguments = flattened(node, name, split_connect) if name in {"and", "or"} else attribute(node, "args")
+        arguments = flatten_chain(node, name, split_connect) if name in {"and", "or"} else attribute(node, "args")
         return Call(name=(name,), arguments=tuple(map(self.read, arguments)), distinct=attribute(node, "is_distinct"))
 
     def cast(self, node: Any) -> Cast:
@@ -137,7 +137,7 @@ class ConnectReader:
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
         text = kind if isinstance(kind, str) else type_text(kind)
         child = self.read(attribute(node, "expr"))
-        return Cast(child=child, type_text=checked_type(text), may_fail=mode is None)
+        return Cast(child=child, type_text=check_type(text), may_fail=mode is None)
 
 
 def literal(value: Any, kind: spark.DataType) -> LiteralText:

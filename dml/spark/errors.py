@@ -83,15 +83,15 @@ def translate(error: BaseException) -> DmlError:
         return error
     failures = list(failures_of(error))
     for failure in reversed(failures):
-        ours = raised_in_sql(failure) or raised_in_worker(failure)
-        if ours is not None:
-            return ours
+        raised = raised_in_sql(failure) or raised_in_worker(failure)
+        if raised is not None:
+            return raised
     failure = next((f for f in reversed(failures) if f.condition), failures[-1])
     main = failure.condition.partition(".")[0]
     if main in SPECIAL:
         return SPECIAL[main](failure)
     error_class, kind = CLASSES.get(main) or STATES.get(failure.state[:2]) or (ExecutionError, ErrorKind.EXECUTION)
-    message, hint = advice_apart(failure.message or type(error).__name__)
+    message, hint = split_advice(failure.message or type(error).__name__)
     if error_class is ExecutionError:
         message = f"Spark failed: {message}"
     return error_class(message, kind=kind, hint=hint, **facts(failure))
@@ -99,10 +99,10 @@ def translate(error: BaseException) -> DmlError:
 
 def raised_by_us(error: BaseException) -> DmlError | None:
     """Return the error that RowDelta's generated SQL raised for a row; None if Spark or the user raised it."""
-    return next((ours for failure in failures_of(error) if (ours := raised_in_sql(failure)) is not None), None)
+    return next((raised for failure in failures_of(error) if (raised := raised_in_sql(failure)) is not None), None)
 
 
-def advice_apart(message: str) -> tuple[str, str | None]:
+def split_advice(message: str) -> tuple[str, str | None]:
     """Split a message into what happened and Spark's advice, if any."""
     what, *advice = ADVICE.split(message, maxsplit=1)
     return what, advice[0] if advice else None
@@ -126,7 +126,7 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
             yield failure_in_python(cause)
             cause = sql_failure(cause).cause
         elif isinstance(cause, BaseException):
-            yield parsed(str(cause))
+            yield parse_failure(str(cause))
             cause = cause.__cause__
         else:
             yield failure_in_java(cause)
@@ -136,7 +136,7 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
 def failure_in_python(error: PySparkException) -> SparkFailure:
     """Parse an exception that PySpark converted."""
     failure = sql_failure(error)
-    return parsed(
+    return parse_failure(
         failure.message or str(error),
         condition=failure.condition or "",
         state=failure.state or "",
@@ -151,7 +151,7 @@ def failure_in_java(error: Any) -> SparkFailure:
     raw = str(error.getMessage() or error.toString())
     try:
         failure = java_failure(error)
-        return parsed(
+        return parse_failure(
             raw,
             condition=failure.condition or "",
             state=failure.state or "",
@@ -159,10 +159,10 @@ def failure_in_java(error: Any) -> SparkFailure:
             fragments=failure.fragments,
         )
     except Py4JError:  # not one of Spark's own exceptions
-        return parsed(raw)
+        return parse_failure(raw)
 
 
-def parsed(
+def parse_failure(
     raw: str,
     *,
     condition: str = "",
@@ -261,7 +261,7 @@ def facts(failure: SparkFailure) -> dict[str, Any]:
     return found
 
 
-def listed(names: str) -> tuple[str, ...]:
+def parse_names(names: str) -> tuple[str, ...]:
     """Parse a list of names as Spark formats it: "[`a`.`id`, `b`.`id`]" is `("a.id", "b.id")`."""
     found = re.findall(r"(?:`(?:[^`]|``)*`|[^,.\s`]+)(?:\.(?:`(?:[^`]|``)*`|[^,.\s`]+))*", names.strip("[]"))
     return tuple(dict.fromkeys(".".join(quoted_parts(name)) for name in found))
@@ -273,7 +273,7 @@ def first_parameter(failure: SparkFailure, *keys: str) -> str:
 
 def unresolved_column(failure: SparkFailure) -> DmlError:
     parts = quoted_parts(first_parameter(failure, "objectName", "fieldName", "colName"))
-    proposals = listed(first_parameter(failure, "proposal", "fields", "suggestion"))
+    proposals = parse_names(first_parameter(failure, "proposal", "fields", "suggestion"))
     return AnalysisError(
         f"There is no column '{'.'.join(parts)}' here",
         kind=ErrorKind.UNRESOLVED_COLUMN,
@@ -287,7 +287,7 @@ def unresolved_column(failure: SparkFailure) -> DmlError:
 
 def ambiguous_reference(failure: SparkFailure) -> DmlError:
     parts = quoted_parts(failure.parameters.get("name", ""))
-    candidates = listed(failure.parameters.get("referenceNames", ""))
+    candidates = parse_names(failure.parameters.get("referenceNames", ""))
     return AnalysisError(
         f"The column '{'.'.join(parts)}' is ambiguous",
         kind=ErrorKind.AMBIGUOUS_COLUMN,

@@ -40,7 +40,7 @@ from dml.spark.handlers import (
     running,
 )
 from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, kept, take_callbacks
+from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, keep_alive, take_callbacks
 from dml.spark.replaced_methods import is_about_tables, warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
@@ -110,7 +110,7 @@ class InjectedParser:
             try:
                 if name.startswith("parse"):  # `spark.table` and writers parse a name before they load its catalog
                     self.inherit()
-                return kept(method(*arguments))
+                return keep_alive(method(*arguments))
             except Exception as error:
                 raise carried(error) from error
 
@@ -140,12 +140,12 @@ class InjectedParser:
             handler = self.handler_of(text)
             caller = Caller.SPARK if handler is None else caller_of_parser()
             if handler is None or caller is Caller.SPARK:
-                return kept(delegate())
+                return keep_alive(delegate())
             if context is None and has_parameters(text):
                 require(Feature.JVM_PARAMETERS)
             is_query = handler.is_query(text)
             if caller is Caller.CONNECT_RELATION and not is_query:
-                return kept(delegate())
+                return keep_alive(delegate())
             if not is_query:
                 check_command_results(self.session())
             outcome = run_statement(handler, text, arguments(context))
@@ -154,7 +154,7 @@ class InjectedParser:
                     outcome = self.session().sql(row_sql(outcome))
                 is_query = False
             execution = cast("Any", outcome)._jdf.queryExecution()
-            return kept(execution.analyzed() if is_query else command_result(execution))
+            return keep_alive(execution.analyzed() if is_query else command_result(execution))
         except Exception as error:
             raise carried(error, stand_in(error)) from error
 

@@ -36,8 +36,8 @@ from dml.sqlparse.names import name_parts
 __all__ = [
     "format_replacements",
     "is_name",
-    "loading",
-    "names_ours",
+    "load_replacement",
+    "names_rowdelta_table",
     "stream_replacements",
     "take_format_calls",
     "take_stream_calls",
@@ -65,34 +65,36 @@ def format_replacements(register: Callable[[SparkSession], None], *, is_classic:
         is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.readwriter"
-    table_loaded, load = loading(state_of_reader)
-    names = Replacement(f"{readwriter}.DataFrameWriter", "format", functools.partial(registering, register), no_action)
+    find_load, load = load_replacement(state_of_reader)
+    names = Replacement(
+        f"{readwriter}.DataFrameWriter", "format", functools.partial(register_format, register), pass_through
+    )
     return (
-        Replacement(f"{readwriter}.DataFrameReader", "load", table_loaded, load),
-        Replacement(f"{readwriter}.DataFrameWriter", "save", table_saved, save),
+        Replacement(f"{readwriter}.DataFrameReader", "load", find_load, load),
+        Replacement(f"{readwriter}.DataFrameWriter", "save", find_save, save),
         *((names,) if is_classic else ()),
     )
 
 
-def registering(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
+def register_format(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
     """Register the format before PySpark's `df.write.format(source)` looks it up."""
     if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
         register(self._spark)
 
 
-def no_action(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
+def pass_through(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
     """Leave a call to PySpark."""
     return original(*given, **named)
 
 
-def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
+def load_replacement(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
     """Return the question and the action for `spark.read.load(path)`, or for `spark.readStream.load(path)`.
 
     Args:
         state: Returns the state of a reader: the session, the format, and whether a schema was given.
     """
 
-    def table_loaded(
+    def find_load(
         self: Any,
         path: Any = None,
         format: str | None = None,  # noqa: A002  PySpark's name
@@ -102,7 +104,7 @@ def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Quest
         if not is_name(path):
             return None
         session, source, has_schema = state(self)
-        return has_schema if names_ours(session, path, format or source) else None
+        return has_schema if names_rowdelta_table(session, path, format or source) else None
 
     def load(
         _: Method,
@@ -120,10 +122,10 @@ def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Quest
             )
         return self.options(**options).table(path)  # type: ignore[no-any-return]
 
-    return table_loaded, load
+    return find_load, load
 
 
-def table_saved(
+def find_save(
     self: Any,
     path: str | None = None,
     format: str | None = None,  # noqa: A002  PySpark's name
@@ -134,7 +136,7 @@ def table_saved(
     if path is None or not is_name(path):
         return None
     state = state_of_writer(self)
-    return path if names_ours(state.session, path, format or state.source) else None
+    return path if names_rowdelta_table(state.session, path, format or state.source) else None
 
 
 def save(
@@ -167,7 +169,7 @@ def is_name(path: object) -> bool:
     return isinstance(path, str) and len(name_parts(path)) > 1
 
 
-def names_ours(spark: Any, path: str, source: str | None) -> bool:
+def names_rowdelta_table(spark: Any, path: str, source: str | None) -> bool:
     """Return True if the format is `iceberg` and the name is that of a RowDelta table."""
     return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
 
@@ -207,13 +209,13 @@ def state_of_writer(writer: Any) -> WriterState:
             mode=str(java.curmode().name()).lower(),
             options=options,
         )
-    told = writer._write  # noqa: SLF001
+    settings = writer._write  # noqa: SLF001
     return WriterState(
         session=writer._spark,  # noqa: SLF001
         rows=frame_of_plan(writer._df, writer._spark),  # noqa: SLF001
-        source=told.source,
-        mode=(told.mode or "error").lower(),
-        options={key: value for key, value in told.options.items() if value is not None},
+        source=settings.source,
+        mode=(settings.mode or "error").lower(),
+        options={key: value for key, value in settings.options.items() if value is not None},
     )
 
 
@@ -233,18 +235,18 @@ def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replac
         has_catalogs: Whether this version of classic Spark finds RowDelta tables in its catalogs.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
-    table_loaded, load = loading(state_of_stream_reader)
-    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", table_read, refuse_read)
-    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", table_written, to_table)
+    find_load, load = load_replacement(state_of_stream_reader)
+    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", find_stream_read, refuse_read)
+    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", find_stream_write, to_table)
     return (
-        Replacement(f"{readwriter}.DataStreamReader", "load", table_loaded, load),
+        Replacement(f"{readwriter}.DataStreamReader", "load", find_load, load),
         *(() if is_classic and has_catalogs else (refusal,)),
-        Replacement(f"{readwriter}.DataStreamWriter", "start", table_started, start),
+        Replacement(f"{readwriter}.DataStreamWriter", "start", find_start, start),
         *((writing,) if is_classic and not has_catalogs else ()),
     )
 
 
-def table_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
+def find_stream_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
     """Return the name if `spark.readStream.table(name)` names a RowDelta table that Spark cannot find."""
     if not is_name(tableName):
         return None
@@ -257,7 +259,7 @@ def refuse_read(_: Method, table: str, /, *__: Any, **___: Any) -> NoReturn:
     refuse(table)
 
 
-def table_started(
+def find_start(
     self: Any,
     path: str | None = None,
     format: str | None = None,  # noqa: A002  PySpark's name
@@ -265,9 +267,9 @@ def table_started(
     **options: Any,
 ) -> tuple[Any, str] | None:
     """Return the session and the table's name if `df.writeStream.start(path)` names a RowDelta table."""
-    session, source, told_path = state_of_stream_writer(self)
-    name = next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
-    return (session, name) if name and is_name(name) and names_ours(session, name, format or source) else None
+    session, source, option_path = state_of_stream_writer(self)
+    name = next((given for key, given in options.items() if key.lower() == PATH), option_path) if path is None else path
+    return (session, name) if name and is_name(name) and names_rowdelta_table(session, name, format or source) else None
 
 
 def start(
@@ -305,7 +307,7 @@ def refuse(name: str) -> NoReturn:
     )
 
 
-def table_written(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+def find_stream_write(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
     """Find the handlers of `df.writeStream.toTable(name)` on classic Spark without RowDelta's catalogs."""
     return find_calls(self._spark, name_parts(tableName) if is_name(tableName) else ())
 

@@ -44,7 +44,7 @@ __all__ = [
     "is_temporary_view",
     "names_a_view_of",
     "names_without_namespace",
-    "passing_on",
+    "pass_to_spark",
     "register_handler",
     "run_statement",
     "running",
@@ -357,7 +357,7 @@ def running() -> Iterator[None]:
 
 
 @contextmanager
-def passing_on(key: str, text: str) -> Iterator[None]:
+def pass_to_spark(key: str, text: str) -> Iterator[None]:
     """Pass a statement on to Spark in the block: RowDelta's parser, called in another thread, ignores it."""
     with PASSING_LOCK:
         PASSING[key, text] += 1

@@ -126,15 +126,15 @@ def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs
                 rendered[number] = f"'{pyiceberg.__version__}'"
         if len(rendered) == len(calls):
             break
-        found = probed(replaced(text, calls, rendered, 0, len(text)), analyse)
+        found = run_probe(replace_calls(text, calls, rendered, 0, len(text)), analyse)
         if found is None:
             raise AnalysisError("The types of the arguments of Iceberg's functions are not known here", sql=text)
         number, types = found
         call = calls[number]
-        arguments = [replaced(text, calls, rendered, start, end) for start, end in call.arguments]
+        arguments = [replace_calls(text, calls, rendered, start, end) for start, end in call.arguments]
         check_arguments(text, call, types)
         rendered[number] = expression(call.name, arguments, types)
-    return replaced(text, calls, rendered, 0, len(text))
+    return replace_calls(text, calls, rendered, 0, len(text))
 
 
 def calls_in(source: Source, catalogs: Collection[str]) -> list[FunctionCall]:
@@ -150,8 +150,8 @@ def calls_in(source: Source, catalogs: Collection[str]) -> list[FunctionCall]:
         while source.tokens[first - 1].key == "." and first >= 2 and source.is_name(first - 2):
             first -= 2
             qualifier.insert(0, source.name(first).lower())
-        ours = qualifier == [NAMESPACE] or (qualifier[1:] == [NAMESPACE] and qualifier[0] in names)
-        if name not in FUNCTIONS or not ours or index not in source.partner:
+        is_iceberg = qualifier == [NAMESPACE] or (qualifier[1:] == [NAMESPACE] and qualifier[0] in names)
+        if name not in FUNCTIONS or not is_iceberg or index not in source.partner:
             continue
         close = source.partner[index]
         found.append(
@@ -178,7 +178,7 @@ def arguments_in(source: Source, opening: int, closing: int) -> list[tuple[int, 
     return arguments
 
 
-def replaced(text: str, calls: list[FunctionCall], rendered: dict[int, str], start: int, end: int) -> str:
+def replace_calls(text: str, calls: list[FunctionCall], rendered: dict[int, str], start: int, end: int) -> str:
     """Replace the calls in a range of the text: with their expressions if known, otherwise with probes."""
     pieces = []
     place = start
@@ -194,13 +194,13 @@ def replaced(text: str, calls: list[FunctionCall], rendered: dict[int, str], sta
 def probe(text: str, calls: list[FunctionCall], rendered: dict[int, str], number: int) -> str:
     """Return an expression that fails analysis for all argument types: `map_keys` of a struct with the arguments."""
     fields = ", ".join(
-        f"'a{index}', ({replaced(text, calls, rendered, start, end)})"
+        f"'a{index}', ({replace_calls(text, calls, rendered, start, end)})"
         for index, (start, end) in enumerate(calls[number].arguments)
     )
     return f"map_keys(named_struct('{PROBE}{number}_', named_struct({fields or 'NULL, NULL'})))"
 
 
-def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[SparkType, ...]] | None:
+def run_probe(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[SparkType, ...]] | None:
     """Return the number of a call and its argument types, from Spark's error; None if the text has no probe.
 
     Raises:
@@ -233,7 +233,7 @@ def check_arity(text: str, call: FunctionCall) -> None:
     wanted = FUNCTIONS[call.name]
     if len(call.arguments) != wanted:
         expected = ("no argument", "one argument, a value", "two arguments, a number and a value")[wanted]
-        raise refused(text, call, f"system.{call.name} takes {expected}, and {len(call.arguments)} are given")
+        raise call_error(text, call, f"system.{call.name} takes {expected}, and {len(call.arguments)} are given")
 
 
 def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...]) -> None:
@@ -246,16 +246,16 @@ def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...])
     value = types[-1]
     if len(types) != len(call.arguments) or value.name not in ACCEPTED[call.name]:
         what = " or ".join((", ".join(ACCEPTED[call.name][:-1]), ACCEPTED[call.name][-1]))
-        raise refused(text, call, f"system.{call.name} takes a value of type {what}, and this is of type {value}")
+        raise call_error(text, call, f"system.{call.name} takes a value of type {what}, and this is of type {value}")
     if len(types) > 1:
         what = "number of buckets" if call.name == "bucket" else "width"
         number = text[slice(*call.arguments[0])]
         if types[0].name not in COUNTS:
-            raise refused(text, call, f"The {what} of system.{call.name} is an INT, and this is of type {types[0]}")
+            raise call_error(text, call, f"The {what} of system.{call.name} is an INT, and this is of type {types[0]}")
         if re.fullmatch(r"0+|-\s*\d+", number):
-            raise refused(text, call, f"The {what} of system.{call.name} is 1 at least, and this is {number}")
+            raise call_error(text, call, f"The {what} of system.{call.name} is 1 at least, and this is {number}")
     if value.name == "DECIMAL" and value.precision > MOST_DIGITS:
-        raise refused(
+        raise call_error(
             text,
             call,
             f"system.{call.name} of a {value} is not supported: decimals of up to {MOST_DIGITS} digits are",
@@ -263,7 +263,7 @@ def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...])
         )
 
 
-def refused(text: str, call: FunctionCall, message: str, hint: str = "") -> AnalysisError:
+def call_error(text: str, call: FunctionCall, message: str, hint: str = "") -> AnalysisError:
     """Return an error about a call. Its context has the text of the call, which locates it in the statement."""
     return AnalysisError(
         message,
@@ -284,7 +284,7 @@ def expression(name: str, arguments: list[str], types: tuple[SparkType, ...]) ->
             hashed = hash_of(value, kind)
             return f"CASE WHEN {value} IS NOT NULL THEN ({hashed} & 2147483647) % ({arguments[0]}) END"
         case "truncate":
-            return truncated(f"({arguments[0]})", value, kind)
+            return truncate_sql(f"({arguments[0]})", value, kind)
         case "years":
             return f"(year({date_of(value, kind)}) - 1970)"
         case "months":
@@ -316,7 +316,7 @@ def units_of(value: str, unit: int) -> str:
     return f"({micros} div {unit}L - CAST({micros} % {unit}L < 0 AS BIGINT))"
 
 
-def truncated(width: str, value: str, kind: SparkType) -> str:
+def truncate_sql(width: str, value: str, kind: SparkType) -> str:
     """Return SQL for a truncated value: the greatest multiple of `width` up to a number, or a prefix."""
     match kind.name:
         case "STRING" | "BINARY":
@@ -373,15 +373,15 @@ def hash_of_bytes(value: str) -> str:
     # h: the state after the whole words; k: the remaining bytes.
     steps = (
         ("h", f"CAST(hash({SEED}, substring(b, 1, {body})) AS BIGINT) & {mask}"),
-        ("h", times("(h ^ shiftright(h, 16))", pow(0xC2B2AE35, -1, 1 << 32))),
-        ("h", times("(h ^ shiftright(h, 13) ^ shiftright(h, 26))", pow(0x85EBCA6B, -1, 1 << 32))),
+        ("h", multiply_sql("(h ^ shiftright(h, 16))", pow(0xC2B2AE35, -1, 1 << 32))),
+        ("h", multiply_sql("(h ^ shiftright(h, 13) ^ shiftright(h, 26))", pow(0x85EBCA6B, -1, 1 << 32))),
         ("h", f"h ^ shiftright(h, 16) ^ CAST({body} AS BIGINT)"),
         ("k", f"CAST(conv({reversed_tail}, 16, 10) AS BIGINT)"),
-        ("k", times("k", 0xCC9E2D51)),
-        ("k", times(f"((shiftleft(k, 15) | shiftright(k, 17)) & {mask})", 0x1B873593)),
+        ("k", multiply_sql("k", 0xCC9E2D51)),
+        ("k", multiply_sql(f"((shiftleft(k, 15) | shiftright(k, 17)) & {mask})", 0x1B873593)),
         ("h", "h ^ k ^ CAST(length(b) AS BIGINT)"),
-        ("h", times("(h ^ shiftright(h, 16))", 0x85EBCA6B)),
-        ("h", times("(h ^ shiftright(h, 13))", 0xC2B2AE35)),
+        ("h", multiply_sql("(h ^ shiftright(h, 16))", 0x85EBCA6B)),
+        ("h", multiply_sql("(h ^ shiftright(h, 13))", 0xC2B2AE35)),
     )
     result = "CAST((h ^ shiftright(h, 16)) & 2147483647L AS INT)"
     for name, step in reversed(steps):
@@ -389,7 +389,7 @@ def hash_of_bytes(value: str) -> str:
     return let("b", value, f"CASE WHEN length(b) % 4 = 0 THEN hash({SEED}, b) ELSE {result} END")
 
 
-def times(value: str, factor: int) -> str:
+def multiply_sql(value: str, factor: int) -> str:
     """Return SQL for the lower 32 bits of a product of 32-bit numbers, computed in halves to fit a BIGINT."""
     high = f"shiftleft((shiftright({value}, 16) * {factor}L) & 65535L, 16)"
     return f"(({value} & 65535L) * {factor}L + {high}) & 4294967295L"
@@ -397,9 +397,9 @@ def times(value: str, factor: int) -> str:
 
 def let(name: str, value: str, body: str) -> str:
     """Return SQL that evaluates `value` once and binds it to `name` in `body`."""
-    return f"element_at(transform(array({value}), __{name} -> {renamed(name, body)}), 1)"
+    return f"element_at(transform(array({value}), __{name} -> {prefix_variable(name, body)}), 1)"
 
 
-def renamed(name: str, body: str) -> str:
+def prefix_variable(name: str, body: str) -> str:
     """Prefix a variable in an expression, so that it cannot be a column's name."""
     return re.sub(rf"(?<![\w'`.]){name}(?![\w'`.])", f"__{name}", body)

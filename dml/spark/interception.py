@@ -23,7 +23,7 @@ from dml.spark.handlers import (
     StatementHandler,
     find_handler,
     has_handlers,
-    passing_on,
+    pass_to_spark,
     register_handler,
     run_statement,
     session_key,
@@ -99,7 +99,7 @@ def read_statement(
         return None
     key = session_key(self)
     with ExitStack() as views:
-        text = views.enter_context(formatted(self, sqlQuery, values))
+        text = views.enter_context(fill_placeholders(self, sqlQuery, values))
         return GivenStatement(
             key=key,
             text=text,
@@ -117,7 +117,7 @@ def run_or_pass_on(original: Method, statement: GivenStatement, /, *given: Any, 
             if statement.has_key:
                 refuse_key()
             return run_statement(statement.handler, statement.text, statement.arguments)
-    with passing_on(statement.key, statement.text):
+    with pass_to_spark(statement.key, statement.text):
         try:
             return original(*given, **named)  # type: ignore[no-any-return]
         except Exception as error:
@@ -137,7 +137,7 @@ def refuse_key() -> NoReturn:
 
 
 @contextmanager
-def formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
+def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Fill in the `{name}` placeholders of a statement as PySpark does; drop the views of DataFrames afterwards.
 
     Connect looks up a view when a query runs, after the block, so its views stay with the session.

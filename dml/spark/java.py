@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql.types import DataType, StructType
 
 from dml import limits
-from dml.spark.jvm import CallbackError, gateway, jvm_view, kept
+from dml.spark.jvm import CallbackError, gateway, jvm_view, keep_alive
 
 __all__ = [
     "CATALOG",
@@ -174,4 +174,4 @@ def java_error(exception: str, *arguments: Any) -> CallbackError:
         exception: The Java class.
         *arguments: The arguments of its constructor.
     """
-    return CallbackError("", kept(java_class(exception)(*arguments)))
+    return CallbackError("", keep_alive(java_class(exception)(*arguments)))

@@ -127,7 +127,7 @@ def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]
         interrupts: Whether cancelling interrupts the threads of tasks, on classic Spark.
     """
     context = getattr(spark, "_sc", None)
-    jobs = tagged_session(spark, tag) if context is None else tagged_thread(context, tag, interrupts=interrupts)
+    jobs = tag_session(spark, tag) if context is None else tag_thread(context, tag, interrupts=interrupts)
     root = logging.getLogger()
     root.addFilter(is_worth_logging)
     try:
@@ -138,7 +138,7 @@ def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]
 
 
 @contextmanager
-def tagged_session(spark: SparkSession, tag: str) -> Iterator[None]:
+def tag_session(spark: SparkSession, tag: str) -> Iterator[None]:
     """Tag the requests of a Connect session."""
     spark.addTag(tag)
     try:
@@ -154,7 +154,7 @@ def tagged_session(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 @contextmanager
-def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator[None]:
+def tag_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator[None]:
     """Tag the jobs that this thread starts, and restore its local properties afterwards.
 
     The session's own tags would be lost: they belong to the JVM thread, which py4j abandons on an interrupt.

@@ -51,7 +51,7 @@ __all__ = [
     "internal_rows",
     "java_collection",
     "jvm_view",
-    "kept",
+    "keep_alive",
     "named_frames",
     "original_error",
     "python_function",
@@ -97,7 +97,7 @@ def note_of(error: PySparkException, catalog: str) -> str | None:
 
 
 # Exceptions that a Java proxy may throw from `parsePlan`. It wraps others, which hides their text.
-THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
+THROWN_UNCHANGED: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
 
 
 class CallbackError(Py4JJavaError):  # type: ignore[misc]
@@ -133,7 +133,7 @@ LOOKED_UP: Final = (
 ANSWERS: Final = threading.local()
 
 
-def kept(answer: JavaObject) -> JavaObject:
+def keep_alive(answer: JavaObject) -> JavaObject:
     """Keep the result of a callback alive until the thread's next callback, and return it."""
     if not hasattr(ANSWERS, "last"):
         CALLERS.add_current()
@@ -217,10 +217,10 @@ def field_of(value: JavaObject, name: str) -> JavaObject:
 
 def original_error(error: BaseException) -> BaseException:
     """Return the Python exception of a callback that came back from the JVM; otherwise the exception itself."""
-    return carried_by(java_exception(error)) or error
+    return find_carried(java_exception(error)) or error
 
 
-def carried_by(exception: JavaObject | None) -> BaseException | None:
+def find_carried(exception: JavaObject | None) -> BaseException | None:
     """Return the Python exception that a Java exception or one of its causes represents, or None."""
     cause = exception if CARRIED else None
     while cause is not None:
@@ -241,7 +241,7 @@ def take_callbacks() -> None:
     """Start py4j's callback server. Java exceptions keep their type, unlogged: their caller sees them."""
     ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
     if not hasattr(captured.convert_exception, "__wrapped__"):
-        setattr(captured, "convert_exception", converting(captured.convert_exception))  # noqa: B010  a name of PySpark's
+        setattr(captured, "convert_exception", wrap_conversion(captured.convert_exception))  # noqa: B010  a name of PySpark's
     for name in ("python_parameters", "callback_server_parameters"):
         if (parameters := vars(gateway()).get(name)) is not None:
             parameters.propagate_java_exceptions = True
@@ -276,21 +276,21 @@ class KnownClass(JavaClass):  # type: ignore[misc]
 
 def keep_lookups(view: JVMView) -> None:
     """Cache the classes that PySpark looks up, and their static methods."""
-    kept_already = vars(view)
+    cached = vars(view)
     for name in LOOKED_UP:
-        if name not in kept_already:
+        if name not in cached:
             found = getattr(view, name)
             if isinstance(found, JavaClass):  # older PySparks lack some of these classes
-                kept_already[name] = KnownClass(found._fqn, found._gateway_client)
+                cached[name] = KnownClass(found._fqn, found._gateway_client)
 
 
-def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[JavaObject], BaseException]:
+def wrap_conversion(original: Callable[[JavaObject], BaseException]) -> Callable[[JavaObject], BaseException]:
     """Wrap PySpark's conversion of Java exceptions, so that a callback's own exception comes back unchanged."""
 
     @functools.wraps(original)
     def convert(exception: JavaObject) -> BaseException:
         try:
-            carried = carried_by(exception)
+            carried = find_carried(exception)
         except Exception:  # noqa: BLE001  PySpark converts exceptions that cannot be looked up
             carried = None
         return carried or with_note(original(exception))
@@ -483,14 +483,14 @@ def carried(error: Exception, stand_in: JavaObject | None = None) -> CallbackErr
         stand_in: The Java exception that represents a Python one; by default a RuntimeException.
     """
     origin = java_exception(error)
-    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
-        return CallbackError("", kept(origin))
+    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_UNCHANGED):
+        return CallbackError("", keep_alive(origin))
     if stand_in is None:
         stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
     CARRIED[identity(stand_in)] = error
     while len(CARRIED) > limits.CARRIED_EXCEPTIONS:
         CARRIED.popitem(last=False)
-    return CallbackError("", kept(stand_in))
+    return CallbackError("", keep_alive(stand_in))
 
 
 def java_exception(error: BaseException) -> JavaObject | None:

@@ -66,13 +66,13 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python") or sys.executable)
     if is_remote(chosen):
         require(Feature.CONNECT)
-        return started(chosen)
+        return start_session(chosen)
     check_java(os.environ)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         chosen = unsubmitted_settings() | chosen
     else:
         chosen = default_settings(os.environ, chosen) | chosen
-    return started(chosen)
+    return start_session(chosen)
 
 
 def active_session() -> SparkSession | None:
@@ -83,7 +83,7 @@ def active_session() -> SparkSession | None:
         return None
 
 
-def started(settings: Mapping[str, str]) -> SparkSession:
+def start_session(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)

@@ -73,7 +73,7 @@ def transformed_sql(field: SortField, schema: Schema, column_name: Callable[[int
         return None
     if isinstance(field.transform, transforms.VoidTransform):
         return ""
-    return next(transformed(field.transform, source_of(field, schema, column_name)), None)
+    return next(apply_transform(field.transform, source_of(field, schema, column_name)), None)
 
 
 def source_of(
@@ -81,18 +81,18 @@ def source_of(
 ) -> Iterator[tuple[str, IcebergType]]:
     """Yield the source column or nested field, as SQL text, and its type; yield nothing if it has been dropped."""
     for place, column in enumerate(schema.fields):
-        found = nested(field.source_id, column)
+        found = find_path(field.source_id, column)
         if found is not None:
             names, kind = found
             yield ".".join([column_name(place), *map(quoted, names)]), kind
 
 
-def nested(field_id: int, field: NestedField) -> tuple[tuple[str, ...], IcebergType] | None:
+def find_path(field_id: int, field: NestedField) -> tuple[tuple[str, ...], IcebergType] | None:
     """Return the path from a field to the field with an id, and that field's type; None if it is not there."""
     if field.field_id == field_id:
         return (), field.field_type
     for child in field.field_type.fields if isinstance(field.field_type, StructType) else ():
-        found = nested(field_id, child)
+        found = find_path(field_id, child)
         if found is not None:
             return (child.name, *found[0]), found[1]
     return None
@@ -111,17 +111,17 @@ def field_values(field: PartitionField, source: Sequence[tuple[str, IcebergType]
             hint="Upgrade RowDelta, or replace the partition field",
         )
     if not isinstance(transform, transforms.VoidTransform):
-        yield from transformed(transform, source)
+        yield from apply_transform(transform, source)
 
 
-def transformed(transform: Transform[Any, Any], source: Iterable[tuple[str, IcebergType]]) -> Iterator[str]:
+def apply_transform(transform: Transform[Any, Any], source: Iterable[tuple[str, IcebergType]]) -> Iterator[str]:
     """Yield SQL that applies a known transform to the values."""
     for text, kind in source:
         match transform:
             case transforms.BucketTransform():
                 yield bucket(text, kind, transform.num_buckets)
             case transforms.TruncateTransform():
-                yield truncated(text, kind, transform.width)
+                yield truncate_sql(text, kind, transform.width)
             case transforms.HourTransform():
                 yield hour_number(text, type_of(kind))
             case _ if type(transform) in TEMPORAL:
@@ -153,9 +153,9 @@ def bucket(text: str, kind: IcebergType, buckets: int) -> str:
     return expression("bucket", arguments, (number, type_of(kind)))
 
 
-def truncated(text: str, kind: IcebergType, width: int) -> str:
+def truncate_sql(text: str, kind: IcebergType, width: int) -> str:
     if isinstance(kind, DecimalType) and kind.precision > MOST_DIGITS:
-        return f"try_subtract({unscaled(text, kind)}, pmod({unscaled(text, kind)}, CAST({width} AS DECIMAL(10,0))))"
+        return f"try_subtract({unscale(text, kind)}, pmod({unscale(text, kind)}, CAST({width} AS DECIMAL(10,0))))"
     if isinstance(kind, LongType):  # the multiple may be below the smallest BIGINT
         return f"try_subtract({text}, pmod({text}, CAST({width} AS BIGINT)))"
     return expression("truncate", [str(width), text], (SparkType("INT"), type_of(kind)))
@@ -167,14 +167,14 @@ def micros_of_day(text: str) -> str:
     return f"CAST(({seconds}) * 1000000 AS BIGINT)"
 
 
-def unscaled(text: str, kind: DecimalType) -> str:
+def unscale(text: str, kind: DecimalType) -> str:
     """Return SQL for a decimal's unscaled value: a product could exceed 38 digits, a cast could return `1E-20`."""
     return f"CAST(translate(format_number({text}, {kind.scale}), ',.', '') AS DECIMAL(38,0))"
 
 
 def wide_decimal_bytes(text: str, kind: DecimalType) -> str:
     """Return SQL for the minimal two's complement of the unscaled value of a decimal of more than 18 digits."""
-    value = unscaled(text, kind)
+    value = unscale(text, kind)
     word, half = "CAST('18446744073709551616' AS DECIMAL(20,0))", "CAST('4294967296' AS DECIMAL(10,0))"
     low = f"CAST(pmod({value}, {word}) AS DECIMAL(20,0))"
     rest = f"({value} % {word})"  # has the value's sign, so that the difference has no more digits than the value

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from py4j.java_gateway import JavaObject
 
 from dml.spark.java import CONNECTOR, array, java_class, java_error, static
-from dml.spark.jvm import CallbackError, carried, gateway, kept
+from dml.spark.jvm import CallbackError, carried, gateway, keep_alive
 
 __all__ = ["Proxy"]
 
@@ -40,14 +40,14 @@ class Proxy:
         cls.Java = type("Java", (), {"implements": [full_name(name) for name in cls.interfaces]})  # type: ignore[assignment,misc]
         for name, method in list(vars(cls).items()):
             if isinstance(method, FunctionType) and not name.startswith("_"):
-                setattr(cls, name, answering(method))
+                setattr(cls, name, wrap_callback(method))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if hasattr(type(self), name):  # a property raised an AttributeError: raise it again
             return object.__getattribute__(self, name)  # type: ignore[no-any-return]
         if name.startswith("_"):  # py4j probes its own names to tell Java objects from Python ones
             raise AttributeError(name)
-        return answering(partial(default_method, self, name))
+        return wrap_callback(partial(default_method, self, name))
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -72,13 +72,13 @@ def full_name(interface: str) -> str:
     return interface if interface.startswith(("java.", "org.", "scala.")) else CONNECTOR + interface
 
 
-def answering(method: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_callback(method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method for calls from the JVM: keep its result alive, and convert its exceptions."""
 
     @wraps(method)
     def call(*arguments: Any) -> Any:
         try:
-            return kept(method(*arguments))
+            return keep_alive(method(*arguments))
         except CallbackError:
             raise
         except Exception as error:
@@ -98,7 +98,7 @@ def default_method(proxy: Proxy, name: str, *arguments: Any) -> Any:
         method
         for method in default_methods(gateway(), tuple(proxy.Java.implements), name, len(arguments))
         if not arguments
-        or all(fits(kind, value) for kind, value in zip(method.getParameterTypes(), arguments, strict=True))
+        or all(is_argument_for(kind, value) for kind, value in zip(method.getParameterTypes(), arguments, strict=True))
     ]
     if not found:
         raise java_error("java.lang.UnsupportedOperationException", f"{type(proxy).__name__} has no {name}")
@@ -117,7 +117,7 @@ def default_methods(_: object, interfaces: tuple[str, ...], name: str, count: in
     )
 
 
-def fits(kind: JavaObject, value: object) -> bool:
+def is_argument_for(kind: JavaObject, value: object) -> bool:
     """Return True if a value, which py4j may have converted, can be an argument for a parameter's class.
 
     Kinds of numbers are not distinguished: no overloads differ by them alone.

@@ -84,7 +84,7 @@ def replace_methods(replacements: Iterable[Replacement]) -> None:
         with LOCK:
             if owner is not None and (owner, name) not in ORIGINALS and name in vars(owner):
                 original = ORIGINALS[owner, name] = getattr(owner, name)
-                setattr(owner, name, guarded(original, replacement.question, replacement.action))
+                setattr(owner, name, guard(original, replacement.question, replacement.action))
 
 
 def restore_methods() -> None:
@@ -96,7 +96,7 @@ def restore_methods() -> None:
             ORIGINALS.clear()
 
 
-def guarded(original: Method, question: Question, action: Action) -> Method:
+def guard(original: Method, question: Question, action: Action) -> Method:
     """Return the replacement of a method; if its question fails, PySpark's method runs."""
 
     @functools.wraps(original)

@@ -205,7 +205,7 @@ class Assign:
 
     def struct(self, expression: str, source: StructType, target: StructType, path: tuple[str, ...], depth: int) -> str:
         """Cast a struct field by field; a NULL struct stays NULL."""
-        pairs = self.matched_fields(source, target, path)
+        pairs = self.match_fields(source, target, path)
         fields = ", ".join(
             f"{quote_string(to.name)}, "
             + self.nested(f"{expression}.{quoted(of.name)}", of.dataType, to.dataType, (*path, to.name), depth)
@@ -213,7 +213,7 @@ class Assign:
         )
         return f"CASE WHEN {expression} IS NULL THEN CAST(NULL AS {type_text(target)}) ELSE named_struct({fields}) END"
 
-    def matched_fields(
+    def match_fields(
         self, source: StructType, target: StructType, path: tuple[str, ...]
     ) -> list[tuple[StructField, StructField]]:
         """Pair source and target fields, in the target's order."""

@@ -44,7 +44,7 @@ __all__ = [
     "value_size",
 ]
 
-MADE_OF_NOTHING: Final = frozenset(
+LITERAL_NODES: Final = frozenset(
     ["Project", "Filter", "Range", "LocalRelation", "OneRowRelation", "Union", "GlobalLimit", "LocalLimit"]
 )
 
@@ -63,7 +63,7 @@ def local_rows(frame: DataFrame) -> int | None:
     try:
         plan = optimized_plan(frame)
         known = plan.maxRows()
-        if not known.isDefined() or not is_made_of_nothing(plan, limits.MAX_LITERAL_PLAN_NODES):
+        if not known.isDefined() or not is_literal_plan(plan, limits.MAX_LITERAL_PLAN_NODES):
             return None
         # The optimized plan has evaluated expressions already, so only the analyzed plan shows if it is deterministic.
         analyzed = analyzed_plan(frame)
@@ -82,13 +82,13 @@ def estimated_bytes(frame: DataFrame) -> int | None:
         return None
 
 
-def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
+def is_literal_plan(plan: JavaObject, nodes: int) -> bool:
     """Return True if a plan scans no table and has at most `nodes` nodes."""
     stack = [plan]
     while stack:
         nodes -= 1
         node = stack.pop()
-        if nodes < 0 or node.nodeName() not in MADE_OF_NOTHING:
+        if nodes < 0 or node.nodeName() not in LITERAL_NODES:
             return False
         children = node.children()
         stack += [children.apply(place) for place in range(children.size())]
@@ -279,10 +279,10 @@ class TaskNumbers:
             frame_of=getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows,
         )
 
-    def frame(self, spark: SparkSession, taken_for: int) -> DataFrame:
+    def frame(self, spark: SparkSession, estimated_rows: int) -> DataFrame:
         """Create a DataFrame of the numbers, which Spark takes for `taken_for` numbers."""
         session = classic_session(spark)
-        statistics = self.option(self.numbers(0, taken_for, 1, 1).stats())
+        statistics = self.option(self.numbers(0, estimated_rows, 1, 1).stats())
         plan = self.plan(*self.before_session, session, statistics, *self.after_statistics)
         return DataFrame(self.frame_of(session, plan), spark)
 

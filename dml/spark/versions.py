@@ -203,7 +203,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> Data
 
 def repartition_by_key(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
     """Implement `repartition_by_id` with hash partitioning: replace each number by a key with that hash."""
-    keys = expr(f"array({', '.join(str(unhashed(each)) for each in range(max(1, partitions)))})")
+    keys = expr(f"array({', '.join(str(invert_hash(each)) for each in range(max(1, partitions)))})")
     return frame.repartition(partitions, element_at(keys, number + 1))
 
 
@@ -213,7 +213,7 @@ FIRST, SECOND = 0xCC9E2D51, 0x1B873593
 LAST, BEFORE_LAST = 0xC2B2AE35, 0x85EBCA6B
 
 
-def unhashed(hashed: int) -> int:
+def invert_hash(hashed: int) -> int:
     """Return the int that has a given hash: the inverse of 32-bit Murmur3 with Spark's seed."""
     state = hashed & WORD
     state ^= state >> 16
@@ -223,13 +223,13 @@ def unhashed(hashed: int) -> int:
     state ^= state >> 16
     state ^= 4  # the length of an int
     state = (state - 0xE6546B64) * pow(5, -1, 1 << 32) & WORD
-    state = rotated(state, 32 - 13) ^ SEED
+    state = rotate_left(state, 32 - 13) ^ SEED
     state = state * pow(SECOND, -1, 1 << 32) & WORD
-    state = rotated(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
+    state = rotate_left(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
     return state - (1 << 32) if state >> 31 else state
 
 
-def rotated(word: int, bits: int) -> int:
+def rotate_left(word: int, bits: int) -> int:
     """Rotate a 32-bit word to the left."""
     return (word << bits | word >> 32 - bits) & WORD
 

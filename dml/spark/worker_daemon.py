@@ -18,7 +18,7 @@ from typing import Final, ParamSpec
 
 from pyspark import daemon
 
-__all__ = ["PRELOADED", "main", "quiet"]
+__all__ = ["PRELOADED", "exit_quietly", "main"]
 
 PRELOADED: Final = (
     "pyspark.worker",
@@ -36,25 +36,25 @@ PRELOADED: Final = (
 P = ParamSpec("P")
 
 
-def quiet(serve: Callable[P, int]) -> Callable[P, int]:
+def exit_quietly(serve: Callable[P, int]) -> Callable[P, int]:
     """Wrap a worker's loop, so that it exits quietly when Spark has closed the connection.
 
     Args:
         serve: PySpark's loop, which returns an exit code.
     """
 
-    def served(*args: P.args, **kwargs: P.kwargs) -> int:
+    def serve_quietly(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             return serve(*args, **kwargs)
         except (BrokenPipeError, ConnectionResetError):
             return 1
 
-    return served
+    return serve_quietly
 
 
 def main() -> None:
     """Preload modules, then serve until Spark ends."""
-    daemon.worker = quiet(daemon.worker)
+    daemon.worker = exit_quietly(daemon.worker)
     for module in PRELOADED:
         importlib.import_module(module)
     gc.collect()

@@ -157,14 +157,14 @@ def check_workers(spark: SparkSession) -> None:
         CHECKED.add(key)
 
 
-def run_here(context: SparkContext) -> bool:
+def has_local_workers(context: SparkContext) -> bool:
     """Return True if the workers run on the driver's machine, as its child processes."""
     return is_local(context.master)
 
 
 def shares_files(spark: SparkSession) -> bool:
     """Return True if tasks and driver may exchange rows in files: one machine, and no encryption of Spark's files."""
-    if not is_classic(spark) or not run_here(spark.sparkContext):
+    if not is_classic(spark) or not has_local_workers(spark.sparkContext):
         return False
     encrypts: bool = spark.sparkContext._encryption_enabled  # noqa: SLF001  `getConf` copies all settings, one by one
     return not encrypts
@@ -184,7 +184,7 @@ def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
 
 def runs_own_python(context: SparkContext) -> bool:
     """Return True if the workers run the driver's Python on its machine. Select it if no other is configured."""
-    if not run_here(context):
+    if not has_local_workers(context):
         return False
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen:
@@ -200,14 +200,14 @@ def python_of_workers(spark: SparkSession) -> tuple[str, str]:
         SetupError: Spark cannot start the program, or its Python version differs from the driver's.
     """
     # A Spark Connect server would parse a type given as text, possibly with a third-party parser.
-    asked = udf(by_value(cast("FunctionType", describe_worker)), StringType(), useArrow=False)
+    describe = udf(copy_by_value(cast("FunctionType", describe_worker)), StringType(), useArrow=False)
     try:
-        row = spark.range(0, 1, 1, 1).select(asked("id")).first()
+        row = spark.range(0, 1, 1, 1).select(describe("id")).first()
     except (PySparkException, Py4JJavaError) as error:
         if not any(sign in str(error) for sign in UNSTARTABLE):
             raise
         raise SetupError(
-            f"Spark's workers cannot run RowDelta's tasks: {first_line(error)}; the driver's Python is "
+            f"Spark's workers cannot run RowDelta's tasks: {find_cause(error)}; the driver's Python is "
             f"{sys.executable} ({'.'.join(map(str, sys.version_info[:2]))})",
             hint=PYTHON_HINT,
         ) from error
@@ -230,7 +230,7 @@ def describe_worker(_: int) -> str:
         return sys.executable + "\n?"
 
 
-def by_value(function: FunctionType) -> FunctionType:
+def copy_by_value(function: FunctionType) -> FunctionType:
     """Copy a function so that it is pickled by value: workers without this package cannot import it by name."""
     copy = FunctionType(function.__code__, function.__globals__, function.__name__)
     copy.__module__ = "__main__"
@@ -256,7 +256,7 @@ def check(program: str, version: str) -> None:
         )
 
 
-def first_line(error: Exception) -> str:
+def find_cause(error: Exception) -> str:
     """Return the line of Spark's message that names the cause, without stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if any(sign in line for sign in UNSTARTABLE)]
     return lines[-1] if lines else str(error).splitlines()[0]
@@ -421,8 +421,8 @@ def sightings(spark: SparkSession, files: Sequence[str], probe: str, tasks: int)
         probe: The folder in which each task writes a mark; empty writes none.
         tasks: The number of tasks.
     """
-    ask = udf(partial(sighting_text, tuple(files), probe), StringType(), useArrow=False)
-    rows = spark.range(0, tasks, 1, tasks).select(ask("id")).collect()
+    look = udf(partial(sighting_text, tuple(files), probe), StringType(), useArrow=False)
+    rows = spark.range(0, tasks, 1, tasks).select(look("id")).collect()
     return [Sighting(**json.loads(row[0])) for row in rows]
 
 
