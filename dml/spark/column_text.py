@@ -66,7 +66,7 @@ REFUSED: Final = {
     "InSubquery": ("A subquery in F.expr", SUBQUERY_HINT),
     "ListQuery": ("A subquery in F.expr", SUBQUERY_HINT),
     "ScalarSubquery": ("A subquery in F.expr", SUBQUERY_HINT),
-    "SubqueryExpression": ("A DataFrame as a subquery", "Make a view of it and name that in SQL text"),
+    "SubqueryExpression": ("A DataFrame as a subquery", "Create a view of it, and name the view in SQL text"),
     "LazyExpression": ("outer()", "Write the subquery as SQL text"),
     "SortOrder": ("A sort order", "Leave asc() or desc() out"),
     "UnresolvedStar": ("A star", "Name the columns"),
@@ -217,7 +217,7 @@ def name_parts(text: str) -> tuple[str, ...]:
                 part = ""
         parts.append(part)
         if not part or (rest and (not rest.startswith(".") or rest == ".")):
-            raise refusal(f"The name {text!r}, which is no column's name,", "Put names with other signs in backquotes")
+            raise refusal(f"The name {text!r}, which is not a column name,", "Put special characters in backquotes")
         if not rest:
             return tuple(parts)
         rest = rest[1:]
@@ -301,7 +301,7 @@ def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
             return f"{names if len(node.parameters) == 1 else f'({names})'} -> {tree_sql(node.body, inner)}"
         case Variable():
             if node.name.lower() not in scope:
-                raise refusal(f"The lambda parameter '{node.name}' outside of its lambda")
+                raise refusal(f"The lambda parameter '{node.name}' outside its lambda")
             return identifier(node.name)
         case Extract():
             return extract_sql(node, scope)
@@ -319,7 +319,7 @@ def identifier(name: str) -> str:
 def name_sql(node: Name, scope: Scope) -> str:
     """Return a column's name; raise if a lambda parameter in scope would capture it."""
     if node.parts[0].lower() in scope:
-        raise refusal(f"The column '{node.parts[0]}', which has the name of the parameter of a lambda around it,")
+        raise refusal(f"The column '{node.parts[0]}', which has the name of an enclosing lambda's parameter,")
     return ".".join(map(identifier, node.parts))
 
 
@@ -389,7 +389,7 @@ def text_sql(node: Text, scope: Scope) -> str:
     """Return the user's SQL text in parentheses, if these cannot change its meaning."""
     source = read_source(node.sql)
     if source.problem is not None or source.end == 0:
-        raise refusal(f"The text {node.sql!r}, which is no expression,", "Repair the text")
+        raise refusal(f"The text {node.sql!r}, which is not an expression,", "Correct the text")
     first, second = source.tokens[0], source.tokens[1]
     is_call = second.key == "(" and first.key in {"MAP", "REDUCE"}
     if first.key in QUERY_WORDS and source.end > 1 and second.key != "." and not is_call:
@@ -404,10 +404,10 @@ def text_sql(node: Text, scope: Scope) -> str:
         index = source.partner.get(index, index) + 1
     names = {source.name(index).lower() for index in range(source.end) if source.is_name(index)}
     if names & scope:
-        raise refusal(f"The text {node.sql!r}, which names the parameter of a lambda around it,")
+        raise refusal(f"The text {node.sql!r}, which names an enclosing lambda's parameter,")
     strings = [source.text(index) for index in range(source.end) if source.tokens[index].kind is TokenKind.STRING]
     if scope and any(name in string.lower() for name in scope for string in strings):
-        raise refusal(f"The text {node.sql!r}, which may name the parameter of a lambda around it,")
+        raise refusal(f"The text {node.sql!r}, which may name an enclosing lambda's parameter,")
     return f"({source.sql[: source.tokens[source.end - 1].end]})"
 
 
@@ -452,7 +452,7 @@ def literal_text(value: Any, kind: str) -> str:
     if text is None:
         raise NotSupportedError(
             f"The literal {value!r} of type {kind} cannot be written in SQL text",
-            hint="Make it with SQL functions from simpler values, or give the expression as SQL text",
+            hint="Build it with SQL functions from simpler values, or give the expression as SQL text",
         )
     return text
 

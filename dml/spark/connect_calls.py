@@ -271,7 +271,7 @@ def partitioning_of(given: Any) -> tuple[PartitionTerm, ...]:
     refuse_clustering(given.clustering_cols)
     if given.sort_cols or len(given.bucket_cols) > 1:
         raise NotSupportedError(
-            "A table has no buckets of several columns, or sorted ones",
+            "Buckets of several columns, and sorted buckets, are not supported",
             hint="Bucket by one column, and give the table an order with ALTER TABLE ... WRITE ORDERED BY",
         )
     columns = (PartitionTerm(transform="identity", column=parts_of(name)) for name in given.partitioning_cols)
@@ -303,7 +303,7 @@ def refuse_evolution(given: Any) -> None:
     """
     if getattr(given, "with_schema_evolution", False):
         raise NotSupportedError(
-            "withSchemaEvolution is there for mergeInto alone",
+            "withSchemaEvolution is supported for mergeInto only",
             hint="Use the option 'merge-schema' and the table's property 'write.spark.accept-any-schema'",
         )
 

@@ -291,7 +291,7 @@ def ambiguous_reference(failure: SparkFailure) -> DmlError:
     return AnalysisError(
         f"The column '{'.'.join(parts)}' is ambiguous",
         kind=ErrorKind.AMBIGUOUS_COLUMN,
-        hint="Write which one is meant: " + " or ".join(f"'{name}'" for name in candidates) if candidates else None,
+        hint="Qualify the column: " + " or ".join(f"'{name}'" for name in candidates) if candidates else None,
         name=".".join(parts),
         parts=parts,
         proposals=candidates,
@@ -369,7 +369,7 @@ def user_raised(failure: SparkFailure) -> DmlError:
 
 def divide_by_zero(failure: SparkFailure) -> DmlError:
     place = f" in '{failure.fragments[0]}'" if failure.fragments else ""
-    return DataError(f"Division by zero{place}", hint="try_divide(a, b) gives NULL instead", **facts(failure))
+    return DataError(f"Division by zero{place}", hint="try_divide(a, b) returns NULL instead", **facts(failure))
 
 
 def not_deterministic(failure: SparkFailure) -> DmlError:
@@ -387,7 +387,7 @@ def failed_read(failure: SparkFailure) -> DmlError:
     """Return the error for a file that Spark's own reader could not read."""
     path = first_parameter(failure, "path")
     return CorruptFileError(
-        f"The file '{path}' is not there, or cannot be read: {failure.message}", file=path, **facts(failure)
+        f"The file '{path}' is missing or cannot be read: {failure.message}", file=path, **facts(failure)
     )
 
 
@@ -468,6 +468,6 @@ def spark_ended() -> ExecutionError:
     """Return the error to raise from one for which `ended_with` is True."""
     return ExecutionError(
         "Spark's JVM ended while the statement ran",
-        hint="Look into the system's log for the reason; if it was killed for its memory, lower spark.driver.memory or "
+        hint="Check the system log for the reason; if it was killed for its memory, lower spark.driver.memory or "
         "the number of cores. Restart Python, and check whether the table has changed before running it again",
     )

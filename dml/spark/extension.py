@@ -65,8 +65,8 @@ class Caller(Enum):
 
     SQL = "SparkSession.sql"
     CONNECT_COMMAND = "a Connect server, for the client's spark.sql"
-    CONNECT_RELATION = "a Connect server, for a DataFrame of the client's that is the text of a query"
-    SPARK = "whoever only wants to see a plan"
+    CONNECT_RELATION = "a Connect server, for a client's DataFrame of an SQL text"
+    SPARK = "any other caller, which only needs a plan"
 
 
 class InjectedParser:

@@ -128,7 +128,7 @@ def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs
             break
         found = run_probe(replace_calls(text, calls, rendered, 0, len(text)), analyse)
         if found is None:
-            raise AnalysisError("The types of the arguments of Iceberg's functions are not known here", sql=text)
+            raise AnalysisError("The argument types of Iceberg's functions are not known here", sql=text)
         number, types = found
         call = calls[number]
         arguments = [replace_calls(text, calls, rendered, start, end) for start, end in call.arguments]
@@ -232,8 +232,8 @@ def check_arity(text: str, call: FunctionCall) -> None:
     """Raise an AnalysisError if a call has the wrong number of arguments."""
     wanted = FUNCTIONS[call.name]
     if len(call.arguments) != wanted:
-        expected = ("no argument", "one argument, a value", "two arguments, a number and a value")[wanted]
-        raise call_error(text, call, f"system.{call.name} takes {expected}, and {len(call.arguments)} are given")
+        expected = ("no arguments", "one argument, a value", "two arguments, a number and a value")[wanted]
+        raise call_error(text, call, f"system.{call.name} takes {expected}, not {len(call.arguments)}")
 
 
 def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...]) -> None:
@@ -246,19 +246,19 @@ def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...])
     value = types[-1]
     if len(types) != len(call.arguments) or value.name not in ACCEPTED[call.name]:
         what = " or ".join((", ".join(ACCEPTED[call.name][:-1]), ACCEPTED[call.name][-1]))
-        raise call_error(text, call, f"system.{call.name} takes a value of type {what}, and this is of type {value}")
+        raise call_error(text, call, f"system.{call.name} takes a value of type {what}, not {value}")
     if len(types) > 1:
         what = "number of buckets" if call.name == "bucket" else "width"
         number = text[slice(*call.arguments[0])]
         if types[0].name not in COUNTS:
-            raise call_error(text, call, f"The {what} of system.{call.name} is an INT, and this is of type {types[0]}")
+            raise call_error(text, call, f"The {what} of system.{call.name} must be an INT, not {types[0]}")
         if re.fullmatch(r"0+|-\s*\d+", number):
-            raise call_error(text, call, f"The {what} of system.{call.name} is 1 at least, and this is {number}")
+            raise call_error(text, call, f"The {what} of system.{call.name} must be at least 1, not {number}")
     if value.name == "DECIMAL" and value.precision > MOST_DIGITS:
         raise call_error(
             text,
             call,
-            f"system.{call.name} of a {value} is not supported: decimals of up to {MOST_DIGITS} digits are",
+            f"system.{call.name} supports decimals of at most {MOST_DIGITS} digits, not {value}",
             "Cast the value to a shorter decimal, if it fits",
         )
 
@@ -268,7 +268,7 @@ def call_error(text: str, call: FunctionCall, message: str, hint: str = "") -> A
     return AnalysisError(
         message,
         kind=ErrorKind.TYPE_MISMATCH,
-        hint=hint or f"{page('SQL reference')} lists Iceberg's functions and the types that they take",
+        hint=hint or f"{page('SQL reference')} lists Iceberg's functions and their argument types",
         call=text[call.start : call.end],
     )
 

@@ -52,20 +52,20 @@ class Feature(Enum):
     """A feature that some versions lack: its first version, and its name in messages."""
 
     ARROW_FRAMES = ((4, 0), "Arrow tables as DataFrames")
-    CATALOG_FUNCTIONS = ((4, 3), "A function of Iceberg's that is not called in a statement")
-    CATALOG_VIEWS = ((4, 2), "A view in a catalog of RowDelta's")
+    CATALOG_FUNCTIONS = ((4, 3), "A function of Iceberg's that is called outside a statement")
+    CATALOG_VIEWS = ((4, 2), "A view in a RowDelta catalog")
     CLASSIC_COLUMN_NODES = ((4, 0), "Trees of classic Columns")
     CONDITIONS = ((4, 0), "Error conditions by that name")
     CONNECT = ((4, 0), "Spark Connect")
     DATA_SOURCE_V2 = ((4, 0), "RowDelta's catalog inside Spark")
     DOUBLED_QUOTES = ((4, 1), "A doubled quote in a string")
-    FUNCTION_PATH = ((4, 3), "A path on which functions are looked up")
-    JAVA_17 = ((4, 0), "Java 17 as the least")
-    JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
+    FUNCTION_PATH = ((4, 3), "A search path for functions")
+    JAVA_17 = ((4, 0), "Java 17 as the minimum")
+    JVM_PARAMETERS = ((4, 1), "A parameter in a statement from the JVM, not from Python,")
     METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
-    TABLES_ANEW = ((4, 1), "A table that is loaded anew for each job")
+    TABLES_ANEW = ((4, 1), "Reloading a table for each job")
     TIME = ((4, 1), "A column of type TIME")
-    TRAVEL_IN_PLANS = ((4, 1), "A plan that says which of its tables travel in time")
+    TRAVEL_IN_PLANS = ((4, 1), "A plan that names the versions of its tables")
     REPARTITION_BY_ID = ((4, 1), "A partition for each number")
 
     @property

@@ -243,15 +243,15 @@ def check(program: str, version: str) -> None:
     Raises:
         SetupError: the package is missing, or has another version.
     """
-    ours = importlib.metadata.version(DISTRIBUTION)
+    own = importlib.metadata.version(DISTRIBUTION)
     if not version:
         raise SetupError(
             f"Spark's workers run {program}, and RowDelta is not installed there; the driver runs {sys.executable}",
             hint=PYTHON_HINT,
         )
-    if version not in {ours, UNKNOWN}:
+    if version not in {own, UNKNOWN}:
         raise SetupError(
-            f"Spark's workers run {program} with RowDelta {version}, and the driver runs {sys.executable} with {ours}",
+            f"Spark's workers run {program} with RowDelta {version}, and the driver runs {sys.executable} with {own}",
             hint=PYTHON_HINT,
         )
 
