@@ -1,8 +1,8 @@
-"""Columns of classic PySpark before Spark 4.0, which hold expressions of Catalyst and not nodes of their own. Driver.
+"""Read the Columns of classic PySpark before Spark 4.0, which hold Catalyst expressions, not Column nodes. Driver.
 
-Input: an expression of the JVM. Output: a tree of ours, as `dml.spark.columns` makes it of Columns of newer versions.
-Many of these expressions are what Spark makes of a function's name. So a name is right if Spark makes an equal
-expression of it and the same arguments; that is tried for each, and what does not come out equal is refused.
+Input: a JVM expression. Output: a tree of `dml.spark.column_text`, as `dml.spark.columns` returns it for newer
+versions. Spark has resolved most function names to expressions already. A name is right if Spark resolves it, with the
+same arguments, to an equal expression. The reader tries that for each expression, and refuses those that differ.
 
 Source: `Column` and `FunctionRegistry` of Spark 3.5.
 """
@@ -30,19 +30,19 @@ from dml.spark.column_text import (
     Variable,
     attribute,
     attribute_node,
-    checked_type,
-    flattened,
+    check_type,
+    flatten_chain,
     literal_text,
     refusal,
     string_text,
-    too_deep,
-    unknown,
+    too_deep_error,
+    unknown_node,
 )
 
 __all__ = ["CatalystReader", "literal_constant", "sequence"]
 
 
-# Expressions that nothing but their operands distinguishes from others of their kind.
+# Expressions that are fully described by their operands.
 PLAIN: Final = {
     "And": "and",
     "Contains": "contains",
@@ -60,7 +60,7 @@ PLAIN: Final = {
     "Or": "or",
     "StartsWith": "startswith",
 }
-# Expressions whose name in SQL is not the one that they call themselves.
+# Expressions whose SQL operator is not their `prettyName`.
 OPERATORS: Final = {
     "Add": "+",
     "BitwiseAnd": "&",
@@ -78,10 +78,10 @@ UDFS: Final = frozenset(["PythonUDF", "PythonUDAF", "ScalaUDF", "ScalaAggregator
 
 
 class CatalystReader:
-    """Reads expressions of Spark's JVM; each call costs 40 microseconds.
+    """Reads JVM expressions; each call costs 40 microseconds.
 
     Args:
-        bound: The columns of known DataFrames, by Spark's ids of them.
+        bound: The qualified columns of known DataFrames, by expression id.
     """
 
     def __init__(self, bound: Mapping[int, tuple[str, ...]]) -> None:
@@ -96,16 +96,16 @@ class CatalystReader:
         self.null_in_nothing = session.conf.get(NULL_IN_NOTHING, str(not is_ansi).lower()) == "true"
 
     def read(self, node: Any) -> Node:
-        """The tree of an expression."""
+        """Convert an expression to a tree; raise if it is nested too deeply."""
         if self.depth >= limits.MAX_COLUMN_DEPTH:
-            raise too_deep()
+            raise too_deep_error()
         self.depth += 1
         tree = self.read_level(node)
         self.depth -= 1
         return tree
 
     def read_level(self, node: Any) -> Node:
-        """The tree of an expression that is not too deep inside others."""
+        """Convert an expression whose depth has been checked."""
         kind = node.getClass().getSimpleName()
         match kind:
             case "UnresolvedAttribute":
@@ -138,19 +138,19 @@ class CatalystReader:
                 return self.in_nothing(node)
             case "CreateNamedStruct":
                 return self.struct(node)
-        return self.named(node, kind)
+        return self.resolved_call(node, kind)
 
     def column(self, node: Any) -> Name:
-        """A column of a DataFrame, which may be a known one."""
+        """Convert a column of a DataFrame in `bound`; raise for others."""
         if node.exprId().id() in self.bound:
             return attribute_node(self.bound[node.exprId().id()], bound=False)
         raise refusal(f"The column '{node.name()}', which belongs to a DataFrame,", DATAFRAME_HINT)
 
-    def named(self, node: Any, kind: str) -> Call:
-        """An expression that Spark makes of a function's name or of an operator."""
+    def resolved_call(self, node: Any, kind: str) -> Call:
+        """Convert an expression that Spark resolved from a function name or an operator."""
         if kind in PLAIN:
             name = PLAIN[kind]
-            operands = flattened(node, name, split) if name in {"and", "or"} else sequence(node.children())
+            operands = flatten_chain(node, name, split) if name in {"and", "or"} else sequence(node.children())
             return Call(name=(name,), arguments=tuple(map(self.read, operands)))
         if kind in {"TimestampAdd", "TimestampDiff"}:
             arguments = (LiteralText(text=string_text(node.unit())), *map(self.read, sequence(node.children())))
@@ -159,35 +159,35 @@ class CatalystReader:
             raise refusal(f"The user-defined function {node.name()}", UDF_HINT)
         name = OPERATORS.get(kind, node.prettyName())
         for arguments in self.argument_lists(node):
-            if self.makes(name, arguments, node):
+            if self.resolves_to(name, arguments, node):
                 return Call(name=(name,), arguments=tuple(map(self.read, sequence(arguments))))
-        raise unknown(kind)
+        raise unknown_node(kind)
 
     @staticmethod
     def argument_lists(node: Any) -> Iterator[Any]:
-        """What the arguments may have been: the children, or what an expression that Spark replaces keeps of them."""
+        """Yield the possible arguments: the children, or the parameters that a replaced expression keeps."""
         yield node.children()
         if "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules" in {
             interface.getName() for interface in node.getClass().getInterfaces()
         }:
             yield node.parameters()
 
-    def makes(self, name: str, arguments: Any, node: Any) -> bool:
-        """Whether Spark makes this expression of a name and arguments."""
+    def resolves_to(self, name: str, arguments: Any, node: Any) -> bool:
+        """Return True if Spark resolves a name and arguments to this expression."""
         try:
             return bool(self.registry.lookupFunction(self.identifier(name), arguments).equals(node))
-        except PySparkException:  # there is no such function, or not with these arguments
+        except PySparkException:  # no such function, or not with these arguments
             return False
 
     def in_nothing(self, node: Any) -> Node:
-        """`a.isin()`, which SQL cannot say: false, or by a setting NULL where `a` is NULL."""
+        """Convert `a.isin()`, which SQL cannot express: FALSE, or by a setting NULL where `a` is NULL."""
         if not self.null_in_nothing:
             return LiteralText(text="FALSE")
         is_null = Call(name=("isnull",), arguments=(self.read(node.value()),))
         return Call(name=("and",), arguments=(is_null, LiteralText(text="CAST(NULL AS BOOLEAN)")))
 
     def function(self, node: Any) -> Call:
-        """A function that Spark will look up by its name."""
+        """Convert a function that Spark has not resolved yet."""
         if node.filter().isDefined() or node.ignoreNulls():
             raise refusal(f"The aggregate {node.toString()}")
         return Call(
@@ -198,15 +198,15 @@ class CatalystReader:
         )
 
     def aggregate(self, node: Any) -> Call:
-        """An aggregate function."""
+        """Convert an aggregate function."""
         function = node.aggregateFunction()
         if node.filter().isDefined():
             raise refusal(f"The aggregate {node.toString()}")
-        call = self.named(function, function.getClass().getSimpleName())
+        call = self.resolved_call(function, function.getClass().getSimpleName())
         return Call(name=call.name, arguments=call.arguments, distinct=node.isDistinct())
 
     def struct(self, node: Any) -> Call:
-        """`named_struct('a', 1, 'b', 2)`, also of F.struct; an alias has given its name already."""
+        """Convert `named_struct('a', 1, 'b', 2)` or F.struct; drop aliases, whose names are arguments already."""
         arguments = [self.read(child) for child in sequence(node.children())]
         for argument in arguments:
             if isinstance(argument, Aliased) and argument.has_metadata:
@@ -217,23 +217,23 @@ class CatalystReader:
         )
 
     def cast(self, node: Any) -> Cast:
-        """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
+        """Convert a cast by the session's rules, or a `try_cast`; raise for other modes."""
         kind, mode = node.dataType(), node.evalMode().toString()
         if '"udt"' in kind.json():
             raise refusal("A cast to a user-defined type")
         if mode not in {self.cast_mode, "TRY"}:
             raise refusal("A cast with rules of its own", "Use cast()")
-        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=mode != "TRY")
+        return Cast(child=self.read(node.child()), type_text=check_type(kind.sql()), may_fail=mode != "TRY")
 
 
 def split(node: Any) -> tuple[str, list[Any]] | None:
-    """Name and operands of AND and OR."""
+    """Return the name and operands of AND or OR; None for other expressions."""
     kind = node.getClass().getSimpleName()
     return (PLAIN[kind], list(sequence(node.children()))) if kind in {"And", "Or"} else None
 
 
 def literal_constant(literal: Any) -> LiteralText:
-    """A literal of the JVM, with the type and the value that Spark gives it.
+    """Convert a JVM literal, with its Spark type.
 
     Raises:
         NotSupportedError: SQL has no literal of that type, or not of that value.
@@ -249,7 +249,7 @@ def literal_constant(literal: Any) -> LiteralText:
 
 
 def sequence(values: Any) -> Iterator[Any]:
-    """The elements of a Scala collection."""
+    """Yield the elements of a Scala collection."""
     iterator = values.iterator()
     while iterator.hasNext():
         yield iterator.next()

@@ -1,8 +1,8 @@
-"""A Column as a tree, whichever PySpark it came from, and the tree as SQL text; values as SQL literals. Driver.
+"""The tree of a Column, for every kind of PySpark, and its SQL text; values as SQL literals. Driver.
 
-Input: nodes, as the readers of classic and of Connect Columns make them (`dml.spark.columns`, `connect_columns`).
-Output: SQL text in which every operator stands in parentheses, names are back-quoted, and functions are called by their
-quoted names, past the special forms of Spark's grammar; the refusals that all readers share:
+Input: nodes from the readers of classic and Connect Columns (`dml.spark.columns`, `connect_columns`). Output: SQL text
+in which every operator is in parentheses, names are back-quoted, and functions are called by their quoted names, which
+bypasses the special forms of Spark's grammar; the errors that all readers share:
 
     ((`a` = 1) AND `startswith`(`b`, 'x'))
 
@@ -40,15 +40,15 @@ __all__ = [
     "Variable",
     "attribute",
     "attribute_node",
-    "checked_type",
-    "flattened",
+    "check_type",
+    "flatten_chain",
     "literal_text",
     "name_parts",
     "refusal",
     "string_text",
-    "too_deep",
+    "too_deep_error",
     "tree_sql",
-    "unknown",
+    "unknown_node",
 ]
 
 UDF_HINT: Final = "Register it with spark.udf.register(name, function) and call it by that name in SQL text"
@@ -66,7 +66,7 @@ REFUSED: Final = {
     "InSubquery": ("A subquery in F.expr", SUBQUERY_HINT),
     "ListQuery": ("A subquery in F.expr", SUBQUERY_HINT),
     "ScalarSubquery": ("A subquery in F.expr", SUBQUERY_HINT),
-    "SubqueryExpression": ("A DataFrame as a subquery", "Make a view of it and name that in SQL text"),
+    "SubqueryExpression": ("A DataFrame as a subquery", "Create a view of it, and name the view in SQL text"),
     "LazyExpression": ("outer()", "Write the subquery as SQL text"),
     "SortOrder": ("A sort order", "Leave asc() or desc() out"),
     "UnresolvedStar": ("A star", "Name the columns"),
@@ -76,7 +76,7 @@ REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Name:
-    """A column, perhaps with qualifiers before it and fields after it."""
+    """A column, optionally with qualifiers before it and fields after it."""
 
     parts: tuple[str, ...]
 
@@ -95,8 +95,8 @@ class Call:
     Attributes:
         name: The function's name, with its catalog and schema if it has them.
         arguments: Its arguments; `and` and `or` may have more than two.
-        distinct: Whether an aggregate takes each value once.
-        by_user: Whether the user gave the name: then it is no operator of PySpark's.
+        distinct: Whether an aggregate uses each value once.
+        by_user: Whether the user wrote the name. Then it is not one of PySpark's operators.
     """
 
     name: tuple[str, ...]
@@ -124,7 +124,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aliased:
-    """An expression with a name, which means something only to a struct around it."""
+    """An expression with an alias, which only an enclosing struct uses."""
 
     child: "Node"
     names: tuple[str, ...]
@@ -133,7 +133,7 @@ class Aliased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """SQL text that the user gave."""
+    """SQL text written by the user."""
 
     sql: str
 
@@ -148,7 +148,7 @@ class Lambda:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A parameter of a lambda around it."""
+    """A parameter of an enclosing lambda."""
 
     name: str
 
@@ -173,34 +173,34 @@ Node = Name | LiteralText | Call | Case | Cast | Aliased | Text | Lambda | Varia
 
 
 def refusal(what: str, hint: str = "Give the expression as SQL text") -> NotSupportedError:
-    """The error for a part of a Column that SQL text cannot say."""
+    """Return the error for a part of a Column that has no SQL text."""
     return NotSupportedError(f"{what} cannot be part of a Column that becomes SQL text", hint=hint)
 
 
 def attribute(node: Any, name: str) -> Any:
-    """An attribute that PySpark keeps for itself: its Columns have no other access to what they are made of."""
+    """Read a private attribute of a PySpark object: Columns have no public access to their trees."""
     return getattr(node, f"_{name}")
 
 
-def too_deep() -> NotSupportedError:
-    """The error for a tree that Python cannot walk."""
+def too_deep_error() -> NotSupportedError:
+    """Return the error for a tree that exceeds the recursion limit."""
     return NotSupportedError(
         "The Column is nested too deeply to become SQL text",
         hint="Use isin() for a list of values, or give the expression as SQL text",
     )
 
 
-def unknown(kind: str) -> NotSupportedError:
-    """The error for a node that is not translated."""
+def unknown_node(kind: str) -> NotSupportedError:
+    """Return the error for a kind of node that is not translated."""
     what, hint = REFUSED.get(kind, (f"The Column node {kind}", "Give the expression as SQL text"))
     return refusal(what, hint)
 
 
 def name_parts(text: str) -> tuple[str, ...]:
-    """The parts of `a.b` or `` `a.b`.c ``.
+    """Split `a.b` or `` `a.b`.c `` into its parts.
 
     Raises:
-        NotSupportedError: the text is no name.
+        NotSupportedError: the text is not a name.
     """
     parts: list[str] = []
     rest = text
@@ -217,22 +217,24 @@ def name_parts(text: str) -> tuple[str, ...]:
                 part = ""
         parts.append(part)
         if not part or (rest and (not rest.startswith(".") or rest == ".")):
-            raise refusal(f"The name {text!r}, which is no column's name,", "Put names with other signs in backquotes")
+            raise refusal(f"The name {text!r}, which is not a column name,", "Put special characters in backquotes")
         if not rest:
             return tuple(parts)
         rest = rest[1:]
 
 
 def attribute_node(parts: Iterable[str], *, bound: bool) -> Name:
-    """A column by name; one that is bound to a DataFrame means that DataFrame's rows only."""
+    """Return a column by name; raise if it is bound to a DataFrame, because SQL text cannot express that."""
     name = Name(parts=tuple(parts))
     if bound:
         raise refusal(f"The column '{'.'.join(name.parts)}', which belongs to a DataFrame,", DATAFRAME_HINT)
     return name
 
 
-def flattened(node: Any, operator: str | None, operands: Callable[[Any], tuple[str, list[Any]] | None]) -> list[Any]:
-    """The operands of a chain of the same AND or OR, left to right: a chain may be longer than the stack is deep."""
+def flatten_chain(
+    node: Any, operator: str | None, operands: Callable[[Any], tuple[str, list[Any]] | None]
+) -> list[Any]:
+    """Return the operands of a chain of ANDs or ORs, left to right, without recursion: chains can be long."""
     found: list[Any] = []
     waiting = [node]
     while waiting:
@@ -264,11 +266,11 @@ Scope = frozenset[str]
 
 
 def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
-    """A tree as SQL text that can stand anywhere in an expression.
+    """Convert a tree to SQL text that is valid anywhere in an expression.
 
     Args:
         node: The tree.
-        scope: Lower-case names of the lambda parameters that are in reach.
+        scope: Lower-case names of the lambda parameters in scope.
 
     Raises:
         NotSupportedError: a part of it has no SQL text.
@@ -299,7 +301,7 @@ def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
             return f"{names if len(node.parameters) == 1 else f'({names})'} -> {tree_sql(node.body, inner)}"
         case Variable():
             if node.name.lower() not in scope:
-                raise refusal(f"The lambda parameter '{node.name}' outside of its lambda")
+                raise refusal(f"The lambda parameter '{node.name}' outside its lambda")
             return identifier(node.name)
         case Extract():
             return extract_sql(node, scope)
@@ -309,16 +311,15 @@ def tree_sql(node: Node, scope: Scope = frozenset()) -> str:
 
 
 def identifier(name: str) -> str:
-    """A name in backquotes."""
-    if "${" in name:  # Spark replaces it before it reads the statement, quoted or not
+    if "${" in name:  # Spark substitutes variables before it parses the statement, quoted or not
         raise refusal(f"The name '{name}', which holds '${{',", "Rename it")
     return quoted(name)
 
 
 def name_sql(node: Name, scope: Scope) -> str:
-    """A column's name; in a lambda's body SQL would take a parameter of that name for it."""
+    """Return a column's name; raise if a lambda parameter in scope would capture it."""
     if node.parts[0].lower() in scope:
-        raise refusal(f"The column '{node.parts[0]}', which has the name of the parameter of a lambda around it,")
+        raise refusal(f"The column '{node.parts[0]}', which has the name of an enclosing lambda's parameter,")
     return ".".join(map(identifier, node.parts))
 
 
@@ -330,7 +331,7 @@ def extract_sql(node: Extract, scope: Scope) -> str:
 
 
 def call_sql(call: Call, scope: Scope) -> str:
-    """A function call, or the operator that the function is."""
+    """Return SQL for a function call, or for the operator that the function implements."""
     name = call.name[0].lower()
     if call.by_user or len(call.name) > 1 or call.distinct:
         return plain_call(call, scope)
@@ -347,20 +348,20 @@ def call_sql(call: Call, scope: Scope) -> str:
         return f"({PREFIX[name]} {texts[0]})"
     if name in POSTFIX and len(texts) == 1:
         return f"({texts[0]} {POSTFIX[name]})"
-    # One element could be a query in parentheses, which IN would take for its set.
+    # A single element could be a parenthesized query, which IN would read as its subquery.
     if name == "in" and (len(texts) > 2 or (len(texts) == 2 and isinstance(call.arguments[1], LiteralText))):
         return f"({texts[0]} IN ({', '.join(texts[1:])}))"
     return plain_call(call, scope)
 
 
 def plain_call(call: Call, scope: Scope) -> str:
-    """Name and arguments; operators can be called like this too."""
+    """Return SQL for a call by name. Operators can be called this way too."""
     arguments = ", ".join(tree_sql(argument, scope) for argument in call.arguments)
     return f"{'.'.join(map(identifier, call.name))}({'DISTINCT ' if call.distinct else ''}{arguments})"
 
 
 def unit_call(call: Call, scope: Scope) -> str:
-    """`timestampadd(HOUR, a, b)`: the unit is a word, not a string."""
+    """Return SQL such as `timestampadd(HOUR, a, b)`: the unit is a keyword, not a string."""
     unit, *others = (tree_sql(argument, scope) for argument in call.arguments)
     word = unit.strip("'").upper()
     if word not in UNITS:
@@ -369,7 +370,7 @@ def unit_call(call: Call, scope: Scope) -> str:
 
 
 def struct_sql(call: Call, scope: Scope) -> str:
-    """`struct(a, b AS c)`, the one function that looks at aliases."""
+    """Return SQL such as `struct(a, b AS c)`, the only function that uses aliases."""
     arguments = []
     for argument in call.arguments:
         text = tree_sql(argument, scope)
@@ -385,10 +386,10 @@ def struct_sql(call: Call, scope: Scope) -> str:
 
 
 def text_sql(node: Text, scope: Scope) -> str:
-    """The user's own text in parentheses, if parentheses cannot make something else of it."""
+    """Return the user's SQL text in parentheses, if these cannot change its meaning."""
     source = read_source(node.sql)
     if source.problem is not None or source.end == 0:
-        raise refusal(f"The text {node.sql!r}, which is no expression,", "Repair the text")
+        raise refusal(f"The text {node.sql!r}, which is not an expression,", "Correct the text")
     first, second = source.tokens[0], source.tokens[1]
     is_call = second.key == "(" and first.key in {"MAP", "REDUCE"}
     if first.key in QUERY_WORDS and source.end > 1 and second.key != "." and not is_call:
@@ -403,18 +404,18 @@ def text_sql(node: Text, scope: Scope) -> str:
         index = source.partner.get(index, index) + 1
     names = {source.name(index).lower() for index in range(source.end) if source.is_name(index)}
     if names & scope:
-        raise refusal(f"The text {node.sql!r}, which names the parameter of a lambda around it,")
+        raise refusal(f"The text {node.sql!r}, which names an enclosing lambda's parameter,")
     strings = [source.text(index) for index in range(source.end) if source.tokens[index].kind is TokenKind.STRING]
     if scope and any(name in string.lower() for name in scope for string in strings):
-        raise refusal(f"The text {node.sql!r}, which may name the parameter of a lambda around it,")
+        raise refusal(f"The text {node.sql!r}, which may name an enclosing lambda's parameter,")
     return f"({source.sql[: source.tokens[source.end - 1].end]})"
 
 
-def checked_type(text: str) -> str:
-    """The text of a type, if it can be nothing else.
+def check_type(text: str) -> str:
+    """Return the text of a type, unless it could be anything else.
 
     Raises:
-        NotSupportedError: it holds more than names, numbers and the signs of types.
+        NotSupportedError: it has more than names, numbers and the symbols `<>(),:`.
     """
     source = read_source(text)
     tokens = source.tokens[: source.end]
@@ -429,12 +430,12 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def literal_text(value: Any, kind: str) -> str:
-    """A value as an SQL literal.
+    """Convert a value to an SQL literal.
 
     Args:
         value: None, a bool, int, float, str, `Decimal` or bytes; a date as days and a timestamp as microseconds since
             1970, an interval as microseconds, a time as nanoseconds of the day.
-        kind: The type as it is called in Spark's JSON schemas: `long`, `decimal(3,2)`, `timestamp_ntz` ...
+        kind: The type's name in Spark's JSON schemas: `long`, `decimal(3,2)`, `timestamp_ntz` ...
 
     Raises:
         NotSupportedError: SQL has no literal of that type, or not of that value.
@@ -451,15 +452,15 @@ def literal_text(value: Any, kind: str) -> str:
     if text is None:
         raise NotSupportedError(
             f"The literal {value!r} of type {kind} cannot be written in SQL text",
-            hint="Make it with SQL functions from simpler values, or give the expression as SQL text",
+            hint="Build it with SQL functions from simpler values, or give the expression as SQL text",
         )
     return text
 
 
 def number_text(value: Any, kind: str) -> str | None:
-    """A number as a literal; None if the type is no number."""
+    """Convert a number to an SQL literal; return None if the type is not numeric."""
     if kind in INTEGER_SUFFIXES:
-        return signed(f"{value}{INTEGER_SUFFIXES[kind]}")
+        return parenthesize_negative(f"{value}{INTEGER_SUFFIXES[kind]}")
     if kind.startswith("decimal("):
         return f"CAST('{Decimal(value):f}' AS {kind.upper()})"
     if kind not in {"float", "double"}:
@@ -470,16 +471,16 @@ def number_text(value: Any, kind: str) -> str | None:
     digits = repr(float(value))
     if "e" in digits or digits == "-0.0":
         return f"CAST('{digits}' AS {kind.upper()})"
-    return signed(f"{digits}{kind[0].upper()}")
+    return parenthesize_negative(f"{digits}{kind[0].upper()}")
 
 
-def signed(digits: str) -> str:
-    """A number that stands for itself beside any operator: `a - -1` would be a comment without the blank."""
+def parenthesize_negative(digits: str) -> str:
+    """Put a negative number in parentheses: `a--1` would start a comment."""
     return f"({digits})" if digits.startswith("-") else digits
 
 
 def temporal_text(value: Any, kind: str) -> str | None:
-    """A date, time, timestamp or interval as a literal; None if the type is none of these."""
+    """Convert a date, time, timestamp or interval to an SQL literal; return None for other types."""
     if kind == "date":
         return f"DATE '{date_text(value)}'"
     if kind == "timestamp":
@@ -497,10 +498,10 @@ def temporal_text(value: Any, kind: str) -> str | None:
 
 
 def string_text(value: str) -> str:
-    """A string as an SQL literal.
+    """Convert a string to an SQL literal.
 
-    Escapes depend on a setting of the session, and `${...}` is replaced by Spark before it reads a statement; a string
-    that could be read otherwise is written as its bytes.
+    Escapes depend on a session setting, and Spark substitutes `${...}` before it parses a statement. A string that
+    could be read differently is written as its bytes.
     """
     if "${" in value or (("\\" in value or "'" in value) and keeps_backslashes()):
         return f"CAST(X'{value.encode().hex().upper()}' AS STRING)"
@@ -508,5 +509,5 @@ def string_text(value: str) -> str:
 
 
 def keeps_backslashes() -> bool:
-    """Whether backslashes are no escapes in the active session."""
+    """Return True if the active session reads backslashes literally, not as escapes."""
     return SparkSession.active().conf.get("spark.sql.parser.escapedStringLiterals") != "false"

@@ -1,9 +1,10 @@
-"""PySpark Columns as SQL text that means the same in the same session. Driver.
+"""Convert PySpark Columns to SQL text with the same meaning in the same session. Driver.
 
-Input: a Column of classic PySpark or of Spark Connect. Output: SQL text. Spark's own `Column.sql` is of no use here: it
-leaves out quotes (`2020-01-01` is a subtraction) and writes operators as functions. So the Column's tree is read:
-classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`; before Spark 4.0 see `dml.spark.catalyst_columns`),
-those of Connect in Python (`dml.spark.connect_columns`). A node that is not known here is refused, never guessed.
+Input: a Column of classic PySpark or of Spark Connect. Output: SQL text. Spark's own `Column.sql` does not round-trip:
+it omits quotes (`2020-01-01` becomes a subtraction) and writes operators as functions. So the readers walk the Column's
+tree: classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`; before Spark 4.0 see
+`dml.spark.catalyst_columns`), those of Connect in Python (`dml.spark.connect_columns`). An unknown node is refused,
+never guessed.
 """
 
 from collections.abc import Mapping
@@ -31,13 +32,13 @@ from dml.spark.column_text import (
     Variable,
     attribute,
     attribute_node,
-    checked_type,
-    flattened,
+    check_type,
+    flatten_chain,
     name_parts,
     refusal,
-    too_deep,
+    too_deep_error,
     tree_sql,
-    unknown,
+    unknown_node,
 )
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
@@ -51,18 +52,18 @@ NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
 def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS) -> str:
-    """A Column as SQL text that means exactly the same in the same session; an alias on top is left out.
+    """Convert a Column to SQL text with exactly the same meaning in the same session; drop a top-level alias.
 
     Args:
         column: A Column of classic PySpark or of Spark Connect.
-        bound: What `output_columns` says of the DataFrames to which its columns may be bound.
+        bound: The columns of the DataFrames to which it may be bound, from `output_columns`.
 
     Returns:
-        An expression that can stand anywhere in an expression.
+        SQL text that is valid anywhere in an expression.
 
     Raises:
-        NotSupportedError: it holds what SQL text cannot say (a Python function, a window, a column bound to a
-            DataFrame, a subquery made of a DataFrame) or what this version does not know.
+        NotSupportedError: a part of it has no SQL text (a Python function, a window, a column bound to a DataFrame,
+            a DataFrame as a subquery), or this version does not know it.
     """
     try:
         if type(column).__module__.startswith("pyspark.sql.connect."):
@@ -72,19 +73,19 @@ def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS
             return tree_sql(ClassicReader(bound).read(handle.node()))
         return tree_sql(CatalystReader(bound).read(handle.expr()))
     except RecursionError:
-        raise too_deep() from None
+        raise too_deep_error() from None
 
 
 def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple[str, ...]]]:
-    """What a DataFrame is called in SQL text, and what columns that are bound to it are there.
+    """Return the name of a DataFrame in SQL text, and the names of the columns that are bound to it.
 
     Args:
         frame: The DataFrame.
-        default: What it is called where it has no alias, and is not one table or view.
+        default: The name if it has no alias and is not a single table or view.
 
     Returns:
-        The name; of classic PySpark the DataFrame's columns, by Spark's ids of them; of Spark Connect what stands
-        before a column's name, by the ids of plans.
+        The name; on classic PySpark the qualified columns of the DataFrame by expression id, on Spark Connect the
+        qualifier of its columns by plan id.
     """
     if type(frame).__module__.startswith("pyspark.sql.connect."):
         return named_plans(frame, default)
@@ -96,13 +97,13 @@ def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tu
 
 
 class ClassicReader:
-    """Reads trees of Spark's JVM, node by node; each call costs 40 microseconds."""
+    """Reads trees from the JVM, node by node; each call costs 40 microseconds."""
 
     def __init__(self, bound: Mapping[int, tuple[str, ...]]) -> None:
         self.bound = bound
         self.depth = 0
         package = attribute(SparkSession.active().sparkContext, "jvm").org.apache.spark.sql.classic
-        # Spark's own way from a literal to its value: the days of a java.sql.Date, the microseconds of a Timestamp.
+        # Spark's own conversion of literals: a java.sql.Date to days, a Timestamp to microseconds.
         self.converter = getattr(getattr(package, "ColumnNodeToExpressionConverter$"), "MODULE$")
 
     def expression(self, node: Any) -> Any:
@@ -111,16 +112,15 @@ class ClassicReader:
             return self.converter.apply(node)
 
     def read(self, node: Any) -> Node:
-        """The tree of a `ColumnNode`."""
+        """Convert a `ColumnNode` to a tree; raise if it is nested too deeply."""
         if self.depth >= limits.MAX_COLUMN_DEPTH:
-            raise too_deep()
+            raise too_deep_error()
         self.depth += 1
         tree = self.read_level(node)
         self.depth -= 1
         return tree
 
     def read_level(self, node: Any) -> Node:
-        """The tree of a `ColumnNode` that is not too deep inside others."""
         kind = node.productPrefix()
         match kind:
             case "UnresolvedAttribute":
@@ -150,19 +150,17 @@ class ClassicReader:
                 return Extract(child=self.read(node.child()), key=self.read(node.extraction()))
             case "ExpressionColumnNode":
                 return self.bound_expression(node)
-        raise unknown(kind)
+        raise unknown_node(kind)
 
     def literal(self, node: Any) -> LiteralText:
-        """A literal, with the type and the value that Spark gives it."""
         return literal_constant(self.expression(node))
 
     def function(self, node: Any) -> Call:
-        """A function or an operator."""
         name, by_user = node.functionName(), node.isUserDefinedFunction()
         if node.isInternal() and name not in SPOKEN_INTERNALS:
             raise refusal(f"The function '{name}', which SQL does not have,")
         operator = name if name in {"and", "or"} and not by_user else None
-        arguments = flattened(node, operator, split_classic) if operator else sequence(node.arguments())
+        arguments = flatten_chain(node, operator, split_classic) if operator else sequence(node.arguments())
         return Call(
             name=name_parts(name) if by_user else (name,),
             arguments=tuple(self.read(argument) for argument in arguments),
@@ -171,17 +169,17 @@ class ClassicReader:
         )
 
     def cast(self, node: Any) -> Cast:
-        """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
+        """Convert a cast by the session's rules, or a `try_cast`; raise for other modes."""
         kind, mode = node.dataType(), node.evalMode()
         if '"udt"' in kind.json():
             raise refusal("A cast to a user-defined type")
         may_fail = not mode.isDefined()
         if not may_fail and mode.get().getClass().getSimpleName() != "Try$":
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
-        return Cast(child=self.read(node.child()), type_text=checked_type(kind.sql()), may_fail=may_fail)
+        return Cast(child=self.read(node.child()), type_text=check_type(kind.sql()), may_fail=may_fail)
 
     def bound_expression(self, node: Any) -> Name:
-        """An expression that is resolved already: a column of a DataFrame that is known, or a refusal."""
+        """Convert a resolved expression: a column of a DataFrame in `bound`; raise for any other."""
         expression = self.expression(node)
         kind = expression.getClass().getSimpleName()
         if "UDF" in kind or "UDAF" in kind:
@@ -194,12 +192,12 @@ class ClassicReader:
 
 
 def split_classic(node: Any) -> tuple[str, list[Any]] | None:
-    """Name and arguments of a function."""
+    """Return the name and arguments of a built-in function, or None."""
     if node.productPrefix() != "UnresolvedFunction" or node.isUserDefinedFunction():
         return None
     return node.functionName(), list(sequence(node.arguments()))
 
 
 def parameter_sql(value: Any) -> str:
-    """The value of a parameter as SQL text."""
+    """Convert the value of a parameter to SQL text."""
     return column_sql(value if isinstance(value, Column) else lit(value))

@@ -1,9 +1,9 @@
-"""PySpark's calls on tables of ours, taken where they are made. Driver, Spark Connect.
+"""Intercept PySpark's calls on RowDelta tables in the client. Driver, Spark Connect.
 
-Input: `spark.table`, `spark.read`, `df.writeTo`, `df.write`, `spark.catalog`. Output: where the name of the table or
-namespace begins with a catalog of ours, a value for what takes the session's calls (`dml.spark.table_calls`); all other
-calls are PySpark's, untouched. A server that is not ours does not know our catalogs, so the client's methods are the
-place where their names can be seen.
+Input: `spark.table`, `spark.read`, `df.writeTo`, `df.write`, `spark.catalog`. Output: if the name of the table or
+namespace begins with a RowDelta catalog, a value for the session's call handlers (`dml.spark.table_calls`). All other
+calls go to PySpark unchanged. A server without RowDelta does not know its catalogs, so names must be resolved in the
+client.
 """
 
 import functools
@@ -65,7 +65,7 @@ CATALOG_METHODS: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("createDatabase", "databaseExists", "dropDatabase", "getDatabase", "listTables"), OF_NAMESPACES),
 }
-"""Methods of `spark.catalog` that are taken, and the parameter that names the table or namespace."""
+"""Replaced methods of `spark.catalog`, and the parameter that names the table or namespace."""
 
 CURRENT_METHODS: Final = (
     "currentCatalog",
@@ -75,26 +75,22 @@ CURRENT_METHODS: Final = (
     "setCurrentCatalog",
     "setCurrentDatabase",
 )
-"""Those that are about the current catalog and namespace, or about all of them."""
+"""Replaced methods of `spark.catalog` about current, or all, catalogs and namespaces."""
 
 
 def take_connect_calls(spark: SparkSession) -> None:
-    """Let PySpark's readers, writers and catalog of Spark Connect ask first whether a table is ours.
-
-    Args:
-        spark: The session; on classic Spark nothing happens.
-    """
+    """Replace the methods of Spark Connect's readers, writers and catalog; on classic Spark do nothing."""
     if not is_classic(spark):
         replace_methods(CONNECT_REPLACEMENTS)
 
 
 def parts_of(name: object) -> tuple[str, ...]:
-    """The parts of a name; none of what is no name, which PySpark refuses itself."""
+    """Split a name into its parts; return none for other objects, which PySpark itself refuses."""
     return name_parts(name) if isinstance(name, str) else ()
 
 
-def table_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
-    """Find the calls for `spark.read.table(name)`, which `spark.table` uses too."""
+def find_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
+    """Find the handlers of `spark.read.table(name)`, which `spark.table` uses too."""
     return find_calls(self._client, parts_of(tableName))
 
 
@@ -104,8 +100,8 @@ def read(_: Method, found: FoundCalls, /, self: Any, tableName: str) -> DataFram
     return calls.read(parts, self._options)
 
 
-def table_written(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
-    """Find the calls for the methods of `df.writeTo(name)`."""
+def find_write(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
+    """Find the handlers of the methods of `df.writeTo(name)`."""
     return find_calls(self._spark, parts_of(self._table_name))
 
 
@@ -124,16 +120,16 @@ def write(
             table=parts,
             action=action,
             condition=col(wanted) if isinstance(wanted, str) else wanted,
-            options=said(given.options),
-            properties=said(given.table_properties),
+            options=drop_unset(given.options),
+            properties=drop_unset(given.table_properties),
             provider=given.provider,
             partitioning=tuple(map(partition_term, given.partitioning_columns)),
         )
     )
 
 
-def table_inserted(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the calls for `df.write.insertInto(name)`."""
+def find_insert(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+    """Find the handlers of `df.write.insertInto(name)`."""
     return find_calls(self._spark, parts_of(tableName))
 
 
@@ -161,12 +157,12 @@ def insert_into(
             table=parts,
             action=WriteAction.OVERWRITE if mode_of(self._write) == "overwrite" else WriteAction.APPEND,
             by_name=False,
-            options=said(self._write.options),
+            options=drop_unset(self._write.options),
         )
     )
 
 
-def table_saved(
+def find_save(
     self: Any,
     name: str,
     format: str | None = None,  # noqa: A002, ARG001  PySpark's name
@@ -174,7 +170,7 @@ def table_saved(
     *_: Any,
     **__: Any,
 ) -> tuple[FoundCalls, WriteAction] | None:
-    """Find the calls for `df.write.saveAsTable(name)`, and its action; PySpark itself refuses unknown modes."""
+    """Find the handlers of `df.write.saveAsTable(name)`, and its action; PySpark itself refuses unknown modes."""
     found = find_calls(self._spark, parts_of(name))
     action = None if found is None else SAVE_ACTIONS.get((mode or mode_of(self._write)).lower())
     return None if found is None or action is None else (found, action)
@@ -205,15 +201,15 @@ def save_as_table(
             rows=frame_of_plan(self._df, self._spark),
             table=parts,
             action=action,
-            options=said(given.options),
+            options=drop_unset(given.options),
             provider=given.source,
             partitioning=partitioning_of(given),
         )
     )
 
 
-def table_streamed(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the calls for `df.writeStream.toTable(name)`."""
+def find_stream(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+    """Find the handlers of `df.writeStream.toTable(name)`."""
     return find_calls(self._session, parts_of(tableName))
 
 
@@ -247,7 +243,7 @@ def to_table(
         )
     partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)
     provider, given.format = format or given.format, ""
-    del given.partitioning_column_names[:]  # Spark refuses both beside a function
+    del given.partitioning_column_names[:]  # Spark allows neither with foreachBatch
     return calls.stream(
         StreamCall(
             rows=frame_of_plan(self._write_stream._child, self._session),  # noqa: SLF001  no public name
@@ -262,12 +258,12 @@ def to_table(
 
 
 def mode_of(given: Any) -> str:
-    """The mode of `df.write`; without one a table that is there is an error."""
+    """Return the mode of `df.write`, by default `error`: an existing table is an error."""
     return (given.mode or "error").lower()
 
 
 def partitioning_of(given: Any) -> tuple[PartitionTerm, ...]:
-    """What `partitionBy` and `bucketBy` say.
+    """Return the partition fields of `partitionBy` and `bucketBy`.
 
     Raises:
         NotSupportedError: Iceberg has no such partitioning.
@@ -275,7 +271,7 @@ def partitioning_of(given: Any) -> tuple[PartitionTerm, ...]:
     refuse_clustering(given.clustering_cols)
     if given.sort_cols or len(given.bucket_cols) > 1:
         raise NotSupportedError(
-            "A table has no buckets of several columns, or sorted ones",
+            "Buckets of several columns, and sorted buckets, are not supported",
             hint="Bucket by one column, and give the table an order with ALTER TABLE ... WRITE ORDERED BY",
         )
     columns = (PartitionTerm(transform="identity", column=parts_of(name)) for name in given.partitioning_cols)
@@ -287,10 +283,10 @@ def partitioning_of(given: Any) -> tuple[PartitionTerm, ...]:
 
 
 def refuse_clustering(columns: Any) -> None:
-    """Refuse `clusterBy`, which Iceberg does not have.
+    """Refuse `clusterBy`, which Iceberg lacks.
 
     Raises:
-        NotSupportedError: it was called.
+        NotSupportedError: there are clustering columns.
     """
     if columns:
         raise NotSupportedError(
@@ -303,24 +299,24 @@ def refuse_evolution(given: Any) -> None:
     """Refuse a writer's schema evolution.
 
     Raises:
-        NotSupportedError: it was asked for.
+        NotSupportedError: it is enabled.
     """
     if getattr(given, "with_schema_evolution", False):
         raise NotSupportedError(
-            "withSchemaEvolution is there for mergeInto alone",
+            "withSchemaEvolution is supported for mergeInto only",
             hint="Use the option 'merge-schema' and the table's property 'write.spark.accept-any-schema'",
         )
 
 
-def said(options: Mapping[str, str | None]) -> dict[str, str]:
-    """Options, without those that were taken back."""
+def drop_unset(options: Mapping[str, str | None]) -> dict[str, str]:
+    """Drop options that were unset."""
     return {key: value for key, value in options.items() if value is not None}
 
 
 Answer = Callable[[], Any]
 
 
-def about_a_table(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
+def find_table_call(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
     """Return the call that runs a method of `spark.catalog` with the name of a table or namespace."""
     calls = calls_of(self._sparkSession)
     if calls is None:
@@ -345,37 +341,37 @@ def parameters_of(owner: Any, method: str) -> Signature:
     return signature(getattr(owner, method))
 
 
-def answered(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
+def run_call(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
     """Run a method of `spark.catalog` with the name of a table or namespace."""
     return answer()
 
 
-def about_current(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
+def find_current_call(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
     """Return the call that runs a method of `spark.catalog` about current, or about all, catalogs and namespaces."""
     calls = calls_of(self._sparkSession)
     return None if calls is None else calls.current[method](*given, **named)
 
 
-def answered_current(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
-    """Run such a method, which may call PySpark's own."""
+def run_current_call(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
+    """Run a method of `spark.catalog` about current catalogs, which may call PySpark's own."""
     return answer(functools.partial(original, *given, **named))
 
 
 CONNECT_REPLACEMENTS: Final = (
-    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", table_read, read),
+    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", find_read, read),
     *(
-        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, table_written, functools.partial(write, action))
+        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, find_write, functools.partial(write, action))
         for name, action in WRITER_ACTIONS.items()
     ),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", table_inserted, insert_into),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", table_saved, save_as_table),
-    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", table_streamed, to_table),
+    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", find_insert, insert_into),
+    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", find_save, save_as_table),
+    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", find_stream, to_table),
     *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(about_a_table, name), answered)
+        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_table_call, name), run_call)
         for name in CATALOG_METHODS
     ),
     *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(about_current, name), answered_current)
+        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_current_call, name), run_current_call)
         for name in CURRENT_METHODS
     ),
 )

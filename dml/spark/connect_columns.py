@@ -1,8 +1,8 @@
-"""Columns of Spark Connect as trees. Driver.
+"""Read the Columns of Spark Connect. Driver.
 
-Input: an expression of PySpark's client (`pyspark.sql.connect.expressions`), whose nodes are known by the names of
-their classes, so that nothing of Connect has to be installed. Output: a tree, or for `partitionedBy` a partition field.
-A node that is not known here is refused, never guessed.
+Input: an expression of PySpark's client (`pyspark.sql.connect.expressions`). Nodes are recognized by class name, so
+that Connect need not be installed. Output: a tree of `dml.spark.column_text`, or for `partitionedBy` a partition field.
+An unknown node is refused, never guessed.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ from dml.spark.column_text import (
     Variable,
     attribute,
     attribute_node,
-    checked_type,
-    flattened,
+    check_type,
+    flatten_chain,
     literal_text,
     name_parts,
     refusal,
-    unknown,
+    unknown_node,
 )
 from dml.spark.table_calls import PartitionTerm
 from dml.spark.types import type_text
@@ -63,21 +63,21 @@ INTERNALS: Final = frozenset(
         "years",
     ]
 )
-"""Functions that Spark's server knows for Connect, and SQL does not; those that begin with `pandas_` too."""
+"""Functions that only Connect's server can call, and SQL cannot; names that begin with `pandas_` are internal too."""
 
 
 class ConnectReader:
     """Reads trees of Spark Connect's client, node by node.
 
     Args:
-        bound: What stands before the names of columns that are bound to a plan, by PySpark's ids of plans.
+        bound: The qualifiers of columns that are bound to a plan, by plan id.
     """
 
     def __init__(self, bound: Mapping[int, tuple[str, ...]]) -> None:
         self.bound = bound
 
     def read(self, node: Any) -> Node:
-        """The tree of an expression."""
+        """Convert an expression to a tree."""
         kind = type(node).__name__
         match kind:
             case "ColumnReference":
@@ -113,35 +113,35 @@ class ConnectReader:
                 return Extract(child=self.read(child), key=self.read(key))
             case "NamedArgumentExpression":
                 return NamedArgument(name=attribute(node, "key"), value=self.read(attribute(node, "value")))
-        raise unknown(kind)
+        raise unknown_node(kind)
 
     def column(self, node: Any) -> Name:
-        """A column by name, or one of a DataFrame that is known."""
+        """Convert a column by name, or a column of a DataFrame in `bound`; raise for other bound columns."""
         plan, parts = attribute(node, "plan_id"), name_parts(attribute(node, "unparsed_identifier"))
         if plan in self.bound and not attribute(node, "is_metadata_column"):
             return attribute_node((*self.bound[plan], *parts), bound=False)
         return attribute_node(parts, bound=plan is not None or attribute(node, "is_metadata_column"))
 
     def function(self, node: Any) -> Call:
-        """A function or an operator."""
+        """Convert a function or an operator."""
         name = attribute(node, "name")
         if name.lower() in INTERNALS or name.lower().startswith("pandas_"):
             raise refusal(f"The function '{name}', which SQL does not have,")
-        arguments = flattened(node, name, split_connect) if name in {"and", "or"} else attribute(node, "args")
+        arguments = flatten_chain(node, name, split_connect) if name in {"and", "or"} else attribute(node, "args")
         return Call(name=(name,), arguments=tuple(map(self.read, arguments)), distinct=attribute(node, "is_distinct"))
 
     def cast(self, node: Any) -> Cast:
-        """A cast by the session's rules, or one that gives NULL for what it cannot convert."""
+        """Convert a cast by the session's rules, or a `try_cast`; raise for other modes."""
         kind, mode = attribute(node, "data_type"), attribute(node, "eval_mode")
         if mode not in {None, "try"}:
             raise refusal("A cast with rules of its own", "Use cast() or try_cast()")
         text = kind if isinstance(kind, str) else type_text(kind)
         child = self.read(attribute(node, "expr"))
-        return Cast(child=child, type_text=checked_type(text), may_fail=mode is None)
+        return Cast(child=child, type_text=check_type(text), may_fail=mode is None)
 
 
 def literal(value: Any, kind: spark.DataType) -> LiteralText:
-    """A literal; Connect keeps dates and times as Spark does."""
+    """Convert a literal. Connect stores dates and times in Spark's internal form."""
     if value is None:
         return LiteralText(text="NULL" if isinstance(kind, spark.NullType) else f"CAST(NULL AS {type_text(kind)})")
     if isinstance(kind, spark.ArrayType):
@@ -153,7 +153,7 @@ def literal(value: Any, kind: spark.DataType) -> LiteralText:
 
 
 def decimal_type(value: Decimal, kind: spark.DecimalType) -> str:
-    """The type that the server gives a decimal: as wide as its digits and as its declared type."""
+    """Return the type that the server gives a decimal: wide enough for its digits and its declared type."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)  # NaN and Infinity have a letter there, and PySpark refuses them
     scale = max(0, -exponent)
@@ -163,7 +163,7 @@ def decimal_type(value: Decimal, kind: spark.DecimalType) -> str:
 
 
 def split_connect(node: Any) -> tuple[str, list[Any]] | None:
-    """Name and arguments of a function."""
+    """Return the name and arguments of a function; None for other nodes."""
     if type(node).__name__ != "UnresolvedFunction":
         return None
     return attribute(node, "name"), list(attribute(node, "args"))
@@ -173,10 +173,10 @@ TRANSFORMS: Final = {"years": "year", "months": "month", "days": "day", "hours":
 
 
 def partition_term(column: Column) -> PartitionTerm:
-    """The partition field that a Column given to `partitionedBy` stands for.
+    """Convert a Column of `partitionedBy` to a partition field.
 
     Raises:
-        AnalysisError: it stands for none.
+        AnalysisError: it is not a column or a supported transform of one.
     """
     node = attribute(column, "expr")
     match type(node).__name__:

@@ -1,8 +1,8 @@
-"""Plans of DataFrames on Spark Connect: tables of ours in them, and what a DataFrame is called. Driver, Spark Connect.
+"""Plans of DataFrames on Spark Connect: RowDelta tables in them, and the names of DataFrames. Driver, Spark Connect.
 
-Input: something that finds a table as it is now. Output: a DataFrame that asks it again for each action, as Spark loads
-a table of a catalog anew: PySpark keeps a plan and turns it into a message to the server whenever that is asked for
-something. In the message stands a scan of ours, not a table's name.
+Input: a function that reads the current state of a table. Output: a DataFrame that calls it for each action, as Spark
+reloads a catalog's table. PySpark keeps a plan and converts it to a message for every request to the server. The
+message contains a RowDelta scan, not a table name.
 """
 # ruff: noqa: SLF001  plans and sessions of PySpark's client have no public names
 
@@ -39,11 +39,11 @@ SAME_COLUMNS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentRows:
-    """A table as it is now.
+    """The current state of a table.
 
     Attributes:
-        state: What tells this state from others; of equal states the rows are the same.
-        frame: Makes a DataFrame of its rows.
+        state: A key of the state; equal keys have equal rows.
+        frame: Creates a DataFrame of its rows.
     """
 
     state: Hashable
@@ -53,29 +53,29 @@ class CurrentRows:
 def following_frame(
     spark: SparkSession, name: tuple[str, ...], alias: str, current: Callable[[], CurrentRows]
 ) -> DataFrame:
-    """A DataFrame of a table, which follows it.
+    """Return a DataFrame that reads the current state of a table in each action.
 
     Args:
         spark: A session of Spark Connect.
         name: The table's full name.
-        alias: What columns may be qualified with.
-        current: The table as it is now.
+        alias: The qualifier of its columns.
+        current: Returns the current state of the table.
     """
     return frame_of_plan(table_plan()(name, current), spark).alias(alias)
 
 
 def frame_of_plan(plan: Any, spark: SparkSession) -> DataFrame:
-    """The DataFrame of a plan of PySpark's client."""
+    """Return the DataFrame of a plan of PySpark's client."""
     return cast("DataFrame", importlib.import_module(f"{CONNECT}.dataframe").DataFrame(plan, spark))
 
 
 @functools.cache
 def table_plan() -> Any:
-    """The class of the plans of our tables: without Spark Connect there is none to derive it from."""
+    """Return the class of plans of RowDelta tables, created late: its base class needs Spark Connect."""
     base = importlib.import_module(f"{CONNECT}.plan").LogicalPlan
 
     class RowDeltaTable(base):  # type: ignore[misc,valid-type]
-        """A table of ours."""
+        """The plan of a RowDelta table."""
 
         def __init__(self, table_name: tuple[str, ...], current: Callable[[], CurrentRows]) -> None:
             super().__init__(None)
@@ -84,7 +84,7 @@ def table_plan() -> Any:
             self.made: tuple[Hashable, Any] | None = None
 
         def plan(self, session: Any) -> Any:
-            """The message to the server: the scan of the table as it is now, made once for each state."""
+            """Return the message to the server: the scan of the current state, converted once per state."""
             with running():
                 found = self.current()
                 made = self.made
@@ -101,12 +101,12 @@ def table_plan() -> Any:
 
 
 def tables_of(frame: DataFrame) -> frozenset[tuple[str, ...]]:
-    """The tables of ours that a DataFrame follows, by their full names."""
+    """Return the full names of the RowDelta tables that a DataFrame reads."""
     return frozenset(plan.table_name for plan in plans_in(cast("Any", frame)._plan) if isinstance(plan, table_plan()))
 
 
 def plans_in(plan: Any) -> Iterator[Any]:
-    """A plan, and all that it is made of."""
+    """Yield a plan and all its descendants."""
     kind = importlib.import_module(f"{CONNECT}.plan").LogicalPlan
     waiting = [plan]
     while waiting:
@@ -118,14 +118,14 @@ def plans_in(plan: Any) -> Iterator[Any]:
 
 
 def named_plans(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple[str, ...]]]:
-    """What a DataFrame is called in SQL text, and the plans whose columns are its columns, by PySpark's ids of them.
+    """Return the name of a DataFrame in SQL text, and the qualifier of its columns by plan id.
 
     Args:
         frame: The DataFrame.
-        default: What it is called where it has no alias, and is not one table or view.
+        default: The name if it has no alias and is not a single table or view.
 
     Returns:
-        The name; for the id of each plan that columns may be bound to, what stands before the columns' names.
+        The name; the qualifier of columns, for the id of each plan that they may be bound to.
     """
     name, plans, plan = "", [], cast("Any", frame)._plan
     while True:

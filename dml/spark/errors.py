@@ -1,8 +1,8 @@
-"""Spark's exceptions as ours. Driver; classic Spark and Spark Connect.
+"""Translate Spark's exceptions into RowDelta's. Driver; classic Spark and Spark Connect.
 
-Input: whatever a call of PySpark raised. Output: a `DmlError` that says the first cause in one sentence, in the words
-of the user's statement: names of our temporary views and the text of our generated SQL are left out. What a program or
-the planner may want (names, proposals, the fragment of SQL that Spark points at) is in `error.context`.
+Input: any exception that a PySpark call raised. Output: a `DmlError` that states the root cause in one sentence, in
+terms of the user's statement: names of internal temporary views and generated SQL are removed. Facts for programs and
+the planner (names, proposals, the SQL fragment that Spark points at) are in `error.context`.
 
 Source: Spark's error conditions (`error-conditions.json`); SQLSTATE classes of the SQL standard for the rest.
 """
@@ -51,15 +51,15 @@ TRACEBACK: Final = "Traceback (most recent call last):"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkFailure:
-    """What one exception of Spark says.
+    """The parts of one Spark exception.
 
     Attributes:
-        condition: Its error condition, `UNRESOLVED_COLUMN.WITH_SUGGESTION`; empty where it has none.
-        state: Its SQLSTATE; empty where it has none.
-        message: Its message without condition, SQLSTATE, place and stack.
-        parameters: The values in the message.
-        fragments: Pieces of SQL that it points at, outermost first.
-        place: Line, from 1, and column, from 0, in the SQL that Spark was given; None where it says none.
+        condition: The error condition, such as `UNRESOLVED_COLUMN.WITH_SUGGESTION`; empty if it has none.
+        state: The SQLSTATE; empty if it has none.
+        message: The message without condition, SQLSTATE, place and stack.
+        parameters: The message parameters.
+        fragments: The SQL fragments that it points at, outermost first.
+        place: The line, from 1, and column, from 0, in the SQL that Spark parsed; None if it names no place.
     """
 
     condition: str = ""
@@ -71,51 +71,51 @@ class SparkFailure:
 
 
 def translate(error: BaseException) -> DmlError:
-    """The error to raise for an exception of Spark, with the exception as its cause (`raise ... from error`).
+    """Translate a Spark exception into the error to raise in its place (`raise ... from error`).
 
     Args:
-        error: What PySpark raised; an error of ours comes back as it is.
+        error: What PySpark raised; a `DmlError` is returned unchanged.
 
     Returns:
-        The class that says what to do, the kind, a one-sentence message, and the facts as context.
+        An error with a class, a kind, a one-sentence message, and the facts as context.
     """
     if isinstance(error, DmlError):
         return error
     failures = list(failures_of(error))
     for failure in reversed(failures):
-        ours = raised_in_sql(failure) or raised_in_worker(failure)
-        if ours is not None:
-            return ours
+        raised = raised_in_sql(failure) or raised_in_worker(failure)
+        if raised is not None:
+            return raised
     failure = next((f for f in reversed(failures) if f.condition), failures[-1])
     main = failure.condition.partition(".")[0]
     if main in SPECIAL:
         return SPECIAL[main](failure)
     error_class, kind = CLASSES.get(main) or STATES.get(failure.state[:2]) or (ExecutionError, ErrorKind.EXECUTION)
-    message, hint = advice_apart(failure.message or type(error).__name__)
+    message, hint = split_advice(failure.message or type(error).__name__)
     if error_class is ExecutionError:
         message = f"Spark failed: {message}"
     return error_class(message, kind=kind, hint=hint, **facts(failure))
 
 
 def raised_by_us(error: BaseException) -> DmlError | None:
-    """The error that our own SQL raised for a value of a row; None for what is Spark's or the user's."""
-    return next((ours for failure in failures_of(error) if (ours := raised_in_sql(failure)) is not None), None)
+    """Return the error that RowDelta's generated SQL raised for a row; None if Spark or the user raised it."""
+    return next((raised for failure in failures_of(error) if (raised := raised_in_sql(failure)) is not None), None)
 
 
-def advice_apart(message: str) -> tuple[str, str | None]:
-    """What happened, and what Spark says to do about it."""
+def split_advice(message: str) -> tuple[str, str | None]:
+    """Split a message into what happened and Spark's advice, if any."""
     what, *advice = ADVICE.split(message, maxsplit=1)
     return what, advice[0] if advice else None
 
 
 def failure_of(error: BaseException) -> SparkFailure:
-    """What Spark says itself: the first cause that has an error condition."""
+    """Return the innermost failure that has an error condition, or the innermost one."""
     failures = list(failures_of(error))
     return next((failure for failure in reversed(failures) if failure.condition), failures[-1])
 
 
 def failures_of(error: BaseException) -> Iterator[SparkFailure]:
-    """What an exception and its causes say, the exception first."""
+    """Yield the failure of an exception, then those of its causes."""
     cause: Any = error
     for _ in range(MAX_CAUSES):
         if cause is None:
@@ -126,7 +126,7 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
             yield failure_in_python(cause)
             cause = sql_failure(cause).cause
         elif isinstance(cause, BaseException):
-            yield parsed(str(cause))
+            yield parse_failure(str(cause))
             cause = cause.__cause__
         else:
             yield failure_in_java(cause)
@@ -134,9 +134,9 @@ def failures_of(error: BaseException) -> Iterator[SparkFailure]:
 
 
 def failure_in_python(error: PySparkException) -> SparkFailure:
-    """What an exception that PySpark converted says."""
+    """Parse an exception that PySpark converted."""
     failure = sql_failure(error)
-    return parsed(
+    return parse_failure(
         failure.message or str(error),
         condition=failure.condition or "",
         state=failure.state or "",
@@ -147,22 +147,22 @@ def failure_in_python(error: PySparkException) -> SparkFailure:
 
 
 def failure_in_java(error: Any) -> SparkFailure:
-    """What an exception that PySpark left as it was says."""
+    """Parse a Java exception that PySpark did not convert."""
     raw = str(error.getMessage() or error.toString())
     try:
         failure = java_failure(error)
-        return parsed(
+        return parse_failure(
             raw,
             condition=failure.condition or "",
             state=failure.state or "",
             parameters=dict(error.getMessageParameters() or {}),
             fragments=failure.fragments,
         )
-    except Py4JError:  # no exception of Spark's own
-        return parsed(raw)
+    except Py4JError:  # not one of Spark's own exceptions
+        return parse_failure(raw)
 
 
-def parsed(
+def parse_failure(
     raw: str,
     *,
     condition: str = "",
@@ -171,7 +171,7 @@ def parsed(
     fragments: tuple[str, ...] = (),
     shown: str = "",
 ) -> SparkFailure:
-    """A failure from its message and what else is known of it; only an exception that is shown names its place."""
+    """Parse a message; arguments override what it contains. The place is read from `shown`, or else from `raw`."""
     body = raw if TRACEBACK in raw else TAIL.split(raw, maxsplit=1)[0]
     found = CONDITION.search(body)
     sqlstate = SQLSTATE.search(body)
@@ -188,7 +188,7 @@ def parsed(
 
 
 def raised_in_sql(failure: SparkFailure) -> DmlError | None:
-    """An error that our generated SQL raised: `raise_error('[rowdelta:kind]text')`."""
+    """Return the error of `raise_error('[rowdelta:kind]text')` in RowDelta's generated SQL, or None."""
     found = RAISED_BY_US.search(failure.parameters.get("errorMessage", failure.message))
     if found is None:
         return None
@@ -207,7 +207,7 @@ def raised_in_sql(failure: SparkFailure) -> DmlError | None:
 
 
 def raised_in_worker(failure: SparkFailure) -> DmlError | None:
-    """An error that Python code raised in a task: ours with its class, others as an execution error."""
+    """Return the error of Python code in a task: a RowDelta error as its class, any other as an ExecutionError."""
     text = failure.parameters.get("traceback", failure.message)
     if TRACEBACK not in text:
         return None
@@ -234,12 +234,12 @@ CONDITIONS: Final[tuple[tuple[type[DmlError], str, str, str], ...]] = (
 
 
 def condition_of(error: DmlError) -> tuple[str, dict[str, str]] | None:
-    """The error condition that Spark has for an error of ours, and its parameters; None where it has none.
+    """Return Spark's error condition for a RowDelta error, and its parameters, or None.
 
-    Programs look at it, whatever engine ran their statement.
+    Programs check the condition whichever engine ran their statement.
     """
     condition = str(error.context.get("condition") or "")
-    if isinstance(error, NotFoundError) and condition == "TABLE_OR_VIEW_NOT_FOUND":  # Spark has said so itself
+    if isinstance(error, NotFoundError) and condition == "TABLE_OR_VIEW_NOT_FOUND":  # Spark itself raised it
         return condition, dict(error.context.get("parameters", {}))
     return next(
         (
@@ -252,7 +252,7 @@ def condition_of(error: DmlError) -> tuple[str, dict[str, str]] | None:
 
 
 def facts(failure: SparkFailure) -> dict[str, Any]:
-    """A failure as context of an error."""
+    """Return the context of the error for a failure."""
     found: dict[str, Any] = {"condition": failure.condition, "parameters": dict(failure.parameters)}
     if failure.fragments:
         found["fragment"] = failure.fragments[0]
@@ -261,8 +261,8 @@ def facts(failure: SparkFailure) -> dict[str, Any]:
     return found
 
 
-def listed(names: str) -> tuple[str, ...]:
-    """The names of a list as Spark writes it: "[`a`.`id`, `b`.`id`]" is `("a.id", "b.id")`."""
+def parse_names(names: str) -> tuple[str, ...]:
+    """Parse a list of names as Spark formats it: "[`a`.`id`, `b`.`id`]" is `("a.id", "b.id")`."""
     found = re.findall(r"(?:`(?:[^`]|``)*`|[^,.\s`]+)(?:\.(?:`(?:[^`]|``)*`|[^,.\s`]+))*", names.strip("[]"))
     return tuple(dict.fromkeys(".".join(quoted_parts(name)) for name in found))
 
@@ -272,9 +272,8 @@ def first_parameter(failure: SparkFailure, *keys: str) -> str:
 
 
 def unresolved_column(failure: SparkFailure) -> DmlError:
-    """A name that is no column, field or parameter."""
     parts = quoted_parts(first_parameter(failure, "objectName", "fieldName", "colName"))
-    proposals = listed(first_parameter(failure, "proposal", "fields", "suggestion"))
+    proposals = parse_names(first_parameter(failure, "proposal", "fields", "suggestion"))
     return AnalysisError(
         f"There is no column '{'.'.join(parts)}' here",
         kind=ErrorKind.UNRESOLVED_COLUMN,
@@ -287,13 +286,12 @@ def unresolved_column(failure: SparkFailure) -> DmlError:
 
 
 def ambiguous_reference(failure: SparkFailure) -> DmlError:
-    """A name that two tables have."""
     parts = quoted_parts(failure.parameters.get("name", ""))
-    candidates = listed(failure.parameters.get("referenceNames", ""))
+    candidates = parse_names(failure.parameters.get("referenceNames", ""))
     return AnalysisError(
         f"The column '{'.'.join(parts)}' is ambiguous",
         kind=ErrorKind.AMBIGUOUS_COLUMN,
-        hint="Write which one is meant: " + " or ".join(f"'{name}'" for name in candidates) if candidates else None,
+        hint="Qualify the column: " + " or ".join(f"'{name}'" for name in candidates) if candidates else None,
         name=".".join(parts),
         parts=parts,
         proposals=candidates,
@@ -302,7 +300,6 @@ def ambiguous_reference(failure: SparkFailure) -> DmlError:
 
 
 def table_not_found(failure: SparkFailure) -> DmlError:
-    """A table that is in none of the catalogs."""
     quoted = next((failure.parameters[key] for key in ("relationName", "identifier") if key in failure.parameters), "")
     parts = quoted_parts(quoted)
     name = ".".join(parts)
@@ -310,7 +307,6 @@ def table_not_found(failure: SparkFailure) -> DmlError:
 
 
 def function_not_found(failure: SparkFailure) -> DmlError:
-    """A function that is neither Spark's nor the user's."""
     parts = quoted_parts(failure.parameters.get("routineName", ""))
     name = ".".join(parts)
     return AnalysisError(
@@ -323,7 +319,6 @@ def function_not_found(failure: SparkFailure) -> DmlError:
 
 
 def wrong_arguments(failure: SparkFailure) -> DmlError:
-    """A function with too many or too few arguments."""
     function = ".".join(quoted_parts(failure.parameters.get("functionName", "")))
     expected, actual = (failure.parameters.get(key, "") for key in ("expectedNum", "actualNum"))
     if not (function and expected and actual):
@@ -336,7 +331,7 @@ def wrong_arguments(failure: SparkFailure) -> DmlError:
 
 
 def mismatched_types(failure: SparkFailure) -> DmlError:
-    """Operands or arguments of types that do not go together; a condition that is none."""
+    """Return the error for operands or arguments of incompatible types, or for a condition that is not boolean."""
     parameters, detail = failure.parameters, failure.condition.partition(".")[2]
     branch = parameters.get("sqlExpr", "").startswith('"CASE WHEN ') and "BOOLEAN" in parameters.get("requiredType", "")
     if detail == "FILTER_NOT_BOOLEAN" or (detail == "UNEXPECTED_INPUT_TYPE" and branch):
@@ -345,7 +340,6 @@ def mismatched_types(failure: SparkFailure) -> DmlError:
 
 
 def not_boolean(failure: SparkFailure) -> DmlError:
-    """A condition that is neither true nor false."""
     condition, kind = (
         next((failure.parameters[key].strip('"') for key in keys if key in failure.parameters), "")
         for keys in (("filter", "joinCondition", "inputSql"), ("type", "conditionType", "inputType"))
@@ -359,31 +353,30 @@ def not_boolean(failure: SparkFailure) -> DmlError:
 
 
 def too_many_rows(failure: SparkFailure) -> DmlError:
-    """A subquery that stands for one value and has several rows."""
+    """Return the error for a scalar subquery with several rows."""
     return DataError(
-        "A subquery that stands for one value gave more than one row",
+        "A scalar subquery returned more than one row",
         kind=ErrorKind.CARDINALITY_VIOLATION,
-        hint="Make it give one: with a stricter WHERE, an aggregate such as max(), or LIMIT 1",
+        hint="Make it return one: with a stricter WHERE, an aggregate such as max(), or LIMIT 1",
         **facts(failure),
     )
 
 
 def user_raised(failure: SparkFailure) -> DmlError:
-    """The statement's own `raise_error` or `assert_true`."""
+    """Return the error of the user's own `raise_error` or `assert_true`."""
     return DataError(failure.parameters.get("errorMessage", failure.message), **facts(failure))
 
 
 def divide_by_zero(failure: SparkFailure) -> DmlError:
-    """A division whose divisor was zero in some row."""
     place = f" in '{failure.fragments[0]}'" if failure.fragments else ""
-    return DataError(f"Division by zero{place}", hint="try_divide(a, b) gives NULL instead", **facts(failure))
+    return DataError(f"Division by zero{place}", hint="try_divide(a, b) returns NULL instead", **facts(failure))
 
 
 def not_deterministic(failure: SparkFailure) -> DmlError:
-    """`rand()` and the like in a condition that decides which rows change."""
+    """Return the error for `rand()` and the like in a condition that selects the rows to change."""
     expressions = failure.parameters.get("sqlExprs", "").strip('[]"')
     return AnalysisError(
-        f"A condition must give the same answer each time it is asked, and {expressions or 'this one'} does not",
+        f"A condition must be deterministic, and {expressions or 'this one'} is not",
         kind=ErrorKind.INVALID_CONDITION,
         hint="Compute such values into a table or a view's column first",
         **facts(failure),
@@ -391,10 +384,10 @@ def not_deterministic(failure: SparkFailure) -> DmlError:
 
 
 def failed_read(failure: SparkFailure) -> DmlError:
-    """A file that Spark's own reader could not read."""
+    """Return the error for a file that Spark's own reader could not read."""
     path = first_parameter(failure, "path")
     return CorruptFileError(
-        f"The file '{path}' is not there, or cannot be read: {failure.message}", file=path, **facts(failure)
+        f"The file '{path}' is missing or cannot be read: {failure.message}", file=path, **facts(failure)
     )
 
 
@@ -436,7 +429,7 @@ CLASSES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
     "TABLE_OR_VIEW_ALREADY_EXISTS": (AlreadyExistsError, ErrorKind.ALREADY_EXISTS),
 }
 
-# Of the conditions above none: by the class of the SQLSTATE, its first two characters.
+# For all other conditions: by SQLSTATE class, its first two characters.
 STATES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
     "0A": (NotSupportedError, ErrorKind.NOT_SUPPORTED),
     "21": (DataError, ErrorKind.CARDINALITY_VIOLATION),
@@ -447,18 +440,16 @@ STATES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
 }
 
 
-# ---- Spark's end ----------------------------------------------------------------------------------------------
+# ---- end of the JVM -------------------------------------------------------------------------------------------
 
-# A JVM that ends (killed for its memory, most often) leaves the Python process with a connection to nobody, and every
-# call then fails with an error of the network that says nothing of it.
+# When the JVM exits (most often killed for its memory), its Python process keeps a dead connection, and every call then
+# fails with a network error that does not name the cause.
 
 
 def ended_with(error: BaseException, spark: SparkSession) -> bool:
-    """Whether an error came of Spark's end; False where another process started Spark, as on Connect.
+    """Return True if an error was caused by the exit of Spark's JVM.
 
-    Args:
-        error: What a call raised.
-        spark: The session.
+    False if another process started Spark, as on Connect.
     """
     if not isinstance(error, OSError | Py4JNetworkError):
         return False
@@ -474,9 +465,9 @@ def ended_with(error: BaseException, spark: SparkSession) -> bool:
 
 
 def spark_ended() -> ExecutionError:
-    """The error to raise from one that came of Spark's end."""
+    """Return the error to raise from one for which `ended_with` is True."""
     return ExecutionError(
         "Spark's JVM ended while the statement ran",
-        hint="Look into the system's log for the reason; if it was killed for its memory, lower spark.driver.memory or "
-        "the number of cores. Start Python anew, and look whether the table has changed before running it again",
+        hint="Check the system log for the reason; if it was killed for its memory, lower spark.driver.memory or "
+        "the number of cores. Restart Python, and check whether the table has changed before running it again",
     )

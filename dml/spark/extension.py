@@ -1,16 +1,16 @@
-"""A Spark SQL extension in Python: our parser in front of Spark's, with no JAR. Driver, classic Spark only.
+"""A Spark SQL extension in Python: RowDelta's parser in front of Spark's, without a JAR. Driver, classic Spark only.
 
-Input: a `SparkSession.Builder`. Output: a builder whose session asks our handler first, also for statements that come
-from the JVM side (Scala code or a Thrift server in the same driver).
+Input: a `SparkSession.Builder`. Output: a builder whose session calls RowDelta's handler first, also for statements
+issued from the JVM (Scala code or a Thrift server in the same driver).
 
-`SparkSessionExtensions.injectParser` wants Scala functions and a `ParserInterface`; py4j makes them of Python objects.
-A parser returns plans and has no other way to answer: a query of ours returns its plan, a command is run while it is
-parsed, as Spark's own commands run when `sql()` is called, and returns a `CommandResult` with its rows. Only the parser
-calls of `SparkSession.sql` and of a Spark Connect server run anything; whoever else parses a text (to check or to
-explain it) gets Spark's own plan.
+`SparkSessionExtensions.injectParser` takes Scala functions and a `ParserInterface`, which py4j implements with Python
+objects. A parser can only return plans. For a query it returns the plan. A command runs while it is parsed, as Spark's
+own commands run when `sql()` is called, and returns a `CommandResult` with its rows. Only the parser calls of
+`SparkSession.sql` and of a Spark Connect server run anything; other callers (to check or to explain a text) get Spark's
+own plan.
 
-A Connect server parses the text of `spark.sql` when the client gives it, and again whenever the client asks for rows of
-what it got, unless that was a `CommandResult`: a command runs for the first call, and is Spark's for all others.
+A Connect server parses the text of `spark.sql` when the client sends it, and again for each action on the result,
+unless that was a `CommandResult`. So a command runs in the first call, and Spark parses it in all others.
 
 Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Spark 4; py4j, "Callbacks".
 """
@@ -40,7 +40,7 @@ from dml.spark.handlers import (
     running,
 )
 from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, kept, take_callbacks
+from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, keep_alive, take_callbacks
 from dml.spark.replaced_methods import is_about_tables, warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
@@ -50,7 +50,7 @@ __all__ = ["ExtendedBuilder", "extend", "is_remote"]
 EXTENDED: Final = "spark.rowdelta.extended"
 SESSION_CLASS: Final = f"{CLASSIC_PACKAGE}.SparkSession"
 CONNECT_PLANNER: Final = "org.apache.spark.sql.connect.planner.SparkConnectPlanner"
-NEAR_FRAMES: Final = 16  # between the parser and the planner's method for commands stand a few of Scala's
+NEAR_FRAMES: Final = 16  # a few Scala frames are between the parser and the planner's method for commands
 COMMAND_RESULT: Final = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
 UTILS: Final = "org.apache.spark.util.Utils"
 PARSER_INTERFACE: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
@@ -61,44 +61,44 @@ REFUSALS: Final = (SqlError, AnalysisError, NotFoundError, AlreadyExistsError, N
 
 
 class Caller(Enum):
-    """Who asks the parser for the plan of a statement."""
+    """The caller that requests the plan of a statement."""
 
     SQL = "SparkSession.sql"
     CONNECT_COMMAND = "a Connect server, for the client's spark.sql"
-    CONNECT_RELATION = "a Connect server, for a DataFrame of the client's that is the text of a query"
-    SPARK = "whoever only wants to see a plan"
+    CONNECT_RELATION = "a Connect server, for a client's DataFrame of an SQL text"
+    SPARK = "any other caller, which only needs a plan"
 
 
 class InjectedParser:
-    """`ParserInterface` in Python: statements of ours to the handler, everything else to Spark's parser.
+    """`ParserInterface` in Python: passes RowDelta statements to the handler, and all others to Spark's parser.
 
     Args:
         session: The JVM's session.
-        delegate: Spark's parser, or that of the extension before.
+        delegate: Spark's parser, or the one of the previous extension.
     """
 
     class Java:
-        """What py4j needs to know."""
+        """The Java interfaces, for py4j."""
 
         implements: Final = [PARSER_INTERFACE]
 
     def __init__(self, session: JavaObject, delegate: JavaObject) -> None:
         self.key = str(session.sessionUUID())
         self.delegate = delegate
-        # The session holds its parser: a parser that held the session would keep both for ever, across two heaps.
+        # The session references its parser: a strong reference back would leak both, across two heaps.
         self.session_reference = jvm_view().java.lang.ref.WeakReference(session)
         weakref.finalize(self, forget_session, self.key)
 
     def session(self) -> SparkSession:
-        """The session, as Python knows sessions."""
+        """Return the Python object of the session."""
         return SparkSession(cast("Any", SparkContext)._active_spark_context, self.session_reference.get())
 
     def parsePlan(self, text: str) -> JavaObject:  # noqa: N802  Java's name
-        """The plan of a statement."""
+        """Return the plan of a statement."""
         return self.plan(text, None, lambda: self.delegate.parsePlan(text))
 
     def parsePlanWithParameters(self, text: str, context: JavaObject) -> JavaObject:  # noqa: N802  Java's name
-        """The plan of a statement with `:name` or `?` in it."""
+        """Return the plan of a statement with `:name` or `?` parameters."""
         return self.plan(text, context, lambda: self.delegate.parsePlanWithParameters(text, context))
 
     def __getattr__(self, name: str) -> Any:
@@ -108,9 +108,9 @@ class InjectedParser:
 
         def call(*arguments: Any) -> JavaObject:
             try:
-                if name.startswith("parse"):  # `spark.table` and writers parse a name, and then ask its catalog
+                if name.startswith("parse"):  # `spark.table` and writers parse a name before they load its catalog
                     self.inherit()
-                return kept(method(*arguments))
+                return keep_alive(method(*arguments))
             except Exception as error:
                 raise carried(error) from error
 
@@ -135,17 +135,17 @@ class InjectedParser:
             return None
 
     def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
-        """The plan of a statement, from the handler or from Spark's parser."""
+        """Return the plan of a statement, from the handler or from Spark's parser."""
         try:
             handler = self.handler_of(text)
             caller = Caller.SPARK if handler is None else caller_of_parser()
             if handler is None or caller is Caller.SPARK:
-                return kept(delegate())
+                return keep_alive(delegate())
             if context is None and has_parameters(text):
                 require(Feature.JVM_PARAMETERS)
             is_query = handler.is_query(text)
             if caller is Caller.CONNECT_RELATION and not is_query:
-                return kept(delegate())
+                return keep_alive(delegate())
             if not is_query:
                 check_command_results(self.session())
             outcome = run_statement(handler, text, arguments(context))
@@ -154,7 +154,7 @@ class InjectedParser:
                     outcome = self.session().sql(row_sql(outcome))
                 is_query = False
             execution = cast("Any", outcome)._jdf.queryExecution()
-            return kept(execution.analyzed() if is_query else command_result(execution))
+            return keep_alive(execution.analyzed() if is_query else command_result(execution))
         except Exception as error:
             raise carried(error, stand_in(error)) from error
 
@@ -163,12 +163,12 @@ class InjectParser:
     """`(SparkSession, ParserInterface) => ParserInterface`."""
 
     class Java:
-        """What py4j needs to know."""
+        """The Java interfaces, for py4j."""
 
         implements: Final = ["scala.Function2"]
 
     def apply(self, session: JavaObject, delegate: JavaObject) -> InjectedParser:
-        """A parser for one session: a session made by `newSession` gets its own."""
+        """Create the parser of one session: a session from `newSession` gets its own."""
         return InjectedParser(session, delegate)
 
 
@@ -176,7 +176,7 @@ class ApplyExtension:
     """`SparkSessionExtensions => Unit`."""
 
     class Java:
-        """What py4j needs to know."""
+        """The Java interfaces, for py4j."""
 
         implements: Final = ["scala.Function1"]
 
@@ -186,10 +186,10 @@ class ApplyExtension:
 
 
 class ExtendedBuilder(SparkSession.Builder):
-    """A builder whose new classic sessions have our parser; everything else is as in PySpark's."""
+    """PySpark's builder, whose new classic sessions have RowDelta's parser."""
 
     def getOrCreate(self) -> SparkSession:  # noqa: N802  PySpark's name
-        """The active session as it is, or a new one with our parser."""
+        """Return the existing session unchanged, or a new one with RowDelta's parser."""
         options = {str(key): str(value) for key, value in self._options.items()}
         if not is_remote(options):
             with self._lock:
@@ -200,7 +200,7 @@ class ExtendedBuilder(SparkSession.Builder):
 
 
 def extend(builder: SparkSession.Builder) -> ExtendedBuilder:
-    """A builder with the settings of another, whose session has our parser.
+    """Copy a builder, so that its session has RowDelta's parser.
 
     Args:
         builder: `SparkSession.builder`, configured or not.
@@ -214,7 +214,7 @@ def extend(builder: SparkSession.Builder) -> ExtendedBuilder:
 
 
 def is_remote(options: dict[str, str]) -> bool:
-    """Whether PySpark would make a Connect session of these settings: its own rule."""
+    """Return True if PySpark would create a Connect session from these settings, by its own rule."""
     mode = options.get("spark.api.mode", os.environ.get("SPARK_API_MODE", "")).lower()
     return (
         is_client_only()
@@ -226,7 +226,7 @@ def is_remote(options: dict[str, str]) -> bool:
 
 
 def create_session(options: dict[str, str]) -> None:
-    """Make the JVM's default session, with our parser; PySpark's builder then takes that one."""
+    """Create the JVM's default session with RowDelta's parser, which PySpark's builder then reuses."""
     conf = SparkConf()
     for key, value in options.items():
         conf.set(key, value)
@@ -238,14 +238,14 @@ def create_session(options: dict[str, str]) -> None:
     for key, value in options.items():
         builder.config(key, value)
     session = builder.config(EXTENDED, "true").withExtensions(ApplyExtension()).getOrCreate()
-    session.sessionState().sqlParser()  # a parser that cannot be made must fail here, not in the first statement
+    session.sessionState().sqlParser()  # if the parser cannot be created, fail here, not in the first statement
 
 
 def caller_of_parser() -> Caller:
-    """Who asks the parser.
+    """Find the caller of the parser.
 
-    The callback runs in the JVM thread that called it, so its stack shows who asks. Where callbacks have a thread of
-    their own (`PYSPARK_PIN_THREAD=false`) nothing is known of the caller, and it is taken for `sql()`.
+    The callback runs in the calling JVM thread, so its stack shows the caller. If callbacks run in separate threads
+    (`PYSPARK_PIN_THREAD=false`), the caller is unknown, and assumed to be `sql()`.
     """
     jvm = jvm_view()
     with internals(UTILS):
@@ -261,7 +261,7 @@ def caller_of_parser() -> Caller:
 
 
 def arguments(context: JavaObject | None) -> Arguments:
-    """The parameters of a statement, as columns of the SQL text of their literals."""
+    """Convert the parameters of a statement to Columns, by the SQL text of their literals."""
     if context is None:
         return None
     parameters = jvm_view().scala.jdk.javaapi.CollectionConverters.asJava(context.params())
@@ -271,24 +271,24 @@ def arguments(context: JavaObject | None) -> Arguments:
 
 
 def row_sql(result: Result) -> str:
-    """A query of the row that a result stands for."""
+    """Return a query of the row of a result."""
     row = result.row.asDict()
     values = ", ".join("CAST(NULL AS BIGINT)" if value is None else f"{value}L" for value in row.values())
     return f"SELECT * FROM VALUES ({values}) AS result ({', '.join(row)})"
 
 
 def command_result(execution: JavaObject) -> JavaObject:
-    """The plan of a command that has run, whose rows are there: nobody runs it again."""
+    """Return the plan of a command that has run: it holds the rows, so Spark does not run it again."""
     physical, analyzed = execution.executedPlan(), execution.analyzed()
     rows = physical.executeCollectIterator()._2().toList()
     return getattr(jvm_view(), COMMAND_RESULT)(analyzed.output(), analyzed, physical, rows)
 
 
 def check_command_results(spark: SparkSession) -> None:
-    """Check that Spark can take the result of a command, before the command runs.
+    """Check, before a command runs, that Spark can hold its result.
 
     Raises:
-        UnknownInternalsError: it cannot. Otherwise the command would run, and its caller would see an error.
+        UnknownInternalsError: it cannot. Without the check the command would run, and its caller would see an error.
     """
 
     def trial() -> None:
@@ -300,11 +300,10 @@ def check_command_results(spark: SparkSession) -> None:
 
 
 def stand_in(error: Exception) -> JavaObject | None:
-    """A Java exception for an error of ours that a better statement would not have: what callers of a parser catch.
+    """Return a ParseException for an error in the statement: callers of a parser catch it. None for other errors.
 
-    A parser may throw a ParseException although it is no RuntimeException, and an AnalysisException it is as well. Its
-    text is ours; its condition is Spark's for the same mistake, or that of what users raise in SQL. None for other
-    errors.
+    A parser may throw it although it is not a RuntimeException, and it is also an AnalysisException. The text is
+    RowDelta's; the condition is Spark's for the same error, otherwise `USER_RAISED_EXCEPTION`.
     """
     if not isinstance(error, REFUSALS):
         return None
@@ -314,11 +313,11 @@ def stand_in(error: Exception) -> JavaObject | None:
     try:
         return parse_exception(jvm, text, condition, parameters)
     except (*FAILURES, StopIteration):
-        return None  # another Spark makes it otherwise
+        return None  # another Spark version constructs it differently
 
 
 def parse_exception(jvm: Any, text: str, condition: str, parameters: Mapping[str, str]) -> JavaObject:
-    """A ParseException with a text of its own: only the constructor that Spark keeps for itself takes one."""
+    """Create a ParseException with a given text, which only its private constructor accepts."""
     java = jvm.java.lang.Class.forName(PARSE_EXCEPTION)
     constructor = next(
         found for found in java.getDeclaredConstructors() if str(found.getParameterTypes()[1].getName()) == STRING
@@ -336,6 +335,6 @@ def parse_exception(jvm: Any, text: str, condition: str, parameters: Mapping[str
                 values[index] = jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin.get()
             case "Map":
                 values[index] = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(parameters))
-            case _:  # pieces of SQL that it points at, of which there are none
+            case _:  # query contexts: none
                 values[index] = jvm.java.lang.reflect.Array.newInstance(kind.getComponentType(), 0)
     return constructor.newInstance(values)

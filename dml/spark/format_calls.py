@@ -1,18 +1,18 @@
-"""PySpark's readers, writers and streams on names of tables of ours. Driver; classic Spark and Spark Connect.
+"""PySpark's readers, writers and streams on names of RowDelta tables. Driver; classic Spark and Spark Connect.
 
-Input: `spark.read.format("iceberg").load(name)` and `df.write.format("iceberg").save(name)`, as programs for Iceberg's
-JAR have them. Output: the calls that mean the same and name a table: `table`, `writeTo`, `saveAsTable`.
+Input: `spark.read.format("iceberg").load(name)` and `df.write.format("iceberg").save(name)`, as in programs for
+Iceberg's JAR. Output: the equivalent calls with a table name: `table`, `writeTo`, `saveAsTable`.
 
 Input: `readStream.table(name)` and `readStream.format("iceberg").load(name)`. Output: on classic Spark the stream of
-the table, which Spark finds in its catalog; elsewhere one line that says what to do instead, since Spark there knows
-nothing of our catalogs.
+the table, which Spark finds in its catalog; elsewhere a one-line error with the alternatives, because Spark does not
+know RowDelta's catalogs there.
 
-Input: `writeStream.format("iceberg").start(name)`, and with the name as the option `path`. Output: as `toTable(name)`.
+Input: `writeStream.format("iceberg").start(name)`, or the name as the option `path`. Output: as `toTable(name)`.
 
-Input: `writeStream.toTable(name)` on a classic Spark that has no catalog of ours. Output: the settings of its writer,
-for what takes the session's calls (`dml.spark.table_calls`), as `connect_calls` has it on Spark Connect.
+Input: `writeStream.toTable(name)` on a classic Spark without RowDelta's catalogs. Output: the settings of its writer,
+for the session's call handlers (`dml.spark.table_calls`), as in `connect_calls` on Spark Connect.
 
-Where the name is none with a catalog of ours in front, PySpark's own methods go on.
+If the name does not begin with a RowDelta catalog, PySpark's own methods run.
 """
 
 import functools
@@ -36,8 +36,8 @@ from dml.sqlparse.names import name_parts
 __all__ = [
     "format_replacements",
     "is_name",
-    "loading",
-    "names_ours",
+    "load_replacement",
+    "names_rowdelta_table",
     "stream_replacements",
     "take_format_calls",
     "take_stream_calls",
@@ -47,11 +47,11 @@ ICEBERG: Final = "iceberg"
 
 
 def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], None]) -> None:
-    """Let `load` and `save` look whether a table of ours is meant; before Spark 4.0 no such call finds our tables.
+    """Replace `load` and `save`, which may name a RowDelta table; before Spark 4.0 they cannot, and nothing happens.
 
     Args:
         spark: A session.
-        register: Lets a classic session have the format, when a writer names it.
+        register: Registers the format in a classic session when a writer names it.
     """
     if has(Feature.DATA_SOURCE_V2):
         replace_methods(format_replacements(register, is_classic=is_classic(spark)))
@@ -65,34 +65,36 @@ def format_replacements(register: Callable[[SparkSession], None], *, is_classic:
         is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.readwriter"
-    table_loaded, load = loading(state_of_reader)
-    names = Replacement(f"{readwriter}.DataFrameWriter", "format", functools.partial(registering, register), no_action)
+    find_load, load = load_replacement(state_of_reader)
+    names = Replacement(
+        f"{readwriter}.DataFrameWriter", "format", functools.partial(register_format, register), pass_through
+    )
     return (
-        Replacement(f"{readwriter}.DataFrameReader", "load", table_loaded, load),
-        Replacement(f"{readwriter}.DataFrameWriter", "save", table_saved, save),
+        Replacement(f"{readwriter}.DataFrameReader", "load", find_load, load),
+        Replacement(f"{readwriter}.DataFrameWriter", "save", find_save, save),
         *((names,) if is_classic else ()),
     )
 
 
-def registering(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
+def register_format(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
     """Register the format before PySpark's `df.write.format(source)` looks it up."""
     if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
         register(self._spark)
 
 
-def no_action(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
+def pass_through(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
     """Leave a call to PySpark."""
     return original(*given, **named)
 
 
-def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
+def load_replacement(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
     """Return the question and the action for `spark.read.load(path)`, or for `spark.readStream.load(path)`.
 
     Args:
         state: Returns the state of a reader: the session, the format, and whether a schema was given.
     """
 
-    def table_loaded(
+    def find_load(
         self: Any,
         path: Any = None,
         format: str | None = None,  # noqa: A002  PySpark's name
@@ -102,7 +104,7 @@ def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Quest
         if not is_name(path):
             return None
         session, source, has_schema = state(self)
-        return has_schema if names_ours(session, path, format or source) else None
+        return has_schema if names_rowdelta_table(session, path, format or source) else None
 
     def load(
         _: Method,
@@ -120,21 +122,21 @@ def loading(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Quest
             )
         return self.options(**options).table(path)  # type: ignore[no-any-return]
 
-    return table_loaded, load
+    return find_load, load
 
 
-def table_saved(
+def find_save(
     self: Any,
     path: str | None = None,
     format: str | None = None,  # noqa: A002  PySpark's name
     *_: Any,
     **__: Any,
 ) -> str | None:
-    """Return the name of the table if `df.write.save(path)` names one of ours."""
+    """Return the name of the table if `df.write.save(path)` names a RowDelta table."""
     if path is None or not is_name(path):
         return None
     state = state_of_writer(self)
-    return path if names_ours(state.session, path, format or state.source) else None
+    return path if names_rowdelta_table(state.session, path, format or state.source) else None
 
 
 def save(
@@ -163,17 +165,17 @@ def save(
 
 
 def is_name(path: object) -> bool:
-    """Whether a path may be a table's name with its catalog: those of files are not."""
+    """Return True if a path can be a qualified table name; paths of files are not."""
     return isinstance(path, str) and len(name_parts(path)) > 1
 
 
-def names_ours(spark: Any, path: str, source: str | None) -> bool:
-    """Whether a name is that of a table of ours, in the format that is ours."""
+def names_rowdelta_table(spark: Any, path: str, source: str | None) -> bool:
+    """Return True if the format is `iceberg` and the name is that of a RowDelta table."""
     return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
 
 
 def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """The session of a reader, its format, and whether it was given a schema."""
+    """Return the session of a reader, its format, and whether it has a schema."""
     if hasattr(reader, "_jreader"):
         java = reader._jreader  # noqa: SLF001  no public name
         return reader._spark, str(java.source()), bool(java.userSpecifiedSchema().isDefined())  # noqa: SLF001
@@ -182,15 +184,7 @@ def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterState:
-    """What a writer was told.
-
-    Attributes:
-        session: Its session.
-        rows: Its rows.
-        source: Its format.
-        mode: Its mode, in lower case.
-        options: Its options.
-    """
+    """The state of a writer; its mode is in lower case."""
 
     session: Any
     rows: DataFrame
@@ -200,7 +194,7 @@ class WriterState:
 
 
 def state_of_writer(writer: Any) -> WriterState:
-    """What a writer was told: classic ones keep it in the JVM."""
+    """Return the state of a writer, which classic ones keep in the JVM."""
     if hasattr(writer, "_jwrite"):
         java = writer._jwrite  # noqa: SLF001  no public name
         given = java.extraOptions().originalMap().iterator()
@@ -215,13 +209,13 @@ def state_of_writer(writer: Any) -> WriterState:
             mode=str(java.curmode().name()).lower(),
             options=options,
         )
-    told = writer._write  # noqa: SLF001
+    settings = writer._write  # noqa: SLF001
     return WriterState(
         session=writer._spark,  # noqa: SLF001
         rows=frame_of_plan(writer._df, writer._spark),  # noqa: SLF001
-        source=told.source,
-        mode=(told.mode or "error").lower(),
-        options={key: value for key, value in told.options.items() if value is not None},
+        source=settings.source,
+        mode=(settings.mode or "error").lower(),
+        options={key: value for key, value in settings.options.items() if value is not None},
     )
 
 
@@ -229,7 +223,7 @@ PATH: Final = "path"
 
 
 def take_stream_calls(spark: SparkSession) -> None:
-    """Replace the methods of stream readers and writers that may name one of our tables."""
+    """Replace the methods of stream readers and writers that may name a RowDelta table."""
     replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has(Feature.DATA_SOURCE_V2)))
 
 
@@ -238,22 +232,22 @@ def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replac
 
     Args:
         is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
-        has_catalogs: Whether this version of classic Spark finds our tables in its catalogs.
+        has_catalogs: Whether this version of classic Spark finds RowDelta tables in its catalogs.
     """
     readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
-    table_loaded, load = loading(state_of_stream_reader)
-    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", table_read, refuse_read)
-    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", table_written, to_table)
+    find_load, load = load_replacement(state_of_stream_reader)
+    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", find_stream_read, refuse_read)
+    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", find_stream_write, to_table)
     return (
-        Replacement(f"{readwriter}.DataStreamReader", "load", table_loaded, load),
+        Replacement(f"{readwriter}.DataStreamReader", "load", find_load, load),
         *(() if is_classic and has_catalogs else (refusal,)),
-        Replacement(f"{readwriter}.DataStreamWriter", "start", table_started, start),
+        Replacement(f"{readwriter}.DataStreamWriter", "start", find_start, start),
         *((writing,) if is_classic and not has_catalogs else ()),
     )
 
 
-def table_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
-    """Return the name if `spark.readStream.table(name)` names one of our tables, and Spark lacks our catalogs."""
+def find_stream_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
+    """Return the name if `spark.readStream.table(name)` names a RowDelta table that Spark cannot find."""
     if not is_name(tableName):
         return None
     session, _, _ = state_of_stream_reader(self)
@@ -265,17 +259,17 @@ def refuse_read(_: Method, table: str, /, *__: Any, **___: Any) -> NoReturn:
     refuse(table)
 
 
-def table_started(
+def find_start(
     self: Any,
     path: str | None = None,
     format: str | None = None,  # noqa: A002  PySpark's name
     *_: Any,
     **options: Any,
 ) -> tuple[Any, str] | None:
-    """Return the session and the table's name if `df.writeStream.start(path)` names one of our tables."""
-    session, source, told_path = state_of_stream_writer(self)
-    name = next((given for key, given in options.items() if key.lower() == PATH), told_path) if path is None else path
-    return (session, name) if name and is_name(name) and names_ours(session, name, format or source) else None
+    """Return the session and the table's name if `df.writeStream.start(path)` names a RowDelta table."""
+    session, source, option_path = state_of_stream_writer(self)
+    name = next((given for key, given in options.items() if key.lower() == PATH), option_path) if path is None else path
+    return (session, name) if name and is_name(name) and names_rowdelta_table(session, name, format or source) else None
 
 
 def start(
@@ -301,10 +295,10 @@ def start(
 
 
 def refuse(name: str) -> NoReturn:
-    """Say what a stream of a table needs.
+    """Refuse a stream of a table.
 
     Raises:
-        NotSupportedError: always.
+        NotSupportedError: always; it names the required version, or the alternatives on Connect.
     """
     require(Feature.DATA_SOURCE_V2)
     raise NotSupportedError(
@@ -313,8 +307,8 @@ def refuse(name: str) -> NoReturn:
     )
 
 
-def table_written(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the calls for `df.writeStream.toTable(name)` on classic Spark that lacks our catalogs."""
+def find_stream_write(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
+    """Find the handlers of `df.writeStream.toTable(name)` on classic Spark without RowDelta's catalogs."""
     return find_calls(self._spark, name_parts(tableName) if is_name(tableName) else ())
 
 
@@ -342,7 +336,7 @@ def to_table(
     java = self._jwrite
     options_given = field_of(java, "extraOptions").originalMap().toList()
     columns = field_of(java, "partitioningColumns")
-    java.partitionBy(None)  # Spark refuses partitions beside a function
+    java.partitionBy(None)  # Spark does not allow partitioning with foreachBatch
     return calls.stream(
         StreamCall(
             rows=self._df,
@@ -357,12 +351,12 @@ def to_table(
 
 
 def items_of(sequence: Any) -> list[Any]:
-    """The items of a sequence of Scala's, without its conversions, which the Scala of Spark 3.5 has elsewhere."""
+    """Return the items of a Scala sequence, without Scala's converters, which Spark 3.5's Scala has elsewhere."""
     return [sequence.apply(place) for place in range(sequence.length())]
 
 
 def state_of_stream_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """The session of a reader, its format, and whether it was given a schema."""
+    """Return the session of a stream reader, its format, and whether it has a schema."""
     if hasattr(reader, "_jreader"):
         java = reader._jreader  # noqa: SLF001  no public name
         given = field_of(java, "userSpecifiedSchema")
@@ -371,7 +365,7 @@ def state_of_stream_reader(reader: Any) -> tuple[Any, str | None, bool]:
 
 
 def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
-    """The session of a writer, its format, and its option `path`; no format where a function takes the rows."""
+    """Return the session of a stream writer, its format (None with `foreach`), and its option `path`."""
     if hasattr(writer, "_jwrite"):
         java = writer._jwrite  # noqa: SLF001  no public name
         path = field_of(java, "extraOptions").get(PATH)

@@ -1,12 +1,12 @@
-"""Which statements are ours, session by session. Driver.
+"""Dispatch statements to RowDelta's handlers, session by session. Driver.
 
-Input: the text of a statement and the session that it was given to. Output: the handler that takes it, or None. The
-parser inside Spark (`extension`) and the replacement of Python's `spark.sql` (`interception`) both ask here, so a
-statement that comes through both is looked at once and run once.
+Input: the text of a statement and its session. Output: the handler that runs it, or None. The parser inside Spark
+(`extension`) and the replacement of Python's `spark.sql` (`interception`) both look up handlers here, so a statement
+that passes through both is checked once and run once.
 
-A session that was made of another one has that one's catalogs: the clone that Spark makes for the batches of a stream,
-and what `newSession()` returns, also where Spark's own servers call it for a client. Nobody enables it; what it needs
-is bound to it with its first statement of ours, and nothing here keeps it alive.
+A session that was created from another one inherits its catalogs: the clone that Spark creates for the batches of a
+stream, and the session that `newSession()` returns, also when one of Spark's own servers calls it for a client. It need
+not be enabled. Its handler is bound with its first RowDelta statement, and this module holds no reference to it.
 """
 
 import threading
@@ -44,7 +44,7 @@ __all__ = [
     "is_temporary_view",
     "names_a_view_of",
     "names_without_namespace",
-    "passing_on",
+    "pass_to_spark",
     "register_handler",
     "run_statement",
     "running",
@@ -54,25 +54,25 @@ __all__ = [
 
 Arguments = Mapping[str, Any] | Sequence[Any] | None
 Binding = Callable[[SparkSession], "StatementHandler"]
-"""Gives a session the handler that is its own."""
+"""Returns the handler of a session."""
 FoundCalls = tuple[TableCalls, tuple[str, ...]]
-"""The calls of a session, and the name of the table with its catalog first."""
+"""The call handlers of a session, and the name of a table, catalog first."""
 
 ORIGIN: Final = "spark.rowdelta.session"
-"""Setting with the key of the session that was enabled: clones of a session have its settings, new sessions do not."""
+"""Setting with the key of the enabled session: clones of a session copy its settings, new sessions do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementHandler:
-    """Takes the statements of one session that Spark alone cannot answer. Two of the same functions are one.
+    """Runs the statements of one session that Spark alone cannot. Handlers of the same functions are equal.
 
     Attributes:
-        handles: Whether a statement is ours: cheap, from its first keyword and the names in it.
+        handles: Returns True for RowDelta statements: a cheap check of the first keyword and the names.
         run: Runs a statement that `handles` accepted: commands at once, queries as a DataFrame.
-        is_query: Whether a statement that `handles` accepted is a query, which changes nothing and may run again.
-        bequeath: What another session that is made of this one gets, once: the same catalogs, and a current namespace
-            that is from then on its own.
-        calls: What takes PySpark's calls on our tables, where something does.
+        is_query: Returns True if a statement that `handles` accepted is a query, which is safe to run again.
+        bequeath: Returns the binding for a session that was created from this one, called once: the same catalogs,
+            and its own copy of the current namespace.
+        calls: Returns the handlers of PySpark's calls on RowDelta tables; None if the session has none.
         catalog: Returns the name of the catalog in which statements look up names without a catalog.
         release: Undoes everything else that was done to the session for the handler, when the handler is removed.
     """
@@ -88,11 +88,11 @@ class StatementHandler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enabled:
-    """A session that somebody enabled.
+    """The registration of an enabled session.
 
     Attributes:
-        handler: What takes its statements.
-        application: The Spark application, whose other sessions may have it too.
+        handler: The handler of its statements.
+        application: The Spark application, whose other sessions may inherit the handler.
     """
 
     handler: StatementHandler
@@ -101,11 +101,11 @@ class Enabled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inheritance:
-    """What a session has of the one that it was made of.
+    """What a session inherits from the session that it was created from.
 
     Attributes:
-        parent: That one's handler.
-        binding: What it gave.
+        parent: The handler of that session.
+        binding: The binding that `parent` returned.
     """
 
     parent: StatementHandler
@@ -113,22 +113,22 @@ class Inheritance:
 
 
 class ThreadState(threading.local):
-    """Whether a handler runs in this thread: what it asks of Spark is not ours."""
+    """Whether a handler runs in this thread: its statements go to Spark."""
 
     running: bool = False
 
 
 ENABLED: Final[dict[str, Enabled]] = {}  # by session, the newest last
-INHERITED: Final[dict[str, Inheritance]] = {}  # by session, of those that were made of others
-LEFT_TO_SPARK: Final[set[str]] = set()  # sessions that somebody disabled: they inherit nothing
+INHERITED: Final[dict[str, Inheritance]] = {}  # by session that was created from another
+LEFT_TO_SPARK: Final[set[str]] = set()  # disabled sessions, which inherit nothing
 PASSING: Final[Counter[tuple[str, str]]] = Counter()
 PASSING_LOCK: Final = threading.Lock()
-KEYS: Final[WeakKeyDictionary[SparkSession, str]] = WeakKeyDictionary()  # the JVM is asked for each once
+KEYS: Final[WeakKeyDictionary[SparkSession, str]] = WeakKeyDictionary()  # read from the JVM once per session
 STATE: Final = ThreadState()
 
 
 def session_key(spark: SparkSession) -> str:
-    """The identity of a session: the same for every Python object that stands for it."""
+    """Return the identity of a session: the same for every Python object of one session."""
     identity = getattr(spark, "session_id", None)
     if identity is not None:
         return str(identity)
@@ -139,7 +139,7 @@ def session_key(spark: SparkSession) -> str:
 
 
 def register_handler(spark: SparkSession, handler: StatementHandler) -> None:
-    """Let a handler take the statements of a session and of its clones, in place of the one before."""
+    """Register the handler of a session and its clones, replacing the previous one."""
     key = session_key(spark)
     LEFT_TO_SPARK.discard(key)
     ENABLED.pop(key, None)  # the newest is the last
@@ -148,7 +148,7 @@ def register_handler(spark: SparkSession, handler: StatementHandler) -> None:
 
 
 def unregister_handler(spark: SparkSession) -> StatementHandler | None:
-    """Leave a session's statements to Spark; nothing happens if they are left to Spark already.
+    """Remove a session's handler, if it has one: its statements go to Spark.
 
     Returns:
         The handler that the session had, its own or an inherited one; None if it had none.
@@ -164,29 +164,29 @@ def unregister_handler(spark: SparkSession) -> StatementHandler | None:
 
 
 def forget_session(key: str) -> None:
-    """Forget what was kept for a session that is no more and that nobody had enabled."""
+    """Drop the state of an ended session that was never enabled."""
     INHERITED.pop(key, None)
     LEFT_TO_SPARK.discard(key)
 
 
 def is_handler(key: str, handler: StatementHandler) -> bool:
-    """Whether it is this handler that takes a session's statements."""
+    """Return True if a session is enabled with this handler."""
     enabled = ENABLED.get(key)
     return enabled is not None and enabled.handler == handler
 
 
 def has_handlers() -> bool:
-    """Whether any session has a handler."""
+    """Return True if any session is enabled."""
     return bool(ENABLED)
 
 
 def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> StatementHandler | None:
-    """The handler that takes a statement of a session; None where it is Spark's.
+    """Return the handler of a statement; None if Spark runs it.
 
     Args:
         key: The session's identity.
         text: The statement.
-        session: The session, asked for if nobody has enabled it.
+        session: Returns the session; called only if it is not enabled itself.
     """
     if not ENABLED or STATE.running or PASSING[key, text]:
         return None
@@ -195,11 +195,7 @@ def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> St
 
 
 def calls_of(spark: SparkSession) -> TableCalls | None:
-    """What takes the calls of a session on our tables, whatever they name; None where nothing does.
-
-    Args:
-        spark: The session that a call belongs to.
-    """
+    """Return the handlers of a session's calls on RowDelta tables, or None."""
     if not ENABLED or STATE.running:
         return None
     handler = handler_of(session_key(spark), lambda: spark)
@@ -207,14 +203,14 @@ def calls_of(spark: SparkSession) -> TableCalls | None:
 
 
 def find_calls(spark: SparkSession, parts: Sequence[str]) -> FoundCalls | None:
-    """What takes a call of PySpark on a table; None where it is Spark's.
+    """Return the handlers of a PySpark call on a table; None if the call is Spark's.
 
     Args:
-        spark: The session that the call belongs to.
+        spark: The session of the call.
         parts: The table's name, as written.
 
     Returns:
-        It, and the name with its catalog first.
+        The handlers, and the name with its catalog first.
     """
     calls = calls_of(spark) if parts else None
     name = () if calls is None else calls.table_name(tuple(parts))
@@ -224,8 +220,8 @@ def find_calls(spark: SparkSession, parts: Sequence[str]) -> FoundCalls | None:
 def catalog_of_bare_names() -> str | None:
     """Return the catalog in which statements, but not Spark's own calls, look up names without a catalog.
 
-    It is that of the session that was enabled last: an exception of the JVM does not tell its session. None while a
-    statement runs or is passed on to Spark.
+    It is that of the last enabled session: a JVM exception does not name its session. None while a statement runs or is
+    passed on to Spark.
     """
     if not ENABLED or STATE.running or PASSING:
         return None
@@ -234,18 +230,13 @@ def catalog_of_bare_names() -> str | None:
 
 
 def inherit(key: str, session: Callable[[], SparkSession]) -> None:
-    """Let a session that nobody has enabled get what it inherits, before Spark looks for a table in it.
-
-    Args:
-        key: The session's identity.
-        session: The session.
-    """
+    """Bind the inherited handler of a session that is not enabled itself, before Spark looks for a table in it."""
     if ENABLED and not STATE.running:
         handler_of(key, session)
 
 
 def handler_of(key: str, session: Callable[[], SparkSession]) -> StatementHandler | None:
-    """The handler of a session: its own, or what it inherits."""
+    """Return the handler of a session: its own or the inherited one."""
     own = ENABLED.get(key)
     if own is not None:
         return own.handler
@@ -263,7 +254,7 @@ def handler_of(key: str, session: Callable[[], SparkSession]) -> StatementHandle
 
 
 def parent_of(spark: SparkSession) -> StatementHandler | None:
-    """The handler of the session that another one is a clone of; of one that is no clone, what was enabled last."""
+    """Return the handler of the session that `spark` is a clone of; for other sessions the last one enabled."""
     application = application_of(spark)
     found = {key: enabled.handler for key, enabled in tuple(ENABLED.items()) if enabled.application == application}
     origin = spark.conf.get(ORIGIN, None) if found else None
@@ -271,17 +262,17 @@ def parent_of(spark: SparkSession) -> StatementHandler | None:
 
 
 def application_of(spark: SparkSession) -> str:
-    """The identity of a Spark application, or of the Connect server that speaks for one."""
+    """Return the identity of the Spark application, or the host of the Connect server."""
     return str(spark.sparkContext.applicationId if is_classic(spark) else cast("Any", spark).client.host)
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Whether the driver of a session is this process."""
+    """Return True if this process is the driver of a session: False on Connect."""
     return hasattr(spark, "_jsparkSession")
 
 
 def check_not_stopped(spark: SparkSession) -> None:
-    """Refuse a stopped session.
+    """Raise if a session has been stopped.
 
     Raises:
         SetupError: the session has been stopped.
@@ -294,10 +285,10 @@ def check_not_stopped(spark: SparkSession) -> None:
 
 @contextmanager
 def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
-    """The clone of a session in whose name this thread works, as it does in `foreachBatch`; None where there is none.
+    """Yield the clone of a session that is active in this thread, as in `foreachBatch`, or None.
 
-    PySpark makes a session the thread's active one when that makes a DataFrame: afterwards the clone is it again. On
-    Spark Connect `foreachBatch` runs in a process of its own, which has no session but the batch's.
+    PySpark activates a session whenever it creates a DataFrame in it, so the clone is activated again at the end. On
+    Spark Connect `foreachBatch` runs in a separate process, whose only session is the batch's.
     """
     if not is_classic(spark):
         yield None
@@ -318,20 +309,14 @@ def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
 
 
 def names_a_view_of(spark: SparkSession, text: str, *, but_not_of: SparkSession) -> bool:
-    """Whether a statement names a temporary view that one session has and another has not.
-
-    Args:
-        spark: The one.
-        text: The statement.
-        but_not_of: The other.
-    """
+    """Return True if a statement names a temporary view of one classic session that another one lacks."""
     views = temporary_views(spark) - temporary_views(but_not_of)
     source = read_source(text)
     return any(source.is_name(index) and source.name(index).lower() in views for index in range(source.end))
 
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
-    """Whether a name of one part is that of a temporary view of a session."""
+    """Return True if an unqualified name is a temporary view of a session."""
     if is_classic(spark):
         return name.lower() in temporary_views(spark)
     with running():
@@ -340,13 +325,13 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
 
 
 def temporary_views(spark: SparkSession) -> frozenset[str]:
-    """The names of the temporary views of a classic session, in lower case."""
+    """Return the names of a classic session's temporary views, in lower case."""
     names = cast("Any", spark)._jsparkSession.sessionState().catalog().getTempViewNames()  # noqa: SLF001  no public name
     return frozenset(str(names.apply(index)).lower() for index in range(names.size()))
 
 
 def names_without_namespace(spark: SparkSession) -> list[str]:
-    """What a name of one part may mean to Spark: temporary views, and tables of its current database."""
+    """Return the unqualified names that Spark resolves: temporary views and tables of its current database."""
     if not is_classic(spark):
         return [table.name for table in spark.catalog.listTables()]
     catalog = cast("Any", spark)._jsparkSession.sessionState().catalog()  # noqa: SLF001  without a job, unlike listTables
@@ -355,14 +340,14 @@ def names_without_namespace(spark: SparkSession) -> list[str]:
 
 
 def run_statement(handler: StatementHandler, text: str, args: Arguments) -> DataFrame | Result:
-    """Run a statement; the SQL that the handler gives to Spark meanwhile goes to Spark."""
+    """Run a statement; SQL that the handler runs meanwhile goes to Spark."""
     with running():
         return handler.run(text, args)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """While a handler runs: the SQL that it gives to Spark goes to Spark."""
+    """Mark this thread as running a handler: SQL in the block goes to Spark."""
     before = STATE.running
     STATE.running = True
     try:
@@ -372,8 +357,8 @@ def running() -> Iterator[None]:
 
 
 @contextmanager
-def passing_on(key: str, text: str) -> Iterator[None]:
-    """While a statement that is not ours is with Spark: its parser, which calls in another thread, lets it pass."""
+def pass_to_spark(key: str, text: str) -> Iterator[None]:
+    """Pass a statement on to Spark in the block: RowDelta's parser, called in another thread, ignores it."""
     with PASSING_LOCK:
         PASSING[key, text] += 1
     try:

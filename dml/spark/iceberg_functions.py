@@ -1,14 +1,15 @@
-"""Iceberg's functions in SQL: `system.bucket`, `truncate`, `years` ... as expressions of Spark's own. Driver.
+"""Rewrite Iceberg's SQL functions, `system.bucket`, `truncate`, `years` ..., to Spark's own expressions. Driver.
 
-Input: SQL text. Output: the text with an expression in the place of each call. Spark evaluates it without a function of
-ours, so it may stand wherever an expression may, in Spark Connect too.
+Input: SQL text. Output: the text with each call replaced by an expression. Spark evaluates it without a user-defined
+function, so a call may appear wherever an expression may, also on Spark Connect.
 
     system.bucket(16, id)
     ->   CASE WHEN (id) IS NOT NULL THEN (hash(-1693959553, CAST((id) AS BIGINT)) & 2147483647) % (16) END
 
-What the expression is depends on the types of the arguments. Spark is asked for them: a call is first analysed as
-something that no argument fits, and the error names the types. Source: Iceberg specification, "Partition Transforms"
-and "Appendix B: 32-bit Hash Requirements"; the types and results of the functions of Iceberg's Spark catalog.
+The expression depends on the argument types. To find them, Spark analyses a probe in place of the call: an expression
+that is invalid for all argument types, so that the error names them. Source: Iceberg specification, "Partition
+Transforms" and "Appendix B: 32-bit Hash Requirements"; the types and results of the functions of Iceberg's Spark
+catalog.
 """
 
 import logging
@@ -39,7 +40,7 @@ __all__ = [
 
 VERSION: Final = "iceberg_version"
 FUNCTIONS: Final = {"bucket": 2, "truncate": 2, "years": 1, "months": 1, "days": 1, "hours": 1, VERSION: 0}
-"""The functions and how many arguments they take."""
+"""The functions and their numbers of arguments."""
 
 NAMESPACE: Final = "system"
 SOME_CALL: Final = re.compile(rf"\.\s*`?(?:{'|'.join(FUNCTIONS)})`?\s*\(", re.IGNORECASE)
@@ -60,18 +61,18 @@ PROBE: Final = "__rowdelta_call_"
 ARGUMENT: Final = re.compile(r"`?a(\d)`?: ([A-Z_]+)(?:\((\d+)(?:, ?(\d+))?\))?")
 
 SEED: Final = -1693959553
-"""The one int whose hash is 0 in Spark: what `hash` takes next is hashed with the seed 0, as Iceberg does."""
+"""The int whose hash is 0 in Spark: as first argument of `hash` it sets the seed of the next to 0, Iceberg's seed."""
 
 DAY: Final = 86_400_000_000
 HOUR: Final = 3_600_000_000
 
 MOST_DIGITS: Final = 18
-"""Of a decimal whose unscaled value is a BIGINT."""
+"""Maximum precision of a decimal whose unscaled value fits a BIGINT."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call in a text: its function, its place, the places of its arguments."""
+    """A call in a text: the function, the text range of the call, and those of its arguments."""
 
     name: str
     start: int
@@ -81,7 +82,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class SparkType:
-    """The type of an argument: its name, and of a decimal its digits."""
+    """The type of an argument: its name, and the precision and scale of a decimal."""
 
     name: str
     precision: int = 0
@@ -92,26 +93,26 @@ class SparkType:
 
 
 def calls_a_function(text: str, catalogs: Collection[str]) -> bool:
-    """Whether a text calls one of Iceberg's functions.
+    """Return True if an SQL text calls one of Iceberg's functions.
 
     Args:
         text: SQL.
-        catalogs: The names of our catalogs, one of which may stand before `system`.
+        catalogs: The names of RowDelta's catalogs, which may qualify `system`.
     """
     return SOME_CALL.search(text) is not None and bool(calls_in(read_source(text), catalogs))
 
 
 def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs: Collection[str]) -> str:
-    """The text with expressions of Spark's in the place of calls.
+    """Replace the calls in an SQL text with Spark expressions.
 
     Args:
         text: SQL.
-        analyse: Lets Spark analyse a text.
-        catalogs: The names of our catalogs, one of which may stand before `system`.
+        analyse: Runs Spark's analysis of a text.
+        catalogs: The names of RowDelta's catalogs, which may qualify `system`.
 
     Raises:
-        AnalysisError: arguments that the function does not take.
-        PySparkException: Spark cannot analyse the text, whatever the functions are.
+        AnalysisError: the arguments of a call have the wrong number or types.
+        PySparkException: Spark cannot analyse the text for another reason.
     """
     if SOME_CALL.search(text) is None:
         return text
@@ -125,19 +126,19 @@ def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs
                 rendered[number] = f"'{pyiceberg.__version__}'"
         if len(rendered) == len(calls):
             break
-        found = probed(replaced(text, calls, rendered, 0, len(text)), analyse)
+        found = run_probe(replace_calls(text, calls, rendered, 0, len(text)), analyse)
         if found is None:
-            raise AnalysisError("The types of the arguments of Iceberg's functions are not known here", sql=text)
+            raise AnalysisError("The argument types of Iceberg's functions are not known here", sql=text)
         number, types = found
         call = calls[number]
-        arguments = [replaced(text, calls, rendered, start, end) for start, end in call.arguments]
+        arguments = [replace_calls(text, calls, rendered, start, end) for start, end in call.arguments]
         check_arguments(text, call, types)
         rendered[number] = expression(call.name, arguments, types)
-    return replaced(text, calls, rendered, 0, len(text))
+    return replace_calls(text, calls, rendered, 0, len(text))
 
 
 def calls_in(source: Source, catalogs: Collection[str]) -> list[FunctionCall]:
-    """The calls of a text, in the order of their places."""
+    """Find the calls in a text, in order of their opening parentheses."""
     found = []
     names = {name.lower() for name in catalogs}
     for index in range(source.end):
@@ -149,8 +150,8 @@ def calls_in(source: Source, catalogs: Collection[str]) -> list[FunctionCall]:
         while source.tokens[first - 1].key == "." and first >= 2 and source.is_name(first - 2):
             first -= 2
             qualifier.insert(0, source.name(first).lower())
-        ours = qualifier == [NAMESPACE] or (qualifier[1:] == [NAMESPACE] and qualifier[0] in names)
-        if name not in FUNCTIONS or not ours or index not in source.partner:
+        is_iceberg = qualifier == [NAMESPACE] or (qualifier[1:] == [NAMESPACE] and qualifier[0] in names)
+        if name not in FUNCTIONS or not is_iceberg or index not in source.partner:
             continue
         close = source.partner[index]
         found.append(
@@ -165,7 +166,7 @@ def calls_in(source: Source, catalogs: Collection[str]) -> list[FunctionCall]:
 
 
 def arguments_in(source: Source, opening: int, closing: int) -> list[tuple[int, int]]:
-    """The places of the arguments between two parentheses."""
+    """Return the text ranges of the arguments between two parentheses."""
     arguments = []
     index = first = opening + 1
     while index <= closing:
@@ -177,8 +178,8 @@ def arguments_in(source: Source, opening: int, closing: int) -> list[tuple[int, 
     return arguments
 
 
-def replaced(text: str, calls: list[FunctionCall], rendered: dict[int, str], start: int, end: int) -> str:
-    """A part of the text with its calls replaced: by their expressions where those are known, else by probes."""
+def replace_calls(text: str, calls: list[FunctionCall], rendered: dict[int, str], start: int, end: int) -> str:
+    """Replace the calls in a range of the text: with their expressions if known, otherwise with probes."""
     pieces = []
     place = start
     for number, call in enumerate(calls):
@@ -191,16 +192,16 @@ def replaced(text: str, calls: list[FunctionCall], rendered: dict[int, str], sta
 
 
 def probe(text: str, calls: list[FunctionCall], rendered: dict[int, str], number: int) -> str:
-    """What no argument fits: `map_keys` of a struct that holds the arguments."""
+    """Return an expression that fails analysis for all argument types: `map_keys` of a struct with the arguments."""
     fields = ", ".join(
-        f"'a{index}', ({replaced(text, calls, rendered, start, end)})"
+        f"'a{index}', ({replace_calls(text, calls, rendered, start, end)})"
         for index, (start, end) in enumerate(calls[number].arguments)
     )
     return f"map_keys(named_struct('{PROBE}{number}_', named_struct({fields or 'NULL, NULL'})))"
 
 
-def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[SparkType, ...]] | None:
-    """The number of a call and the types of its arguments, as Spark's error has them.
+def run_probe(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[SparkType, ...]] | None:
+    """Return the number of a call and its argument types, from Spark's error; None if the text has no probe.
 
     Raises:
         PySparkException: another error.
@@ -223,51 +224,51 @@ def probed(text: str, analyse: Callable[[str], object]) -> tuple[int, tuple[Spar
 
 
 def is_no_probe(record: logging.LogRecord) -> bool:
-    """Whether PySpark may log an error: that of a probe is none, and users would see it."""
+    """Return False for a log record about a probe, which is no error for the user."""
     return PROBE not in record.getMessage()
 
 
 def check_arity(text: str, call: FunctionCall) -> None:
-    """As many arguments as the function takes."""
+    """Raise an AnalysisError if a call has the wrong number of arguments."""
     wanted = FUNCTIONS[call.name]
     if len(call.arguments) != wanted:
-        expected = ("no argument", "one argument, a value", "two arguments, a number and a value")[wanted]
-        raise refused(text, call, f"system.{call.name} takes {expected}, and {len(call.arguments)} are given")
+        expected = ("no arguments", "one argument, a value", "two arguments, a number and a value")[wanted]
+        raise call_error(text, call, f"system.{call.name} takes {expected}, not {len(call.arguments)}")
 
 
 def check_arguments(text: str, call: FunctionCall, types: tuple[SparkType, ...]) -> None:
-    """Arguments of the types that the function takes.
+    """Check the number, types and values of a call's arguments.
 
     Raises:
-        AnalysisError: there are others.
+        AnalysisError: the function does not accept them.
     """
     check_arity(text, call)
     value = types[-1]
     if len(types) != len(call.arguments) or value.name not in ACCEPTED[call.name]:
         what = " or ".join((", ".join(ACCEPTED[call.name][:-1]), ACCEPTED[call.name][-1]))
-        raise refused(text, call, f"system.{call.name} takes a value of type {what}, and this is of type {value}")
+        raise call_error(text, call, f"system.{call.name} takes a value of type {what}, not {value}")
     if len(types) > 1:
         what = "number of buckets" if call.name == "bucket" else "width"
         number = text[slice(*call.arguments[0])]
         if types[0].name not in COUNTS:
-            raise refused(text, call, f"The {what} of system.{call.name} is an INT, and this is of type {types[0]}")
+            raise call_error(text, call, f"The {what} of system.{call.name} must be an INT, not {types[0]}")
         if re.fullmatch(r"0+|-\s*\d+", number):
-            raise refused(text, call, f"The {what} of system.{call.name} is 1 at least, and this is {number}")
+            raise call_error(text, call, f"The {what} of system.{call.name} must be at least 1, not {number}")
     if value.name == "DECIMAL" and value.precision > MOST_DIGITS:
-        raise refused(
+        raise call_error(
             text,
             call,
-            f"system.{call.name} of a {value} is not supported: decimals of up to {MOST_DIGITS} digits are",
+            f"system.{call.name} supports decimals of at most {MOST_DIGITS} digits, not {value}",
             "Cast the value to a shorter decimal, if it fits",
         )
 
 
-def refused(text: str, call: FunctionCall, message: str, hint: str = "") -> AnalysisError:
-    """An error about a call; where it stands in the statement is found by its text."""
+def call_error(text: str, call: FunctionCall, message: str, hint: str = "") -> AnalysisError:
+    """Return an error about a call. Its context has the text of the call, which locates it in the statement."""
     return AnalysisError(
         message,
         kind=ErrorKind.TYPE_MISMATCH,
-        hint=hint or f"{page('SQL reference')} lists Iceberg's functions and the types that they take",
+        hint=hint or f"{page('SQL reference')} lists Iceberg's functions and their argument types",
         call=text[call.start : call.end],
     )
 
@@ -276,14 +277,14 @@ def refused(text: str, call: FunctionCall, message: str, hint: str = "") -> Anal
 
 
 def expression(name: str, arguments: list[str], types: tuple[SparkType, ...]) -> str:
-    """A call as an expression of Spark's."""
+    """Return the Spark expression of a call."""
     value, kind = f"({arguments[-1]})", types[-1]
     match name:
         case "bucket":
             hashed = hash_of(value, kind)
             return f"CASE WHEN {value} IS NOT NULL THEN ({hashed} & 2147483647) % ({arguments[0]}) END"
         case "truncate":
-            return truncated(f"({arguments[0]})", value, kind)
+            return truncate_sql(f"({arguments[0]})", value, kind)
         case "years":
             return f"(year({date_of(value, kind)}) - 1970)"
         case "months":
@@ -295,7 +296,7 @@ def expression(name: str, arguments: list[str], types: tuple[SparkType, ...]) ->
 
 
 def date_of(value: str, kind: SparkType) -> str:
-    """The day of a date or timestamp, in UTC."""
+    """Return SQL for the day of a date or timestamp, in UTC."""
     if kind.name == "TIMESTAMP":
         return f"date_from_unix_date(CAST({units_of(value, DAY)} AS INT))"
     return f"CAST({value} AS DATE)"
@@ -315,8 +316,8 @@ def units_of(value: str, unit: int) -> str:
     return f"({micros} div {unit}L - CAST({micros} % {unit}L < 0 AS BIGINT))"
 
 
-def truncated(width: str, value: str, kind: SparkType) -> str:
-    """A value cut to a width: the greatest multiple of it that is not above a number, or the start of a text."""
+def truncate_sql(width: str, value: str, kind: SparkType) -> str:
+    """Return SQL for a truncated value: the greatest multiple of `width` up to a number, or a prefix."""
     match kind.name:
         case "STRING" | "BINARY":
             return f"substring({value}, 1, {width})"
@@ -328,13 +329,13 @@ def truncated(width: str, value: str, kind: SparkType) -> str:
             return f"try_cast({value} - pmod({value}, {unit}) AS {kind})"
     long = f"CAST({value} AS BIGINT)"
     half, all_ones = {"TINYINT": (1 << 7, 0xFF), "SMALLINT": (1 << 15, 0xFFFF), "INT": (1 << 31, 0xFFFFFFFF)}[kind.name]
-    # Below the least multiple a number wraps around, as it does in Java.
+    # Numbers below the smallest multiple wrap around, as in Java.
     below = f"{long} - pmod({long}, CAST({width} AS BIGINT))"
     return f"CAST((({below} + {half}L) & {all_ones}L) - {half}L AS {kind})"
 
 
 def hash_of(value: str, kind: SparkType) -> str:
-    """Iceberg's hash of a value that is not NULL: Murmur3, 32 bits, seed 0."""
+    """Return SQL for Iceberg's hash of a value that is not NULL: Murmur3, 32 bits, seed 0."""
     match kind.name:
         case "TIMESTAMP" | "TIMESTAMP_NTZ":
             return f"hash({SEED}, {value})"  # of the microseconds
@@ -348,7 +349,7 @@ def hash_of(value: str, kind: SparkType) -> str:
 
 
 def decimal_bytes(value: str, kind: SparkType) -> str:
-    """The unscaled value of a decimal as the fewest bytes of two's complement, the greatest first."""
+    """Return SQL for the minimal big-endian two's complement of a decimal's unscaled value."""
     unscaled = f"CAST({value} * CAST({10**kind.scale}L AS DECIMAL({kind.scale + 1},0)) AS BIGINT)"
     sizes = " ".join(f"WHEN u BETWEEN {-(1 << bits)}L AND {(1 << bits) - 1}L THEN {bits // 8 + 1}" for bits in BITS)
     size = f"CASE {sizes} ELSE 8 END"
@@ -359,28 +360,28 @@ BITS: Final = (7, 15, 23, 31, 39, 47, 55)
 
 
 def hash_of_bytes(value: str) -> str:
-    """Murmur3 of bytes.
+    """Return SQL for the Murmur3 hash of bytes.
 
-    Spark's `hash` is Murmur3 for lengths of four, and takes the bytes behind the last four in a way of its own. So it
-    hashes the fours; of its result the last step, which can be undone, is undone; then follow the other bytes and the
-    last step again.
+    Spark's `hash` is Murmur3 if the length is a multiple of four, and differs from it for the remaining bytes. So
+    `hash` takes the whole words, its finalization is inverted, the remaining bytes are mixed in, and the finalization
+    is repeated.
     """
     mask = "4294967295L"
     body = "length(b) - length(b) % 4"
     tail = "hex(substring(b, 1 + length(b) - length(b) % 4, 3))"
     reversed_tail = f"concat(substring({tail}, 5, 2), substring({tail}, 3, 2), substring({tail}, 1, 2))"
-    # h: the state after the fours; k: the bytes behind them.
+    # h: the state after the whole words; k: the remaining bytes.
     steps = (
         ("h", f"CAST(hash({SEED}, substring(b, 1, {body})) AS BIGINT) & {mask}"),
-        ("h", times("(h ^ shiftright(h, 16))", pow(0xC2B2AE35, -1, 1 << 32))),
-        ("h", times("(h ^ shiftright(h, 13) ^ shiftright(h, 26))", pow(0x85EBCA6B, -1, 1 << 32))),
+        ("h", multiply_sql("(h ^ shiftright(h, 16))", pow(0xC2B2AE35, -1, 1 << 32))),
+        ("h", multiply_sql("(h ^ shiftright(h, 13) ^ shiftright(h, 26))", pow(0x85EBCA6B, -1, 1 << 32))),
         ("h", f"h ^ shiftright(h, 16) ^ CAST({body} AS BIGINT)"),
         ("k", f"CAST(conv({reversed_tail}, 16, 10) AS BIGINT)"),
-        ("k", times("k", 0xCC9E2D51)),
-        ("k", times(f"((shiftleft(k, 15) | shiftright(k, 17)) & {mask})", 0x1B873593)),
+        ("k", multiply_sql("k", 0xCC9E2D51)),
+        ("k", multiply_sql(f"((shiftleft(k, 15) | shiftright(k, 17)) & {mask})", 0x1B873593)),
         ("h", "h ^ k ^ CAST(length(b) AS BIGINT)"),
-        ("h", times("(h ^ shiftright(h, 16))", 0x85EBCA6B)),
-        ("h", times("(h ^ shiftright(h, 13))", 0xC2B2AE35)),
+        ("h", multiply_sql("(h ^ shiftright(h, 16))", 0x85EBCA6B)),
+        ("h", multiply_sql("(h ^ shiftright(h, 13))", 0xC2B2AE35)),
     )
     result = "CAST((h ^ shiftright(h, 16)) & 2147483647L AS INT)"
     for name, step in reversed(steps):
@@ -388,17 +389,17 @@ def hash_of_bytes(value: str) -> str:
     return let("b", value, f"CASE WHEN length(b) % 4 = 0 THEN hash({SEED}, b) ELSE {result} END")
 
 
-def times(value: str, factor: int) -> str:
-    """The lower 32 bits of a product of two numbers of 32 bits, whose parts a BIGINT holds."""
+def multiply_sql(value: str, factor: int) -> str:
+    """Return SQL for the lower 32 bits of a product of 32-bit numbers, computed in halves to fit a BIGINT."""
     high = f"shiftleft((shiftright({value}, 16) * {factor}L) & 65535L, 16)"
     return f"(({value} & 65535L) * {factor}L + {high}) & 4294967295L"
 
 
 def let(name: str, value: str, body: str) -> str:
-    """An expression that uses the value of another several times: `name` stands for it."""
-    return f"element_at(transform(array({value}), __{name} -> {renamed(name, body)}), 1)"
+    """Return SQL that evaluates `value` once and binds it to `name` in `body`."""
+    return f"element_at(transform(array({value}), __{name} -> {prefix_variable(name, body)}), 1)"
 
 
-def renamed(name: str, body: str) -> str:
-    """The body with the variable's full name, which no column has."""
+def prefix_variable(name: str, body: str) -> str:
+    """Prefix a variable in an expression, so that it cannot be a column's name."""
     return re.sub(rf"(?<![\w'`.]){name}(?![\w'`.])", f"__{name}", body)

@@ -1,8 +1,8 @@
-"""Statements of ours, taken at Python's `spark.sql`. Driver; classic Spark and Spark Connect.
+"""Intercept RowDelta statements in Python's `spark.sql`. Driver; classic Spark and Spark Connect.
 
-Input: a session and its handler. Output: a `sql` method that asks the handler first. This is the way in on Connect and
-on sessions that were there before us; on sessions with our parser it saves the way through the JVM, and exceptions
-arrive as they were raised.
+Input: a session and its handler. Output: a `sql` method that calls the handler first. Connect and sessions that
+RowDelta did not start depend on it. On sessions with RowDelta's parser it avoids a round trip through the JVM, and
+exceptions keep their Python type.
 
 The method is replaced in the class. Sessions without a handler are not affected, and the last `disable` puts the
 original back.
@@ -23,7 +23,7 @@ from dml.spark.handlers import (
     StatementHandler,
     find_handler,
     has_handlers,
-    passing_on,
+    pass_to_spark,
     register_handler,
     run_statement,
     session_key,
@@ -36,18 +36,16 @@ __all__ = ["disable", "enable", "sql_replacement"]
 
 
 def enable(spark: SparkSession, handler: StatementHandler) -> None:
-    """Let a handler take the statements of a session, from Python and, with our parser, from the JVM.
+    """Register the handler of a session's statements, replacing the previous one.
 
-    Args:
-        spark: The session, of either kind.
-        handler: What takes them, in place of the session's handler before.
+    It runs statements from Python and, if the session has RowDelta's parser, from the JVM.
     """
     register_handler(spark, handler)
     replace_methods([sql_replacement(class_with_sql(spark))])
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a session's statements, and its calls on our tables, to Spark again; nothing happens if they are already.
+    """Remove a session's handler, if it has one: its statements and calls on RowDelta tables go to Spark again.
 
     With the last session, the changes to PySpark and py4j that all sessions share are undone too.
     """
@@ -60,12 +58,12 @@ def disable(spark: SparkSession) -> None:
 
 
 def class_with_sql(spark: SparkSession) -> Any:
-    """The class that defines the `sql` of a session: classic and Connect have one each."""
+    """Return the class that defines the session's `sql`: classic and Connect have one each."""
     return next(kind for kind in type(spark).__mro__ if "sql" in vars(kind))
 
 
 def sql_replacement(owner: Any) -> Replacement:
-    """Return the replacement of `SparkSession.sql`, which asks the handler first, for a class of sessions."""
+    """Return the replacement of `SparkSession.sql`, which calls the handler first, for a class of sessions."""
     return Replacement(owner, "sql", read_statement, run_or_pass_on)
 
 
@@ -75,11 +73,11 @@ class GivenStatement:
 
     Attributes:
         key: The key of the session.
-        text: The statement, with its `{name}` placeholders filled in.
+        text: The statement, with values for its `{name}` placeholders.
         arguments: The values of its parameters.
         handler: The handler that runs it; None if Spark does.
         has_key: Whether an idempotency key was passed, rather than a value for a placeholder of that name.
-        views: Drops the views of the DataFrames that were filled in.
+        views: Drops the views of DataFrames in placeholders.
     """
 
     key: str
@@ -101,7 +99,7 @@ def read_statement(
         return None
     key = session_key(self)
     with ExitStack() as views:
-        text = views.enter_context(formatted(self, sqlQuery, values))
+        text = views.enter_context(fill_placeholders(self, sqlQuery, values))
         return GivenStatement(
             key=key,
             text=text,
@@ -119,7 +117,7 @@ def run_or_pass_on(original: Method, statement: GivenStatement, /, *given: Any, 
             if statement.has_key:
                 refuse_key()
             return run_statement(statement.handler, statement.text, statement.arguments)
-    with passing_on(statement.key, statement.text):
+    with pass_to_spark(statement.key, statement.text):
         try:
             return original(*given, **named)  # type: ignore[no-any-return]
         except Exception as error:
@@ -139,10 +137,10 @@ def refuse_key() -> NoReturn:
 
 
 @contextmanager
-def formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """A statement with its `{name}` filled in as PySpark does it; views of DataFrames live until the end.
+def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Fill in the `{name}` placeholders of a statement as PySpark does; drop the views of DataFrames afterwards.
 
-    On Connect a view is looked up when a query runs, later than here, so there views stay with the session.
+    Connect looks up a view when a query runs, after the block, so its views stay with the session.
     """
     if not values:
         yield text
@@ -151,7 +149,7 @@ def formatted(spark: SparkSession, text: str, values: Mapping[str, Any]) -> Iter
     formatter = importlib.import_module(f"{package}.sql_formatter").SQLStringFormatter(spark)
     try:
         filled = formatter.format(text, **values)
-        for frame, name in formatter._temp_views:  # noqa: SLF001  on Connect nobody else makes these views
+        for frame, name in formatter._temp_views:  # noqa: SLF001  on Connect nothing else creates these views
             frame.createOrReplaceTempView(name)
         yield filled
     finally:

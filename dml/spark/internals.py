@@ -32,7 +32,7 @@ __all__ = [
 LOG: Final = logging.getLogger(__name__)
 
 FAILURES: Final = (Py4JError, PySparkException, SetupError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors of using a class that is missing or changed: `JavaPackage` is not callable, and so on."""
+"""Errors from using a missing or changed class: `JavaPackage` is not callable, and so on."""
 
 TRIED: Final[dict[tuple[object, str], bool]] = {}
 WARNED: Final[set[str]] = set()
@@ -43,12 +43,12 @@ class UnknownInternalsError(SetupError):
 
 
 def works(what: str, trial: Callable[[], object], fallback: str) -> bool:
-    """Return whether a use of Spark's private classes works; it is tried once in each JVM.
+    """Return True if a use of Spark's private classes works; it is tried once in each JVM.
 
     Args:
-        what: The part of Spark that is tried, as the warning names it: "the registry of catalogs".
+        what: The part of Spark to try, as the warning names it: "the registry of catalogs".
         trial: Uses it.
-        fallback: What happens instead, for the warning: "Python workers read all files".
+        fallback: The consequence, for the warning: "Python workers read all files".
     """
     key = gateway(), what
     if key not in TRIED:
@@ -62,12 +62,12 @@ def works(what: str, trial: Callable[[], object], fallback: str) -> bool:
 
 
 def warn_degraded(what: str, error: Exception, fallback: str) -> None:
-    """Log a warning about a part of Spark that RowDelta cannot use, once for each.
+    """Log a warning about a part of Spark that RowDelta cannot use, once for each part.
 
     Args:
         what: The part of Spark.
-        error: Why it failed.
-        fallback: What happens instead.
+        error: The failure.
+        fallback: The consequence.
     """
     if what not in WARNED:
         WARNED.add(what)
@@ -112,7 +112,7 @@ def further_arguments(name: str, known: Sequence[str], fillers: Mapping[str, Cal
         fillers: Makers of the arguments after these, by the simple names of their types.
 
     Raises:
-        UnknownInternalsError: there is no such class, or its constructor takes something else.
+        UnknownInternalsError: there is no such class, or its constructor differs.
     """
     kinds = constructor_types(gateway(), name)
     further = kinds[len(known) :]

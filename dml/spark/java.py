@@ -1,7 +1,7 @@
-"""Java values that Spark's connector API takes and gives: classes, arrays, schemas, exceptions. Driver, classic only.
+"""Java values for Spark's connector API: classes, arrays, schemas, exceptions. Driver, classic only.
 
-Each call of the JVM takes some tenth of a millisecond, and planning a query may take no more than a blink: values are
-made in as few calls as possible, and constants once.
+A JVM call takes about a tenth of a millisecond, and planning a query must be fast. So values are created in as few
+calls as possible, and constants once per gateway.
 """
 
 import json
@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql.types import DataType, StructType
 
 from dml import limits
-from dml.spark.jvm import CallbackError, gateway, jvm_view, kept
+from dml.spark.jvm import CallbackError, gateway, jvm_view, keep_alive
 
 __all__ = [
     "CATALOG",
@@ -41,54 +41,47 @@ CATALOG: Final = CONNECTOR + "catalog."
 
 
 def java_class(name: str) -> Any:
-    """A class of the JVM by its full name; `java.lang.Class` stands for itself.
-
-    Input is its name with `$` before the name of a nested class.
-    """
+    """Return a JVM class by its full name, with `$` before the name of a nested class."""
     return cached_class(gateway(), name)
 
 
 @cache
 def cached_class(_: object, name: str) -> Any:
-    """A class of a gateway's JVM."""
     return getattr(jvm_view(), name)
 
 
 def static(kind: str, method: str) -> Any:
-    """A static method of a class: py4j asks the JVM for it each time that it is named."""
+    """Return a static method of a class, cached: py4j looks it up in the JVM on each attribute access."""
     return cached_static(gateway(), kind, method)
 
 
 @cache
 def cached_static(_: object, kind: str, method: str) -> Any:
-    """A static method of a class of a gateway's JVM."""
     return getattr(java_class(kind), method)
 
 
 def companion(name: str) -> Any:
-    """An object of Scala's."""
+    """Return a Scala object by its full name."""
     return getattr(java_class(f"{name}$"), "MODULE$")
 
 
 def constant(enumeration: str, name: str) -> JavaObject:
-    """A constant of an enumeration."""
+    """Return a constant of a Java enumeration."""
     return cached_constant(gateway(), enumeration, name)
 
 
 @cache
 def cached_constant(_: object, enumeration: str, name: str) -> JavaObject:
-    """A constant of an enumeration of a gateway's JVM."""
     return java_class(enumeration).valueOf(name)
 
 
 def capabilities(*names: str) -> JavaObject:
-    """A set of `TableCapability`s; it is Spark's to read, and made once."""
+    """Return a shared set of `TableCapability`s, which Spark only reads."""
     return cached_capabilities(gateway(), names)
 
 
 @cache
 def cached_capabilities(_: object, names: tuple[str, ...]) -> JavaObject:
-    """A set of a gateway's JVM."""
     made = java_class("java.util.HashSet")()
     for name in names:
         made.add(constant(CATALOG + "TableCapability", name))
@@ -96,7 +89,7 @@ def cached_capabilities(_: object, names: tuple[str, ...]) -> JavaObject:
 
 
 def array(kind: str, items: Iterable[Any]) -> JavaObject:
-    """A Java array."""
+    """Create a Java array of a class's elements."""
     values = list(items)
     if not values:
         return empty_array(gateway(), kind)
@@ -111,29 +104,29 @@ def array(kind: str, items: Iterable[Any]) -> JavaObject:
 
 @cache
 def empty_array(_: object, kind: str) -> JavaObject:
-    """The Java array without elements, which nobody can change, of a gateway's JVM."""
+    """Return an empty Java array, which is immutable and so can be shared."""
     return gateway().new_array(java_class(kind), 0)
 
 
 def strings(items: Iterable[str]) -> JavaObject:
-    """A `String[]`."""
+    """Create a `String[]`."""
     return array("java.lang.String", items)
 
 
 def none() -> JavaObject:
-    """Scala's `None`."""
+    """Return Scala's `None`."""
     return static("scala.Option", "empty")()
 
 
 def optional_long(value: int | None) -> JavaObject:
-    """An `OptionalLong`, empty for None."""
+    """Create an `OptionalLong`, empty for None."""
     return (
         static("java.util.OptionalLong", "empty")() if value is None else static("java.util.OptionalLong", "of")(value)
     )
 
 
 def java_map(values: Mapping[str, str]) -> JavaObject:
-    """A `Map<String, String>`."""
+    """Create a `Map<String, String>`."""
     made = java_class("java.util.HashMap")()
     for key, value in values.items():
         made.put(key, value)
@@ -141,44 +134,44 @@ def java_map(values: Mapping[str, str]) -> JavaObject:
 
 
 def options_of(options: JavaObject) -> dict[str, str]:
-    """A `Map<String, String>` as Python's.
+    """Convert a `Map<String, String>` to a dict.
 
-    It is not gone through as py4j does, until Java raises: PySpark asks in some eighty commands what such an error is.
+    py4j iterates until Java raises an exception, and PySpark needs some eighty commands to convert that. An array of
+    the keys avoids it.
     """
     return {} if options.isEmpty() else {str(key): str(options.get(key)) for key in options.keySet().toArray()}
 
 
 def struct_type(schema: StructType) -> JavaObject:
-    """A schema as Java's."""
+    """Convert a schema to a Java `StructType`."""
     return cached_type(gateway(), schema.json())
 
 
 def data_type(kind: DataType) -> JavaObject:
-    """A type as Java's; those of metadata columns are asked for with each table."""
+    """Convert a type to a Java `DataType`, cached: the types of metadata columns are needed for every table."""
     return cached_type(gateway(), kind.json())
 
 
 @lru_cache(maxsize=limits.CACHED_JAVA_TYPES)
 def cached_type(_: object, text: str) -> JavaObject:
-    """The type of a gateway's JVM that a text in JSON stands for."""
     return static("org.apache.spark.sql.types.DataType", "fromJson")(text)
 
 
 def python_schema(schema: JavaObject) -> StructType:
-    """A schema as Python's."""
+    """Convert a Java `StructType` to a Python one."""
     return StructType.fromJson(json.loads(schema.json()))
 
 
 def simple_name(value: JavaObject) -> str:
-    """The name of an object's class, without its package."""
+    """Return the name of an object's class, without its package."""
     return str(value.getClass().getSimpleName())
 
 
 def java_error(exception: str, *arguments: Any) -> CallbackError:
-    """An exception to raise, which arrives in the JVM as a Java one.
+    """Return an exception to raise from a callback, which arrives in the JVM as a Java exception.
 
     Args:
-        exception: Its class.
-        *arguments: What its constructor takes.
+        exception: The Java class.
+        *arguments: The arguments of its constructor.
     """
-    return CallbackError("", kept(java_class(exception)(*arguments)))
+    return CallbackError("", keep_alive(java_class(exception)(*arguments)))

@@ -1,13 +1,12 @@
-"""How the jobs of a statement end when it fails or is interrupted, and nobody else's. Driver; classic and Connect.
+"""Cancel the jobs of a statement that fails or is interrupted, and no other jobs. Driver; classic and Connect.
 
-An interrupt ends the wait for Spark's answer, not the work: on Connect nobody stops the server, and on classic Spark
-the handler that PySpark installs for SIGINT cannot reach the JVM while the same thread waits for it. So the jobs of the
-enclosed code carry a tag of their own, which is beside the user's job group, description and tags, and are cancelled
-by it.
+An interrupt ends the wait for Spark's result, not the work. On Connect the server continues, and on classic Spark the
+SIGINT handler of PySpark cannot reach the JVM while its thread waits for it. So the jobs of the enclosed code carry
+their own tag, beside the user's job group, description and tags, by which they are cancelled.
 
-A job that failed is over for Spark when its tasks have been asked to stop, not when they have stopped: a Python worker
-may still be closing the file that it was writing. Whoever deletes what a failed job wrote has to know that its tasks
-have ended (docs/decisions/017-end-of-failed-tasks.md).
+Spark reports a failed job when its tasks have been asked to stop, not when they have stopped: a Python worker may still
+be closing the file that it was writing. The files of a failed job can be deleted only after its tasks have ended
+(docs/decisions/017-end-of-failed-tasks.md).
 """
 
 import logging
@@ -44,21 +43,17 @@ INTERRUPT_ON_CANCEL: Final = "spark.job.interruptOnCancel"
 
 
 CANCELLED: Final = re.compile(r"\bJob \d+ cancelled\b|SPARK_JOB_CANCELLED|OPERATION_CANCELED")
-"""What Spark says of a job or an operation that somebody has ended, and not a failure."""
+"""Spark's messages about a job or an operation that was cancelled and did not fail."""
 
 
 def was_cancelled(error: BaseException) -> bool:
-    """Whether an error of Spark's says that somebody has cancelled the job: then nothing may be tried in its place."""
+    """Return True if a Spark error reports a cancelled job: then no retry or fallback may run."""
     return CANCELLED.search(str(error)) is not None
 
 
 @contextmanager
 def cancelled_on_interrupt(spark: SparkSession) -> Iterator[None]:
-    """Cancel the Spark jobs that the enclosed code has started when an interrupt (or an exit) leaves it.
-
-    Args:
-        spark: The session.
-    """
+    """Cancel the Spark jobs of the enclosed code when an interrupt (or an exit) leaves it."""
     with tagged(spark, new_tag(), interrupts=True):
         yield
 
@@ -67,12 +62,9 @@ def cancelled_on_interrupt(spark: SparkSession) -> Iterator[None]:
 def ended_on_failure(spark: SparkSession) -> Iterator[None]:
     """When an error or an interrupt leaves the enclosed code, wait until the tasks of its Spark jobs have ended.
 
-    On classic Spark that is known: a task is asked to stop without interrupting its thread, which therefore waits for
-    its Python worker, and ends when the worker has finished or Spark has killed it. On Spark Connect, where the server
-    interrupts, workers get `limits.CONNECT_END_SECONDS`.
-
-    Args:
-        spark: The session.
+    Classic Spark reports their end. Tasks are asked to stop without interrupting their threads, so each thread waits
+    for its Python worker, and ends when the worker has finished or Spark has killed it. A Spark Connect server
+    interrupts the threads, so there the wait is `limits.CONNECT_END_SECONDS`.
     """
     tag = new_tag()
     try:
@@ -81,7 +73,7 @@ def ended_on_failure(spark: SparkSession) -> Iterator[None]:
     except BaseException:
         context = getattr(spark, "_sc", None)
         if context is not None:
-            # A server that interrupts the thread of a client's statement cancels its jobs when that has ended.
+            # A server that interrupts the thread of a client's statement cancels its jobs only after it has ended.
             with suppress(Exception):
                 context.cancelJobsWithTag(tag)
         await_tasks(context, tag)
@@ -89,19 +81,19 @@ def ended_on_failure(spark: SparkSession) -> Iterator[None]:
 
 
 def new_tag() -> str:
-    """A tag that no other job has."""
+    """Return a unique tag."""
     return f"rowdelta-{uuid.uuid4().hex}"
 
 
 def await_tasks(context: SparkContext | None, tag: str) -> None:
-    """Wait until the tasks of the jobs with a tag have ended; in vain where they do not, or Spark cannot be asked."""
+    """Wait until the tasks of the jobs with a tag have ended, up to a time limit; a fixed time without a context."""
     if context is None:
         time.sleep(limits.CONNECT_END_SECONDS)
         return
     started = time.monotonic()
     with suppress(Py4JNetworkError, OSError):  # the JVM has ended, and its workers with it
         while time.monotonic() < started + limits.TASK_END_SECONDS:
-            # Python's status tracker does not know tags.
+            # Python's status tracker cannot search by tag.
             jobs = list(cast("Any", context)._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
             is_reported = bool(jobs) or time.monotonic() > started + limits.JOB_REPORT_SECONDS
             if is_reported and not any(is_active(context, job) for job in jobs):
@@ -113,9 +105,9 @@ def await_tasks(context: SparkContext | None, tag: str) -> None:
 
 
 def is_active(context: SparkContext, job: int) -> bool:
-    """Whether a job, or a task of it, still runs.
+    """Return True if a job or one of its tasks is running.
 
-    Spark's status tracker gets events in their order: when it has a job's end, it has that of all its tasks.
+    Spark's status tracker receives events in order: once it has the end of a job, it has the ends of all its tasks.
     """
     tracker = context.statusTracker()
     found = tracker.getJobInfo(job)
@@ -127,15 +119,15 @@ def is_active(context: SparkContext, job: int) -> bool:
 
 @contextmanager
 def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]:
-    """A tag on the Spark jobs that the enclosed code starts; an interrupt cancels them.
+    """Tag the Spark jobs of the enclosed code, and cancel them on an interrupt.
 
     Args:
         spark: The session.
         tag: The tag.
-        interrupts: Whether the threads of tasks that are asked to stop are interrupted, where the session is classic.
+        interrupts: Whether cancelling interrupts the threads of tasks, on classic Spark.
     """
     context = getattr(spark, "_sc", None)
-    jobs = tagged_session(spark, tag) if context is None else tagged_thread(context, tag, interrupts=interrupts)
+    jobs = tag_session(spark, tag) if context is None else tag_thread(context, tag, interrupts=interrupts)
     root = logging.getLogger()
     root.addFilter(is_worth_logging)
     try:
@@ -146,15 +138,15 @@ def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]
 
 
 @contextmanager
-def tagged_session(spark: SparkSession, tag: str) -> Iterator[None]:
-    """A tag on what a Connect session asks of its server."""
+def tag_session(spark: SparkSession, tag: str) -> Iterator[None]:
+    """Tag the requests of a Connect session."""
     spark.addTag(tag)
     try:
         yield
     except Exception:
         raise
     except BaseException:
-        with suppress(Exception):  # the server may be gone, and the interrupt is what to report
+        with suppress(Exception):  # the server may have ended, and the interrupt is what to report
             spark.interruptTag(tag)
         raise
     finally:
@@ -162,17 +154,17 @@ def tagged_session(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 @contextmanager
-def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator[None]:
-    """A tag on the jobs that this thread starts; what it says of its jobs is afterwards as before.
+def tag_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator[None]:
+    """Tag the jobs that this thread starts, and restore its local properties afterwards.
 
-    A session's own tags would not do: they are known to the JVM thread that py4j gives up when it is interrupted.
+    The session's own tags would be lost: they belong to the JVM thread, which py4j abandons on an interrupt.
     """
     jobs = cast("Any", context)._jsc.sc()  # noqa: SLF001
-    # The job group and all else: after an interrupt py4j gives this thread a new one in the JVM, which has none of it.
+    # The job group and so on: after an interrupt py4j assigns a new JVM thread, which has no properties.
     before = jobs.getLocalProperties().clone()
     context.addJobTag(tag)
-    # A task that is asked to stop looks up only between two batches; a thread that is interrupted does not wait, and
-    # leaves its Python worker to itself.
+    # A task checks whether it should stop only between batches. An interrupted thread stops at once, but does not wait
+    # for its Python worker.
     context.setLocalProperty(INTERRUPT_ON_CANCEL, str(interrupts).lower())
     try:
         yield
@@ -188,12 +180,12 @@ def tagged_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Itera
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:
-    """False for what py4j logs of an interrupt, with a traceback: the interrupt itself is raised."""
+    """Return False for py4j's log record of an interrupt, which is raised anyway."""
     return not str(record.msg).endswith("while sending command.")
 
 
 def local_property(name: str) -> str | None:
-    """What Spark's thread that works for this one knows under a name; None where Spark is not in this process."""
+    """Return a local property of this thread's JVM thread; None on Connect or if the context has stopped."""
     context = cast("Any", SparkContext)._active_spark_context  # noqa: SLF001
     if context is not None:
         with suppress(Exception):  # it may have been stopped
@@ -202,23 +194,23 @@ def local_property(name: str) -> str | None:
 
 
 def running_query_id() -> str:
-    """The id of the streaming query that a function of `foreachBatch` works for, on classic Spark.
+    """Return the id of the streaming query that runs this `foreachBatch` function, on classic Spark.
 
     Raises:
-        NotSupportedError: Spark's thread that works for this one is not the query's: without the id a micro-batch that
-            runs again is not known.
+        NotSupportedError: this thread's JVM thread is not the query's. Without the id a repeated micro-batch cannot be
+            recognized.
     """
     found = local_property(QUERY_ID)
     if not found:
         raise NotSupportedError(
-            "A stream into a table needs Python's threads to be Spark's: the id of the query is not known here",
+            "A stream into a table needs pinned threads: the id of the query is not known in this one",
             hint="Do not set PYSPARK_PIN_THREAD=false",
         )
     return found
 
 
 def set_local_property(name: str, value: str | None) -> None:
-    """Let Spark's thread that works for this one, and those that it starts, know a value."""
+    """Set a local property of this thread's JVM thread and of the threads that it starts; do nothing on Connect."""
     context = cast("Any", SparkContext)._active_spark_context  # noqa: SLF001
     if context is not None:
         with suppress(Exception):  # as above

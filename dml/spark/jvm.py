@@ -1,14 +1,14 @@
-"""The JVM of the driver and the calls that come back from it. Driver, classic Spark only.
+"""Access to the driver's JVM, and its callbacks to Python. Driver, classic Spark only.
 
-Input: exceptions and answers of Python callbacks. Output: what py4j can carry into the JVM, and the Python exception
-behind one that comes back. It is the only module that touches `_jvm`.
+Input: exceptions and results of Python callbacks. Output: objects that py4j can pass to the JVM, and the original
+Python exception of one that comes back. It is the only module that touches `_jvm`.
 
-Two things of the session are read here too. An error that PySpark converted from a JVM exception gets a note if its
-name without a catalog may belong to one of our catalogs: in statements such a name finds our tables too; in
-`spark.table`, `df.write` and `spark.catalog` Spark looks it up in its current catalog only. `replaces_any` detects
-built-in SQL functions that the user has replaced: before Spark 4.3, `spark.udf.register("upper", f)` and CREATE OR
-REPLACE TEMPORARY FUNCTION replace the function in the session's registry. Spark 4.3 searches functions along a path, on
-which built-in functions come first by default. Source: Spark's `FunctionRegistry` and `FunctionResolution`.
+Two session features are here too. An error that PySpark converted from a JVM exception gets a note if its name without
+a catalog may belong to a RowDelta catalog: statements look up such a name in RowDelta's catalog too, but `spark.table`,
+`df.write` and `spark.catalog` look it up in Spark's current catalog only. `replaces_any` detects built-in SQL functions
+that the user has replaced: before Spark 4.3, `spark.udf.register("upper", f)` and CREATE OR REPLACE TEMPORARY FUNCTION
+replace the function in the session's registry. Spark 4.3 searches functions along a path, on which built-in functions
+come first by default. Source: Spark's `FunctionRegistry` and `FunctionResolution`.
 """
 # ruff: noqa: SLF001  the JVM is behind underscored names of PySpark, here and nowhere else
 
@@ -51,7 +51,7 @@ __all__ = [
     "internal_rows",
     "java_collection",
     "jvm_view",
-    "kept",
+    "keep_alive",
     "named_frames",
     "original_error",
     "python_function",
@@ -71,11 +71,11 @@ NAME: Final = re.compile(r"(?:`spark_catalog`\.)?((?:`(?:[^`]|``)+`)(?:\.`(?:[^`
 
 
 def with_note(error: BaseException) -> BaseException:
-    """Add the note without a request to a catalog, because callers may expect such errors."""
+    """Add a note to an error about a missing name, without a request to a catalog: callers may expect such errors."""
     catalog = catalog_of_bare_names()
     if catalog is None or not isinstance(error, PySparkException):
         return error
-    with suppress(Exception):  # the error may have nothing to do with us, and must reach its caller
+    with suppress(Exception):  # the error may be unrelated to RowDelta, and must reach its caller
         note = note_of(error, catalog)
         if note is not None:
             error.add_note(note)
@@ -83,37 +83,36 @@ def with_note(error: BaseException) -> BaseException:
 
 
 def note_of(error: PySparkException, catalog: str) -> str | None:
-    """Return what to write instead; None if no name is missing, or it was looked up in our catalog."""
+    """Return what to write instead; None if no name is missing, or it was looked up in RowDelta's catalog."""
     failure = sql_failure(error)
     what = CONDITIONS.get(failure.condition or "")
     found = NAME.search(failure.message)
     if what is None or found is None or f"`{catalog}`" in failure.message:
         return None
     session = SparkSession.getActiveSession()
-    if session is not None and session.catalog.currentCatalog() == catalog:  # which PySpark 4.0 leaves out of messages
+    if session is not None and session.catalog.currentCatalog() == catalog:  # PySpark 4.0 omits it from messages
         return None
     name = ".".join((catalog, found[1].replace("`", "")))
     return f"If the {what} is in RowDelta's catalog '{catalog}', write '{name}', or run 'USE {catalog}' first"
 
 
-# What a Java proxy may throw through `parsePlan`; it would wrap other exceptions and hide their text.
-THROWN_AS_THEY_ARE: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
+# Exceptions that a Java proxy may throw from `parsePlan`. It wraps others, which hides their text.
+THROWN_UNCHANGED: Final = ("org.apache.spark.sql.catalyst.parser.ParseException", "java.lang.RuntimeException")
 
 
 class CallbackError(Py4JJavaError):  # type: ignore[misc]
-    """Carries a Java exception out of a Python callback, so that it is thrown in the JVM as it is."""
+    """Carries a Java exception out of a Python callback, so that the JVM throws it unchanged."""
 
     def __str__(self) -> str:
         return "a Java exception on its way back to the JVM"
 
 
-# Python exceptions that callbacks raised, by the identity of the Java exception that stands for them; the oldest go.
+# Python exceptions of callbacks, by the identity of the Java exception that represents them; the oldest are evicted.
 CARRIED: Final[OrderedDict[int, BaseException]] = OrderedDict()
 
 
-# Classes that PySpark asks the JVM for by name with every expression and function. For a name without a package the JVM
-# looks through all JARs for a class of that name in each package that PySpark imports: a tenth of the time that small
-# statements spend in it.
+# Classes that PySpark looks up in the JVM by name for every expression and function. For a name without a package, the
+# JVM searches all JARs for the class in each package that PySpark imports: a tenth of the JVM time of small statements.
 LOOKED_UP: Final = (
     "PythonRDD",
     "PythonSQLUtils",
@@ -128,14 +127,14 @@ LOOKED_UP: Final = (
 )
 
 
-# py4j answers with the number of a Java object, and a thread of its own lets the JVM forget objects that Python has no
-# reference to any more: without this one it might do so before the JVM has looked up the answer, which is then null.
-# A thread's next callback comes after the JVM has taken the answer to the one before.
+# py4j returns the id of a Java object, and one of its threads releases objects in the JVM that Python no longer
+# references. Without this reference it could release the result before the JVM has looked it up, and the JVM would get
+# null. When a thread makes its next callback, the JVM has received the result of the previous one.
 ANSWERS: Final = threading.local()
 
 
-def kept(answer: JavaObject) -> JavaObject:
-    """What a callback answers, kept until the thread's next one."""
+def keep_alive(answer: JavaObject) -> JavaObject:
+    """Keep the result of a callback alive until the thread's next callback, and return it."""
     if not hasattr(ANSWERS, "last"):
         CALLERS.add_current()
     ANSWERS.last = answer
@@ -148,7 +147,7 @@ class CallingThread:
 
     Attributes:
         thread: The thread.
-        connection: Its connection in the JVM; at the other end a Python thread waits for its calls.
+        connection: Its connection in the JVM; a Python thread waits for its calls at the other end.
     """
 
     thread: JavaObject
@@ -158,9 +157,9 @@ class CallingThread:
 class Callers:
     """The threads of the JVM that have called Python and may call again.
 
-    py4j keeps the connection of each, and a Python thread at its other end, for ever, also when the JVM's thread has
-    ended: a Spark Connect server has a new thread for each query. So those of threads that have ended are closed, when
-    about as many new ones have come.
+    py4j keeps the connection of each, and a Python thread at its other end, for ever, even after the JVM's thread has
+    ended. A Spark Connect server starts a thread per query, so their number would grow. The connections of ended
+    threads are closed whenever the number of callers has doubled.
     """
 
     def __init__(self) -> None:
@@ -169,12 +168,12 @@ class Callers:
         self._limit = limits.MIN_CALLERS_TO_CLOSE
 
     def add_current(self) -> None:
-        """Add the caller of the callback that runs in this thread, if a thread of the JVM's own is it."""
+        """Add the caller of this thread's callback, if the JVM started that thread."""
         client = gateway()._gateway_client
         mine = getattr(client, "get_thread_connection", lambda: None)()
         if mine is None or mine.initiated_from_client:
-            return  # it is called back while it waits for an answer of the JVM
-        with suppress(Py4JError, OSError):  # connections that stay open are no reason to fail
+            return  # a Python thread that waits for the JVM: its connection is in use
+        with suppress(Py4JError, OSError):  # closing connections is best effort
             server = JavaObject("GATEWAY_SERVER", client).getCallbackClient()
             thread = jvm_view().java.lang.Thread.currentThread()
             caller = CallingThread(thread=thread, connection=server.getPerThreadConnection())
@@ -201,7 +200,7 @@ CALLERS: Final = Callers()
 
 
 def field_of(value: JavaObject, name: str) -> JavaObject:
-    """What is in a field of a Java object that has no name for others.
+    """Read a private field of a Java object.
 
     Raises:
         AttributeError: it has no such field.
@@ -217,12 +216,12 @@ def field_of(value: JavaObject, name: str) -> JavaObject:
 
 
 def original_error(error: BaseException) -> BaseException:
-    """The Python exception behind one that came back from the JVM; the exception itself if there is no other."""
-    return carried_by(java_exception(error)) or error
+    """Return the Python exception of a callback that came back from the JVM; otherwise the exception itself."""
+    return find_carried(java_exception(error)) or error
 
 
-def carried_by(exception: JavaObject | None) -> BaseException | None:
-    """The Python exception that a Java one stands for, or one of its causes; None where there is none."""
+def find_carried(exception: JavaObject | None) -> BaseException | None:
+    """Return the Python exception that a Java exception or one of its causes represents, or None."""
     cause = exception if CARRIED else None
     while cause is not None:
         found = CARRIED.pop(identity(cause), None)
@@ -235,14 +234,14 @@ def carried_by(exception: JavaObject | None) -> BaseException | None:
 LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
 
 PARSER_STAYS: Final = threading.Event()
-"""Set once a session has our parser, which is called with every statement as long as the session lives."""
+"""Set once a session has RowDelta's parser, which Spark calls with every statement until the session ends."""
 
 
 def take_callbacks() -> None:
-    """Let the JVM call Python. Java exceptions pass with their type, and unlogged: their caller sees them."""
+    """Start py4j's callback server. Java exceptions keep their type, unlogged: their caller sees them."""
     ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
     if not hasattr(captured.convert_exception, "__wrapped__"):
-        setattr(captured, "convert_exception", converting(captured.convert_exception))  # noqa: B010  a name of PySpark's
+        setattr(captured, "convert_exception", wrap_conversion(captured.convert_exception))  # noqa: B010  a name of PySpark's
     for name in ("python_parameters", "callback_server_parameters"):
         if (parameters := vars(gateway()).get(name)) is not None:
             parameters.propagate_java_exceptions = True
@@ -252,7 +251,7 @@ def take_callbacks() -> None:
 
 
 def restore_python_side() -> None:
-    """Undo what `take_callbacks` changed in PySpark and py4j, unless a session has our parser."""
+    """Undo what `take_callbacks` changed in PySpark and py4j, unless a session has RowDelta's parser."""
     if PARSER_STAYS.is_set() or gateway() is None:
         return
     convert = getattr(captured.convert_exception, "__wrapped__", None)
@@ -266,7 +265,7 @@ def restore_python_side() -> None:
 
 
 class KnownClass(JavaClass):  # type: ignore[misc]
-    """A class of the JVM that keeps its static methods: py4j asks for them by name each time that one is called."""
+    """A JVM class that caches its static methods: py4j looks them up by name for each call."""
 
     def __getattr__(self, name: str) -> Any:
         found = super().__getattr__(name)
@@ -276,23 +275,23 @@ class KnownClass(JavaClass):  # type: ignore[misc]
 
 
 def keep_lookups(view: JVMView) -> None:
-    """Let PySpark find its own classes, and their static methods, without asking for them again."""
-    kept_already = vars(view)
+    """Cache the classes that PySpark looks up, and their static methods."""
+    cached = vars(view)
     for name in LOOKED_UP:
-        if name not in kept_already:
+        if name not in cached:
             found = getattr(view, name)
-            if isinstance(found, JavaClass):  # older PySparks lack some, and have nothing to look up by their names
-                kept_already[name] = KnownClass(found._fqn, found._gateway_client)
+            if isinstance(found, JavaClass):  # older PySparks lack some of these classes
+                cached[name] = KnownClass(found._fqn, found._gateway_client)
 
 
-def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[JavaObject], BaseException]:
-    """PySpark's way from a Java exception to one of Python, which gives a callback's own exception back as it was."""
+def wrap_conversion(original: Callable[[JavaObject], BaseException]) -> Callable[[JavaObject], BaseException]:
+    """Wrap PySpark's conversion of Java exceptions, so that a callback's own exception comes back unchanged."""
 
     @functools.wraps(original)
     def convert(exception: JavaObject) -> BaseException:
         try:
-            carried = carried_by(exception)
-        except Exception:  # noqa: BLE001  PySpark converts what cannot be looked up
+            carried = find_carried(exception)
+        except Exception:  # noqa: BLE001  PySpark converts exceptions that cannot be looked up
             carried = None
         return carried or with_note(original(exception))
 
@@ -300,41 +299,40 @@ def converting(original: Callable[[JavaObject], BaseException]) -> Callable[[Jav
 
 
 def python_function(function: Callable[..., Any]) -> JavaObject:
-    """A function as Spark runs it in Python workers."""
+    """Convert a function to the form that Spark runs in Python workers."""
     context = SparkContext._active_spark_context
     assert context is not None
     return cast("Any", udf)._wrap_function(context, function)
 
 
 def weak_session(spark: SparkSession) -> Callable[[], SparkSession]:
-    """A way to a classic session that does not keep it: what the JVM keeps with it would keep it for ever."""
+    """Return a getter of a classic session that holds it weakly: JVM objects of the session could keep it alive."""
     context = spark.sparkContext
     reference = jvm_view().java.lang.ref.WeakReference(cast("Any", spark)._jsparkSession)
     return lambda: SparkSession(context, reference.get())
 
 
 def cache_manager(spark: SparkSession) -> JavaObject:
-    """What the sessions of an application have cached."""
+    """Return the `CacheManager` of an application, which its sessions share."""
     return cast("Any", spark)._jsparkSession.sharedState().cacheManager()
 
 
 def classic_session(spark: SparkSession) -> JavaObject:
-    """The JVM's session of a classic one."""
+    """Return the JVM's session of a classic one."""
     return cast("Any", spark)._jsparkSession
 
 
 def analyzed_plan(frame: DataFrame) -> JavaObject:
-    """The plan of a DataFrame, analysed and not optimized."""
+    """Return the analyzed plan of a DataFrame."""
     return cast("Any", frame)._jdf.queryExecution().analyzed()
 
 
 def optimized_plan(frame: DataFrame) -> JavaObject:
-    """The plan of a DataFrame, optimized."""
     return cast("Any", frame)._jdf.queryExecution().optimizedPlan()
 
 
 def scala_list(items: Iterable[Any]) -> JavaObject:
-    """An immutable sequence of Scala's."""
+    """Convert items to an immutable Scala list."""
     listed = jvm_view().java.util.ArrayList()
     for item in items:
         listed.add(item)
@@ -342,31 +340,31 @@ def scala_list(items: Iterable[Any]) -> JavaObject:
 
 
 def java_collection(collection: JavaObject) -> Any:
-    """A sequence or a map of Scala's as Java's, which Python can go through."""
+    """Convert a Scala sequence or map to a Java one, which Python can iterate over."""
     return jvm_view().scala.jdk.javaapi.CollectionConverters.asJava(collection)
 
 
 def scala_tuple(first: Any, second: Any) -> JavaObject:
-    """A pair of Scala's."""
+    """Create a Scala pair."""
     return jvm_view().scala.Tuple2(first, second)
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a classic session the thread's active one where it has none: Spark takes its default settings then."""
+    """Make a classic session the thread's active one if it has none: Spark would use default settings."""
     session = classic_session(spark)
     if not session.getActiveSession().isDefined():
         session.setActiveSession(session)
 
 
 def internal_rows(frame: DataFrame) -> JavaObject:
-    """The rows of a DataFrame as Spark keeps them inside."""
+    """Run a DataFrame and return its rows as `InternalRow`s."""
     return cast("Any", frame)._jdf.queryExecution().executedPlan().executeCollect()
 
 
 class SettingsReader:
-    """Reads the settings of a session, and asks for each only once while none of them changes.
+    """Reads the settings of a session, each only once until one of them changes.
 
-    A statement needs some twenty, and each is a command to the JVM; that all of them are as they were is one.
+    A statement needs some twenty settings, and each is a command to the JVM. Comparing all settings takes one command.
 
     Args:
         spark: A session, classic or Connect.
@@ -380,7 +378,7 @@ class SettingsReader:
         self._names: tuple[JavaObject | None, list[str]] = (None, [])
 
     def now(self) -> Callable[[str, str | None], str | None]:
-        """What gives the value of a setting, or what it is given for one that is not set, as it is now."""
+        """Return a getter of current settings: `get(key, default)`."""
         if self._settings is None:
             return self._get
         copy, known = self._read
@@ -395,14 +393,14 @@ class SettingsReader:
         return get
 
     def below(self, prefix: str) -> dict[str, str]:
-        """The settings whose names begin with a prefix, by the rest of their names, as they are now."""
+        """Return the current settings whose names begin with a prefix, by the rest of their names."""
         if self._settings is None:
             request = importlib.import_module("pyspark.sql.connect.proto").ConfigRequest
             answer = cast("Any", self._client).config(request.Operation(get_all=request.GetAll(prefix=prefix)))
             return {name: value for name, value in answer.pairs if value is not None}
         get = self.now()
         of, names = self._names
-        if of is not (copy := self._read[0]):  # one command for all names: they are many, and hardly ever change
+        if of is not (copy := self._read[0]):  # one command for all names, which are many and rarely change
             assert copy is not None
             names = str(jvm_view().java.lang.String.join("\n", copy.keySet())).split("\n")
             self._names = copy, names
@@ -414,17 +412,16 @@ READERS: Final[WeakKeyDictionary[SparkSession, SettingsReader]] = WeakKeyDiction
 
 
 def settings_of(spark: SparkSession) -> Callable[[str, str | None], str | None]:
-    """What gives the value of each setting of a session, as they are now; as `spark.conf.get` with a default."""
+    """Return a getter of a session's current settings: `get(key, default)`, as `spark.conf.get`."""
     return settings_reader(spark).now()
 
 
 def settings_below(spark: SparkSession, prefix: str) -> dict[str, str]:
-    """The settings of a session whose names begin with a prefix, by the rest of their names, as they are now."""
+    """Return the current settings of a session whose names begin with a prefix, by the rest of their names."""
     return settings_reader(spark).below(prefix)
 
 
 def settings_reader(spark: SparkSession) -> SettingsReader:
-    """What reads the settings of a session; there is one for each."""
     reader = READERS.get(spark)
     if reader is None:
         reader = READERS[spark] = SettingsReader(spark)
@@ -432,11 +429,11 @@ def settings_reader(spark: SparkSession) -> SettingsReader:
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows, which Spark knows when it plans: what PySpark makes of none are the rows of a job.
+    """Create a DataFrame without rows that Spark can optimize: one from PySpark's `createDataFrame` runs a job.
 
     Args:
         spark: A session, classic or Connect.
-        schema: Their columns.
+        schema: The columns.
     """
     if not is_classic(spark):
         return spark.createDataFrame([], schema)
@@ -449,14 +446,14 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 
 @contextmanager
 def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
-    """Temporary views while the block runs; what Spark keeps of their rows it goes on keeping.
+    """Create temporary views for the block, and drop them without uncaching their rows.
 
-    `spark.catalog.dropTempView` of a classic session, and so a DataFrame among the arguments of its `sql`, lets Spark
-    forget them: the source of a MERGE would be evaluated again, and where it is not deterministic to other rows.
+    `spark.catalog.dropTempView` of a classic session, and so a DataFrame among the arguments of its `sql`, uncaches
+    them: the source of a MERGE would be evaluated again, and return other rows if it is not deterministic.
 
     Args:
         spark: The session, classic or Connect.
-        frames: By name, in lower case.
+        frames: The DataFrames by view name, in lower case.
     """
     catalog = session_state(spark).catalog() if is_classic(spark) else spark.catalog
     try:
@@ -469,50 +466,50 @@ def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterat
 
 
 def session_state(spark: SparkSession) -> JavaObject:
-    """What a classic session keeps in the JVM: its parser, its catalogs."""
+    """Return the `SessionState` of a classic session: its parser, its catalogs."""
     return classic_session(spark).sessionState()
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:
-    """False for the log record that py4j writes of an exception that a callback raised on purpose."""
+    """Return False for py4j's log record of an exception that a callback raised on purpose."""
     return not (record.exc_info and isinstance(record.exc_info[1], CallbackError))
 
 
 def carried(error: Exception, stand_in: JavaObject | None = None) -> CallbackError:
-    """An exception in the form that reaches the JVM: Java's own as they are, Python's as text, kept for Python.
+    """Convert an exception for the JVM: a Java one stays, a Python one becomes its text and is kept for Python.
 
     Args:
         error: The exception.
-        stand_in: The Java exception that stands for one of Python's; a RuntimeException if it is left out.
+        stand_in: The Java exception that represents a Python one; by default a RuntimeException.
     """
     origin = java_exception(error)
-    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_AS_THEY_ARE):
-        return CallbackError("", kept(origin))
+    if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_UNCHANGED):
+        return CallbackError("", keep_alive(origin))
     if stand_in is None:
         stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
     CARRIED[identity(stand_in)] = error
     while len(CARRIED) > limits.CARRIED_EXCEPTIONS:
         CARRIED.popitem(last=False)
-    return CallbackError("", kept(stand_in))
+    return CallbackError("", keep_alive(stand_in))
 
 
 def java_exception(error: BaseException) -> JavaObject | None:
-    """The Java exception behind a Python one."""
+    """Return the Java exception that a Python exception wraps, or None."""
     return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
 
 
 def identity(java_object: JavaObject) -> int:
-    """Java's identity of an object: Python may hold several references to it."""
+    """Return Java's identity hash of an object: Python may hold several references to it."""
     return int(jvm_view().java.lang.System.identityHashCode(java_object))
 
 
 def gateway() -> Any:
-    """The way to the JVM of this driver."""
+    """Return py4j's gateway to the JVM of this driver."""
     return cast("Any", SparkContext)._gateway
 
 
 def jvm_view() -> Any:
-    """The JVM of this driver."""
+    """Return py4j's view of the JVM of this driver."""
     return cast("Any", SparkContext)._jvm
 
 
@@ -523,7 +520,7 @@ BUILT_IN_CLASSES: Final = "org.apache.spark.sql.catalyst."
 
 
 def replaces_any(spark: SparkSession, names: Iterable[str]) -> bool:
-    """Return whether a user-defined function may replace one of these built-in functions.
+    """Return True if a user-defined function may replace one of these built-in functions.
 
     Args:
         spark: The session, classic or Connect. It is queried only if there is a name.

@@ -1,7 +1,7 @@
-"""The Spark session that `dml.connect` works with: the one that is there, or a new one of good settings. Driver.
+"""Find or start the Spark session of `dml.connect`, with good default settings. Driver.
 
-Input: settings of the user. Output: a session. A machine without Java, or with too old a Java or Python, is reported in
-one line what to install, before Spark would fail with a stack trace.
+Input: the user's settings. Output: a session. If Java is missing, or Java or Python is too old, a one-line error names
+what to install, before Spark would fail with a stack trace.
 """
 
 import logging
@@ -45,11 +45,11 @@ keeps its own."""
 
 
 def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session to work with: the one given, the active one, or a new local one with our SQL extension.
+    """Return the given session, the active one, or a new local one with RowDelta's SQL extension.
 
     Args:
-        spark: A session to use as it is.
-        settings: Spark settings for a new session, over `default_settings`; a session that is there keeps its own.
+        spark: A session to use unchanged.
+        settings: Spark settings for a new session, which override `default_settings`; existing sessions ignore them.
 
     Returns:
         The session, classic or Connect.
@@ -66,30 +66,29 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python") or sys.executable)
     if is_remote(chosen):
         require(Feature.CONNECT)
-        return started(chosen)
+        return start_session(chosen)
     check_java(os.environ)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         chosen = unsubmitted_settings() | chosen
     else:
         chosen = default_settings(os.environ, chosen) | chosen
-    return started(chosen)
+    return start_session(chosen)
 
 
 def active_session() -> SparkSession | None:
-    """This thread's session, or the application's; None where Spark was not started."""
+    """Return this thread's session, or the application's; None if Spark has not been started."""
     try:
         return SparkSession.active()
     except PySparkException:
         return None
 
 
-def started(settings: Mapping[str, str]) -> SparkSession:
-    """A new session."""
+def start_session(settings: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     for logger in query_loggers():
-        logger.setLevel(logging.CRITICAL)  # they print what the exception says anyway
+        logger.setLevel(logging.CRITICAL)  # they repeat the exception's message
     try:
         return extend(builder).getOrCreate()
     except PySparkException as error:
@@ -134,18 +133,18 @@ def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] |
 
 def unsubmitted_settings() -> dict[str, str]:
     """Return the worker settings that spark-submit, which has started the JVM, does not set."""
-    SparkContext._ensure_initialized()  # noqa: SLF001  until then Python does not know what was submitted
+    SparkContext._ensure_initialized()  # noqa: SLF001  until then Python lacks the submitted settings
     submitted = SparkConf()
     return {key: value for key, value in WORKER_SETTINGS.items() if not submitted.contains(key)}
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def usable_memory() -> int:
-    """Bytes of memory that this process may use: the machine's, or less in a container."""
+    """Return the bytes of memory that this process may use: the machine's, or less in a container."""
     sizes = [4 * GIB]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         sizes = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
@@ -163,7 +162,7 @@ def driver_memory(total: int) -> int:
 
 
 def check_python(version: tuple[int, ...]) -> None:
-    """Refuse a Python that is too old.
+    """Raise if Python is too old.
 
     Args:
         version: Major and minor version.
@@ -179,13 +178,13 @@ def check_python(version: tuple[int, ...]) -> None:
 
 
 def check_java(environment: Mapping[str, str]) -> int:
-    """The major version of the Java that Spark will start, found as Spark finds it.
+    """Check the Java that Spark will start, found as Spark finds it, and return its major version.
 
     Args:
         environment: `JAVA_HOME` and `PATH`.
 
     Returns:
-        The oldest that Spark runs on, or a later one.
+        `MINIMUM_JAVA` or later.
 
     Raises:
         SetupError: there is none, it does not run, or it is too old.
@@ -199,7 +198,7 @@ def check_java(environment: Mapping[str, str]) -> int:
     try:
         version = java_version(program)
     except subprocess.TimeoutExpired:
-        return MINIMUM_JAVA  # a machine that is this busy says nothing of its Java: Spark will report it
+        return MINIMUM_JAVA  # the machine is too busy to tell; Spark will report a Java that is too old
     if version is None:
         raise SetupError(f"{program} does not run, or does not show its version", hint=JAVA_HINT)
     if version < MINIMUM_JAVA:
@@ -208,10 +207,10 @@ def check_java(environment: Mapping[str, str]) -> int:
 
 
 def java_version(program: str) -> int | None:
-    """The major version of a Java program; None if it does not show it.
+    """Return the major version of a Java program; None if it does not show it.
 
     Raises:
-        TimeoutExpired: it does not answer in time.
+        TimeoutExpired: it does not end in time.
     """
     try:
         outcome = subprocess.run(  # noqa: S603  the user's own Java

@@ -1,11 +1,11 @@
-"""Java objects whose methods are Python's: what Spark's interfaces are implemented with. Driver, classic Spark only.
+"""Implement Java interfaces of Spark in Python. Driver, classic Spark only.
 
-Input: a Python class and the names of the Java interfaces that it implements. Output: instances that py4j hands to the
-JVM as objects of these interfaces. What a method answers stays alive until the JVM has taken it; what it raises arrives
-as the Java exception that stands for it.
+Input: a Python class and the names of the Java interfaces that it implements. Output: instances that py4j passes to the
+JVM as objects of these interfaces. A method's result stays alive until the JVM has received it. Its exceptions arrive
+as Java exceptions.
 
-py4j sends every call of an interface to Python, also of the methods that have a body in Java. Those that a class here
-does not define run that body, so that methods which Spark adds later do no harm.
+py4j sends every call of an interface to Python, even of Java's default methods. If a class does not define such a
+method, its default runs, so methods that later versions of Spark add do no harm.
 """
 
 from collections.abc import Callable
@@ -16,22 +16,22 @@ from typing import Any, ClassVar
 from py4j.java_gateway import JavaObject
 
 from dml.spark.java import CONNECTOR, array, java_class, java_error, static
-from dml.spark.jvm import CallbackError, carried, gateway, kept
+from dml.spark.jvm import CallbackError, carried, gateway, keep_alive
 
 __all__ = ["Proxy"]
 
 
 class Proxy:
-    """An object of Java interfaces. A class below names them in `interfaces` and defines their methods.
+    """A Python object that implements Java interfaces: subclasses name them in `interfaces` and define their methods.
 
-    A method of Java's name takes what Java gives and returns a Java object, a proxy, or a value that py4j converts.
-    Methods that only Python calls begin with an underscore.
+    A method with a Java name receives Java's arguments and returns a Java object, a proxy, or a value that py4j
+    converts. Methods that only Python calls begin with an underscore.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ()
 
     class Java:
-        """What py4j needs to know; each class has its own."""
+        """The Java interfaces, for py4j; each subclass has its own."""
 
         implements: ClassVar[list[str]] = []
 
@@ -40,45 +40,45 @@ class Proxy:
         cls.Java = type("Java", (), {"implements": [full_name(name) for name in cls.interfaces]})  # type: ignore[assignment,misc]
         for name, method in list(vars(cls).items()):
             if isinstance(method, FunctionType) and not name.startswith("_"):
-                setattr(cls, name, answering(method))
+                setattr(cls, name, wrap_callback(method))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if hasattr(type(self), name):  # a property that fails for want of an attribute says so itself
+        if hasattr(type(self), name):  # a property raised an AttributeError: raise it again
             return object.__getattribute__(self, name)  # type: ignore[no-any-return]
         if name.startswith("_"):  # py4j probes its own names to tell Java objects from Python ones
             raise AttributeError(name)
-        return answering(partial(default_method, self, name))
+        return wrap_callback(partial(default_method, self, name))
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What makes two of a class equal; values define it, others are equal to themselves alone."""
+        """The key by which instances of a class are equal. By default an instance equals only itself."""
         return (id(self),)
 
     def toString(self) -> str:
-        """Its class and identity, by which Java's references to proxies are distinguished."""
+        """Return the class and identity, by which `equals` compares Java's references to proxies."""
         return f"{type(self).__name__}{self.identity!r}"
 
     def hashCode(self) -> int:
-        """Of equal ones the same, in the range of Java's int."""
+        """Return the hash of the identity, in the range of Java's int."""
         return hash(self.identity) & 0x7FFFFFFF
 
     def equals(self, other: object) -> bool:
-        """Whether the other, which Java gives as a proxy of its own, is of the same class and identity."""
+        """Return True if `other`, which may be a Java reference to a proxy, has the same class and identity."""
         return isinstance(other, Proxy | JavaObject) and str(other.toString()) == self.toString()
 
 
 def full_name(interface: str) -> str:
-    """The full name of an interface that is given as Spark's connector API has it: `read.Scan`."""
+    """Complete the name of an interface that is relative to Spark's connector API: `read.Scan`."""
     return interface if interface.startswith(("java.", "org.", "scala.")) else CONNECTOR + interface
 
 
-def answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method as the JVM calls it."""
+def wrap_callback(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a method for calls from the JVM: keep its result alive, and convert its exceptions."""
 
     @wraps(method)
     def call(*arguments: Any) -> Any:
         try:
-            return kept(method(*arguments))
+            return keep_alive(method(*arguments))
         except CallbackError:
             raise
         except Exception as error:
@@ -89,16 +89,16 @@ def answering(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def default_method(proxy: Proxy, name: str, *arguments: Any) -> Any:
-    """Run the body that a method has in Java.
+    """Run Java's default method.
 
     Raises:
-        CallbackError: it has none: Java's UnsupportedOperationException.
+        CallbackError: there is none: Java's UnsupportedOperationException.
     """
     found = [
         method
         for method in default_methods(gateway(), tuple(proxy.Java.implements), name, len(arguments))
         if not arguments
-        or all(fits(kind, value) for kind, value in zip(method.getParameterTypes(), arguments, strict=True))
+        or all(is_argument_for(kind, value) for kind, value in zip(method.getParameterTypes(), arguments, strict=True))
     ]
     if not found:
         raise java_error("java.lang.UnsupportedOperationException", f"{type(proxy).__name__} has no {name}")
@@ -108,7 +108,7 @@ def default_method(proxy: Proxy, name: str, *arguments: Any) -> Any:
 
 @cache
 def default_methods(_: object, interfaces: tuple[str, ...], name: str, count: int) -> tuple[JavaObject, ...]:
-    """The methods of a name and a number of parameters that have a body, of a gateway's JVM."""
+    """Return the default methods with a name and a number of parameters."""
     return tuple(
         method
         for interface in interfaces
@@ -117,8 +117,11 @@ def default_methods(_: object, interfaces: tuple[str, ...], name: str, count: in
     )
 
 
-def fits(kind: JavaObject, value: object) -> bool:
-    """Whether a value that py4j may have converted is one for a parameter: overloads differ by more than numbers."""
+def is_argument_for(kind: JavaObject, value: object) -> bool:
+    """Return True if a value, which py4j may have converted, can be an argument for a parameter's class.
+
+    Kinds of numbers are not distinguished: no overloads differ by them alone.
+    """
     if value is None or isinstance(value, JavaObject):
         return value is None or bool(kind.isInstance(value))
     if isinstance(value, str):

@@ -1,13 +1,13 @@
-"""Replace methods of PySpark's classes by ones that first ask whether a call is about one of our tables. Driver.
+"""Replace methods of PySpark's classes with ones that first check if a call is about a RowDelta table. Driver.
 
 Input: `Replacement`s, each a method, a question and an action. Output: classes with the replaced methods, until no
-session has a handler. Classes are changed, not objects: PySpark makes several Python objects for one session, and new
-readers and writers with each call.
+session has a handler. Classes are changed, not objects: PySpark creates several Python objects for one session,
+and new readers and writers with each call.
 
-The question reads private state of PySpark, so it may fail on calls that have nothing to do with us. After such a
-failure PySpark's own method runs with the caller's arguments, and one warning reports the failure. An error of RowDelta
-itself, such as a catalog that does not answer, is raised: Spark may have a table of the same name, which must not be
-read or changed instead of ours.
+The question reads private state of PySpark, so it may fail on calls unrelated to RowDelta. After such a failure
+PySpark's own method runs with the caller's arguments, and one warning reports the failure. An error of RowDelta itself,
+such as a catalog that does not respond, is raised: Spark may have a table of the same name, which must not be read or
+changed instead.
 """
 
 import functools
@@ -40,7 +40,7 @@ LOG: Final = logging.getLogger(__name__)
 
 Method = Callable[..., Any]
 Question = Callable[..., Any]
-"""Takes the arguments of a call, `self` first. Returns the input of the action, or None if the call is not ours."""
+"""Takes the arguments of a call, `self` first. Returns the input of the action; None if the call is PySpark's."""
 Action = Callable[..., Any]
 """Takes PySpark's method, the result of the question, and the arguments of the call; returns the call's result."""
 
@@ -56,8 +56,8 @@ class Replacement:
     Attributes:
         owner: The class that defines the method, or its full name: `pyspark.sql.readwriter.DataFrameReader`.
         name: The method's name.
-        question: Decides whether a call is ours.
-        action: Runs a call that is ours.
+        question: Checks if a call is about a RowDelta table.
+        action: Runs such a call.
     """
 
     owner: Any
@@ -84,11 +84,11 @@ def replace_methods(replacements: Iterable[Replacement]) -> None:
         with LOCK:
             if owner is not None and (owner, name) not in ORIGINALS and name in vars(owner):
                 original = ORIGINALS[owner, name] = getattr(owner, name)
-                setattr(owner, name, guarded(original, replacement.question, replacement.action))
+                setattr(owner, name, guard(original, replacement.question, replacement.action))
 
 
 def restore_methods() -> None:
-    """Put PySpark's methods back, if no session has a handler any more."""
+    """Restore PySpark's methods, if no session has a handler any more."""
     with LOCK:
         if not has_handlers():
             for (owner, name), original in ORIGINALS.items():
@@ -96,8 +96,8 @@ def restore_methods() -> None:
             ORIGINALS.clear()
 
 
-def guarded(original: Method, question: Question, action: Action) -> Method:
-    """Return the replacement of a method, in which a failed question does not fail a call that is not ours."""
+def guard(original: Method, question: Question, action: Action) -> Method:
+    """Return the replacement of a method; if its question fails, PySpark's method runs."""
 
     @functools.wraps(original)
     def call(*given: Any, **named: Any) -> Any:
@@ -131,7 +131,7 @@ def call_unanswered(original: Method, error: Exception, /, *given: Any, **named:
 
 
 def is_about_tables(error: Exception) -> bool:
-    """Return whether the error of a question is about a table: an error of ours that is not about Spark's internals."""
+    """Return True if a question's error is about a table: a RowDelta error, but not about Spark's internals."""
     return isinstance(error, DmlError) and not isinstance(error, UnknownInternalsError)
 
 

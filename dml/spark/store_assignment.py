@@ -1,7 +1,7 @@
-"""Values as SQL text of a column's type: stored by Spark's rules of store assignment, or the default. Driver.
+"""Cast SQL values to the types of columns, by Spark's rules of store assignment; SQL of column defaults. Driver.
 
-Input: an SQL expression, its type, the column's type. Output: an SQL expression of the column's type that raises where
-the value does not fit, whatever `spark.sql.ansi.enabled` says.
+Input: an SQL expression, its type, the column's type. Output: an SQL expression of the column's type that raises if the
+value does not fit, regardless of `spark.sql.ansi.enabled`.
 
 Source: Spark SQL reference, "ANSI Compliance: Store assignment", and the behaviour of `TableOutputResolver`.
 """
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 OVERFLOW_MARK: Final = "[rowdelta:overflow]"
-"""Starts the text of an error that our SQL raises, so that it differs from the user's own `raise_error`."""
+"""Prefix of errors that RowDelta's generated SQL raises, which distinguishes them from the user's `raise_error`."""
 
 DATETIMES: Final = (DateType, TimestampType, TimestampNTZType)
 INTEGRAL_ORDER: Final = ("tinyint", "smallint", "int", "bigint")
@@ -64,10 +64,10 @@ class StoreAssignmentPolicy(StrEnum):
 
 
 def store_assignment_policy(setting: str) -> StoreAssignmentPolicy:
-    """The policy that the session asks for.
+    """Parse the setting `spark.sql.storeAssignmentPolicy`.
 
     Raises:
-        NotSupportedError: `legacy`, which Spark too refuses for catalog tables.
+        NotSupportedError: it is `legacy`, which Spark refuses for catalog tables too.
     """
     try:
         return StoreAssignmentPolicy(setting.strip().lower())
@@ -79,7 +79,7 @@ def store_assignment_policy(setting: str) -> StoreAssignmentPolicy:
 
 
 def same_type(source: DataType, target: DataType) -> bool:
-    """Whether values need no change: equal but for nullability; struct fields in the same order and case."""
+    """Return True if types are equal except for nullability, with struct fields in the same order and case."""
     if isinstance(source, StructType) and isinstance(target, StructType):
         return len(source.fields) == len(target.fields) and all(
             a.name == b.name and same_type(a.dataType, b.dataType)
@@ -93,7 +93,7 @@ def same_type(source: DataType, target: DataType) -> bool:
 
 
 def widens(source: DataType, target: DataType) -> bool:
-    """Whether every value of an atomic type is a value of another (Spark's up-cast)."""
+    """Return True if a cast between atomic types loses nothing (Spark's up-cast)."""
     if isinstance(source, NullType):
         return False
     if isinstance(source, IntegralType) and isinstance(target, IntegralType):
@@ -112,7 +112,7 @@ def widens(source: DataType, target: DataType) -> bool:
 
 
 def is_assignable(source: DataType, target: DataType, policy: StoreAssignmentPolicy) -> bool:
-    """Whether an atomic type may be stored in another at all; values may still overflow under ANSI."""
+    """Return True if the policy allows an assignment between atomic types; values may still overflow under ANSI."""
     if source.simpleString() == target.simpleString():
         return True
     if policy is StoreAssignmentPolicy.STRICT:
@@ -128,12 +128,12 @@ def is_assignable(source: DataType, target: DataType, policy: StoreAssignmentPol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assign:
-    """Writes the SQL that stores values; one for a statement.
+    """Generates the SQL of a statement's store assignments.
 
     Attributes:
         policy: The session's policy.
-        case_sensitive: How struct fields are matched by name.
-        by_name: Struct fields by name (UPDATE, MERGE, INSERT BY NAME) or by position (INSERT).
+        case_sensitive: Whether names of struct fields are case-sensitive.
+        by_name: Whether struct fields match by name (UPDATE, MERGE, INSERT BY NAME) or by position (INSERT).
     """
 
     policy: StoreAssignmentPolicy = StoreAssignmentPolicy.ANSI
@@ -143,17 +143,17 @@ class Assign:
     def sql(
         self, expression: str, source: DataType, target: DataType, path: tuple[str, ...], *, required: bool = False
     ) -> str:
-        """The expression that stores `expression` (of type `source`) into a column.
+        """Return SQL that casts `expression` to the type of a column.
 
         Args:
-            expression: SQL text that may be repeated: a column of an inner query, not a computation.
+            expression: SQL text that is cheap to repeat: a column of an inner query, not a computation.
             source: Its type.
             target: The column's type.
             path: Names from the column down, for messages.
-            required: Whether the column takes no NULL, for the hint where one is refused.
+            required: Whether the column is NOT NULL, for the hint if a NULL literal is refused.
 
         Raises:
-            AnalysisError: the types do not fit, a struct lacks a field or has one too many.
+            AnalysisError: the types are incompatible, or a struct lacks a field or has an unknown one.
         """
         try:
             return self.nested(expression, source, target, path, depth=0)
@@ -163,11 +163,11 @@ class Assign:
             raise
 
     def nested(self, expression: str, source: DataType, target: DataType, path: tuple[str, ...], depth: int) -> str:
-        """As `sql`, inside `depth` lambda functions."""
+        """Return the SQL of `sql`, inside `depth` lambda functions."""
         if same_type(source, target):
             return expression
         if isinstance(source, NullType) and self.policy is StoreAssignmentPolicy.ANSI:
-            return f"CAST({expression} AS {type_text(target)})"  # not NULL alone: raise_error() is of no type either
+            return f"CAST({expression} AS {type_text(target)})"  # not a plain NULL: raise_error() has the type void too
         if isinstance(source, StructType) and isinstance(target, StructType):
             return self.struct(expression, source, target, path, depth)
         if isinstance(source, ArrayType) and isinstance(target, ArrayType):
@@ -183,7 +183,7 @@ class Assign:
         return self.atomic(expression, source, target, path)
 
     def atomic(self, expression: str, source: DataType, target: DataType, path: tuple[str, ...]) -> str:
-        """One value: refused, widened, or checked as it narrows."""
+        """Cast an atomic value, with an overflow check if the cast narrows; raise if the policy forbids it."""
         if not is_assignable(source, target, self.policy):
             name = ".".join(path)
             raise AnalysisError(
@@ -204,8 +204,8 @@ class Assign:
         )
 
     def struct(self, expression: str, source: StructType, target: StructType, path: tuple[str, ...], depth: int) -> str:
-        """Field by field; a NULL struct stays NULL."""
-        pairs = self.matched_fields(source, target, path)
+        """Cast a struct field by field; a NULL struct stays NULL."""
+        pairs = self.match_fields(source, target, path)
         fields = ", ".join(
             f"{quote_string(to.name)}, "
             + self.nested(f"{expression}.{quoted(of.name)}", of.dataType, to.dataType, (*path, to.name), depth)
@@ -213,10 +213,10 @@ class Assign:
         )
         return f"CASE WHEN {expression} IS NULL THEN CAST(NULL AS {type_text(target)}) ELSE named_struct({fields}) END"
 
-    def matched_fields(
+    def match_fields(
         self, source: StructType, target: StructType, path: tuple[str, ...]
     ) -> list[tuple[StructField, StructField]]:
-        """Pairs of a source field and the target field that it is stored in, in the target's order."""
+        """Pair source and target fields, in the target's order."""
         name = ".".join(path)
         if not self.by_name:
             if len(source.fields) != len(target.fields):
@@ -247,19 +247,19 @@ class Assign:
         return [(given[self.folded(field.name)], field) for field in target.fields]
 
     def folded(self, name: str) -> str:
-        """A name as it is compared."""
+        """Return a name in the form in which names are compared."""
         return name if self.case_sensitive else name.lower()
 
 
 def conversion(source: DataType, target: DataType) -> str:
-    """A conversion to a type, for a hint."""
+    """Return an example of a conversion to a type, for a hint."""
     if isinstance(source, StringType) and target.simpleString() == "variant":
         return "parse_json(...)"
     return f"CAST(... AS {shown_type(target)})"
 
 
 def default_sql(target: iceberg.NestedField) -> str:
-    """The SQL of a field's write default; NULL of its type where it has none (docs/semantics.md, C36)."""
+    """Return SQL for a field's write default, or a typed NULL if it has none (docs/semantics.md, C36)."""
     if target.write_default is None:
         return null_sql(target.field_type)
     kind, value = type_text(spark_type(target.field_type)), constant_sql(target.write_default, target.field_type)
@@ -267,9 +267,9 @@ def default_sql(target: iceberg.NestedField) -> str:
 
 
 def null_sql(kind: iceberg.IcebergType) -> str:
-    """The SQL of NULL in a column; without a type where Spark has none for it, as a statement may leave it out."""
+    """Return SQL for a typed NULL; an untyped one if Spark lacks the type, as a statement may omit the column."""
     if isinstance(kind, iceberg.TimeType):
-        return "NULL"  # Spark has the type from 4.1 on, but casts to it only where `spark.sql.timeType.enabled` is set
+        return "NULL"  # Spark has the type since 4.1, but casts to it only if `spark.sql.timeType.enabled` is set
     try:
         return f"CAST(NULL AS {type_text(spark_type(kind))})"
     except NotSupportedError:
@@ -277,7 +277,7 @@ def null_sql(kind: iceberg.IcebergType) -> str:
 
 
 def constant_sql(value: Any, kind: iceberg.IcebergType) -> str:
-    """An Iceberg value, in PyIceberg's Python form, as an SQL literal."""
+    """Convert a PyIceberg value to an SQL literal."""
     match kind:
         case iceberg.BooleanType():
             return "TRUE" if value else "FALSE"

@@ -1,6 +1,6 @@
-"""PySpark's calls on tables of ours, as values. Driver.
+"""PySpark's calls on RowDelta tables, as values. Driver.
 
-What `dml.spark.connect_calls` reads off PySpark's readers and writers, and `dml.remote` runs.
+`dml.spark.connect_calls` reads them from PySpark's readers and writers, and `dml.remote` runs them.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,9 +33,9 @@ class PartitionTerm:
     """A partition field of a new table.
 
     Attributes:
-        transform: As in SQL, in lower case: `identity`, `bucket`, `year`, `month`, `day`, `hour`.
-        column: The column, outermost first.
-        argument: The number of buckets.
+        transform: The transform as in SQL, in lower case: `identity`, `bucket`, `year`, `month`, `day`, `hour`.
+        column: The path of the column, outermost first.
+        argument: The number of buckets; None for other transforms.
     """
 
     transform: str
@@ -45,14 +45,14 @@ class PartitionTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteCall:
-    """Rows that a DataFrame's writer gives to a table.
+    """A write of a DataFrame's writer into a table.
 
     Attributes:
         rows: The rows.
         table: The table's name, catalog first.
-        action: What becomes of them.
-        by_name: Whether they go to the table's columns by their names, or by their places.
-        condition: Of `OVERWRITE_WHERE`, the rows that they replace.
+        action: The kind of write.
+        by_name: Whether columns match by name, or by position.
+        condition: The rows to replace, for `OVERWRITE_WHERE`.
         options: The writer's options.
         properties: Properties of a new table.
         provider: The format that the writer names.
@@ -72,13 +72,13 @@ class WriteCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCall:
-    """A stream that its writer is to bring into a table.
+    """A write of a stream's writer into a table.
 
     Attributes:
         rows: The stream.
         table: The table's name, catalog first.
-        start: Starts the query, with what each micro-batch is given to.
-        output_mode: `append` and so on, as the writer was told; empty where it was told nothing.
+        start: Starts the query, with the function for each micro-batch.
+        output_mode: The writer's output mode, such as `append`; empty if it is not set.
         options: The writer's options.
         provider: The format that the writer names.
         partitioning: The columns by which a new table is partitioned.
@@ -95,19 +95,19 @@ class StreamCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCalls:
-    """What takes the calls of one session.
+    """The handlers of one session's calls.
 
     Attributes:
-        table_name: The name of a table as written, with its catalog first; empty where the table is none of ours.
-        namespace_name: The same for a namespace; that of no name is the current one's.
-        read: The DataFrame of a table, of its name and the options of a reader.
-        write: Takes rows.
-        stream: Takes a stream.
-        catalog: What answers methods of `spark.catalog`, by their names: of the name of a table or namespace, and the
-            method's other arguments.
-        current: By the names of methods of `spark.catalog` about current, or all, catalogs and namespaces. Each takes
-            the arguments of a call and returns a function that runs it, given PySpark's own method; None for calls
-            that are Spark's.
+        table_name: Qualifies a table name as written, catalog first; returns an empty tuple for other tables.
+        namespace_name: The same for a namespace; an empty name is the current one.
+        read: Returns the DataFrame of a table, from its name and the options of a reader.
+        write: Runs a write.
+        stream: Starts a stream.
+        catalog: Handlers of methods of `spark.catalog`, by method name. Each takes the name of a table or namespace,
+            and the method's other arguments.
+        current: Handlers of methods of `spark.catalog` about current, or all, catalogs and namespaces, by method name.
+            Each takes the arguments of a call and returns a function that runs it, given PySpark's own method; None
+            for calls that are Spark's.
     """
 
     table_name: Callable[[tuple[str, ...]], tuple[str, ...]]

@@ -1,20 +1,19 @@
-"""DataFrames and their sizes in Spark: rows that tasks read, rows of a plan alone, rows distributed evenly. Driver.
+"""DataFrames with known sizes: rows that tasks read, rows of literal plans, rebalanced rows. Driver.
 
-`task_frame`: from how many tasks, a function, the columns and the bytes of its rows to a DataFrame. The function
-receives the number of its task, and Spark takes what `mapInArrow` returns for as many bytes as it receives: from one
-number a task it would conclude that a table of any size is small enough to be sent to every task of a join. On classic
-Spark the numbers are an RDD of which Spark is told how large it is. On Spark Connect that is impossible: there are more
-numbers, of which a filter leaves one for each task, and a column of nothing that Spark takes for wide. It does not
-estimate what a filter leaves.
+`task_frame` creates a DataFrame whose rows are read by a function in a number of tasks. The function receives the
+number of its task. Spark estimates that `mapInArrow` returns as many bytes as it receives. From one number per task it
+would conclude that a table of any size is small enough to broadcast. On classic Spark the numbers are an RDD with
+explicit statistics. Spark Connect has no such plan. There a filter selects one of many numbers for each task, beside an
+empty column whose type Spark takes for wide. Spark does not estimate the selectivity of the filter.
 
-`local_rows`: whether the rows of a DataFrame are made of its plan alone (numbers, constants, rows that the driver
-gave), and about how many bytes they take, as Spark's optimizer knows without running it.
+`local_rows` returns the number of rows of a literal plan (numbers, constants, rows from the driver), from Spark's
+optimizer, without running it.
 
-`rebalanced`: from a DataFrame that `repartition` or `repartitionByRange` has distributed to one that is distributed
-alike, of which Spark's adaptive execution combines small parts and splits large ones, once it knows how large they are.
-Of a repartitioned DataFrame it may not split what belongs to one task, however large that is. PySpark has a hint for
-it, which takes columns alone and no size. Spark Connect allows neither: the distribution stays as it was requested.
-Source: Spark's `RebalancePartitions`, which it makes of what a table's write asks for.
+`rebalanced` turns a repartitioned DataFrame into one with the same distribution whose small partitions adaptive
+execution combines, and whose large ones it splits, by their actual sizes. It may not split the partitions of
+`repartition` or `repartitionByRange`. PySpark's hint for this takes columns but no size. Spark Connect allows neither:
+the distribution stays as requested. Source: Spark's `RebalancePartitions`, which it plans for the writes of tables that
+request a distribution.
 """
 
 import re
@@ -45,31 +44,28 @@ __all__ = [
     "value_size",
 ]
 
-MADE_OF_NOTHING: Final = frozenset(
+LITERAL_NODES: Final = frozenset(
     ["Project", "Filter", "Range", "LocalRelation", "OneRowRelation", "Union", "GlobalLimit", "LocalLimit"]
 )
 
 SPECIAL: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
-"""Texts that Spark takes for the time when they become a date or timestamp."""
+"""Strings that Spark casts to the current date or time."""
 
 
 def local_rows(frame: DataFrame) -> int | None:
-    """How many rows a DataFrame has at most, where they are the same each time, and cost next to nothing.
-
-    Args:
-        frame: A DataFrame, analysed.
+    """Return the maximum number of rows of a deterministic, literal DataFrame, which costs almost nothing to run.
 
     Returns:
-        None also where nobody knows, as on Connect.
+        None for other DataFrames, and on Connect, where the plan is unknown.
     """
     if not is_classic(frame.sparkSession):
         return None
     try:
         plan = optimized_plan(frame)
         known = plan.maxRows()
-        if not known.isDefined() or not is_made_of_nothing(plan, limits.MAX_LITERAL_PLAN_NODES):
+        if not known.isDefined() or not is_literal_plan(plan, limits.MAX_LITERAL_PLAN_NODES):
             return None
-        # The optimizer has computed some of it already, so it is no witness of what comes out another time.
+        # The optimized plan has evaluated expressions already, so only the analyzed plan shows if it is deterministic.
         analyzed = analyzed_plan(frame)
         return int(known.get()) if analyzed.deterministic() and not reads_clock(analyzed) else None
     except FAILURES:  # an error of the query, which running it shows
@@ -77,14 +73,7 @@ def local_rows(frame: DataFrame) -> int | None:
 
 
 def estimated_bytes(frame: DataFrame) -> int | None:
-    """About how many bytes the rows of a DataFrame take, as Spark's own choice of joins goes by it.
-
-    Args:
-        frame: A DataFrame, analysed.
-
-    Returns:
-        None where nobody knows, as on Connect.
-    """
+    """Return Spark's estimate of a DataFrame's size in bytes, on which its join selection is based; None on Connect."""
     if not is_classic(frame.sparkSession):
         return None
     try:
@@ -93,13 +82,13 @@ def estimated_bytes(frame: DataFrame) -> int | None:
         return None
 
 
-def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
-    """Whether a plan has no more than so many nodes, all of which read nothing."""
+def is_literal_plan(plan: JavaObject, nodes: int) -> bool:
+    """Return True if a plan scans no table and has at most `nodes` nodes."""
     stack = [plan]
     while stack:
         nodes -= 1
         node = stack.pop()
-        if nodes < 0 or node.nodeName() not in MADE_OF_NOTHING:
+        if nodes < 0 or node.nodeName() not in LITERAL_NODES:
             return False
         children = node.children()
         stack += [children.apply(place) for place in range(children.size())]
@@ -107,7 +96,7 @@ def is_made_of_nothing(plan: JavaObject, nodes: int) -> bool:
 
 
 def reads_clock(plan: JavaObject) -> bool:
-    """Whether an analysed plan asks for the time (`current_date`, `now()`), the user or the database."""
+    """Return True if an analyzed plan depends on the time (`current_date`, `now()`), the user or the database."""
     current = jvm_view().org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
     return bool(plan.containsPattern(current)) or SPECIAL.search(plan.toString()) is not None
 
@@ -116,11 +105,11 @@ PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 def rebalanced(frame: DataFrame, size: int) -> DataFrame:
-    """The rows in tasks of about a size.
+    """Rebalance a DataFrame into tasks of about the same size; return it unchanged where Spark cannot.
 
     Args:
-        frame: Rows that were distributed last of all.
-        size: About how many bytes a task gets, as they are shuffled.
+        frame: A DataFrame whose last operation is a repartitioning.
+        size: The target size of a task in shuffled bytes.
     """
     spark = frame.sparkSession
     if not is_classic(spark):
@@ -133,27 +122,27 @@ def rebalanced(frame: DataFrame, size: int) -> DataFrame:
             distributed.partitionExpressions(), distributed.child(), none, long_option(size)
         )
         return DataFrame(getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
-    except FAILURES as error:  # a plan is no interface of Spark's: a vendor's may differ
+    except FAILURES as error:  # plans are not a public API of Spark: a vendor's may differ
         warn_degraded("the plan that rebalances tasks", error, "writes do not split large tasks or combine small ones")
         return frame
 
 
 def long_option(number: int) -> JavaObject:
-    """Scala's `Some` of a long; py4j would make an integer of a small number."""
+    """Return Scala's `Some` of a long: py4j would convert a small number to an integer."""
     numbers = getattr(getattr(jvm_view(), f"{PLANS}.Range$"), "MODULE$")
     return numbers.apply(0, number, 1, 1).maxRows()
 
 
 NUMBER_SIZE: Final = 8
-"""Bytes of a number."""
+"""Bytes of a task number."""
 
 NUMBER_ROW_SIZE: Final = NUMBER_SIZE + 8
-"""Bytes that Spark takes a row for which has a number alone."""
+"""Spark's size estimate in bytes for a row with only a number."""
 
 
 WIDE: Final = "CAST(NULL AS STRUCT<" + ", ".join(f"b{number}: BINARY" for number in range(100)) + ">) AS wide"
 WIDE_SIZE: Final = 100 * 100
-"""Bytes that Spark takes such a column for, whatever is in it."""
+"""Spark's size estimate in bytes for a value of that column, whatever its content."""
 
 
 LOGICAL_RDD: Final = "org.apache.spark.sql.execution.LogicalRDD"
@@ -170,14 +159,14 @@ VALUE_SIZES: Final[Mapping[type[spark_types.DataType], int]] = {
     spark_types.StringType: 20,
     spark_types.BinaryType: 100,
 }
-"""Bytes that Spark takes values of a type for, where these are not eight."""
+"""Spark's size estimates in bytes for values of types, if not eight."""
 
 LONG_DIGITS: Final = 18
-"""Decimals of more digits take twice the bytes."""
+"""Decimals of more digits take 16 bytes instead of 8."""
 
 
 def value_size(kind: spark_types.DataType) -> int:
-    """Bytes that Spark takes a value of a type for: `defaultSize` of the type in the JVM."""
+    """Return Spark's size estimate in bytes for a value of a type: its `defaultSize` in the JVM."""
     match kind:
         case spark_types.StructType():
             return sum(value_size(field.dataType) for field in kind.fields)
@@ -198,26 +187,26 @@ def task_frame(
     schema: spark_types.StructType,
     size: int,
 ) -> DataFrame:
-    """The rows that a function gives.
+    """Create a DataFrame whose rows a function reads in tasks.
 
     Args:
         spark: A session, classic or Connect.
-        tasks: How many tasks there are, one or more.
-        read: Gives the rows of the tasks whose numbers are in the first column.
+        tasks: The number of tasks, at least one.
+        read: Yields the rows of the tasks whose numbers are in the first column.
         schema: The columns of the rows.
-        size: About how many bytes all rows take; Spark's joins go by it.
+        size: The estimated size of all rows in bytes, for Spark's join selection.
     """
     numbers = known_numbers(spark, tasks, size) if is_classic(spark) else filtered_numbers(spark, tasks, size)
     return numbers.mapInArrow(cast("Any", read), schema)
 
 
 def filtered_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
-    """A number for each task, in the first column.
+    """Create one number per task, in the first column, by filtering more numbers.
 
     Args:
         spark: A session.
-        tasks: How many tasks there are.
-        size: For how many bytes Spark shall take them, or about that; for some 80 GB at most.
+        tasks: The number of tasks.
+        size: The approximate size in bytes that Spark should estimate; about 80 GB is the maximum.
     """
     few = -(-size // NUMBER_SIZE)
     wide = few > max(limits.MAX_NARROW_TASK_NUMBERS, tasks)
@@ -231,10 +220,9 @@ def filtered_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
 
 
 def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
-    """As `filtered_numbers`, on classic Spark, where Spark is told and there are no other numbers.
+    """Create one number per task on classic Spark, with the size in the statistics of the plan.
 
-    The plan of an RDD is no interface of Spark's: where a vendor's Spark makes it of something else, numbers are
-    filtered there too.
+    The plan of an RDD is not a public API. If a vendor's Spark builds it differently, fall back to `filtered_numbers`.
     """
     known = LEAVES.setdefault(spark.sparkContext, {})
     try:
@@ -251,16 +239,16 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskNumbers:
-    """The plan of a DataFrame of task numbers, made once per application and shared by its DataFrames.
+    """The plan of a DataFrame of task numbers, created once per application and number of tasks.
 
     Attributes:
-        before_session: The first arguments of the plan of an RDD: the column, the rows, and how they are distributed
-            (of a single task Spark knows then that nothing need be moved).
-        after_statistics: Its last arguments.
-        numbers: Makes Spark's own plan of numbers, of which it knows the size.
-        option: Makes an option of Scala's.
-        plan: Makes the plan of an RDD.
-        frame_of: Makes the DataFrame of a plan.
+        before_session: The first constructor arguments of the plan of an RDD: the column, the rows, and their
+            partitioning (with a single task Spark can then omit shuffles).
+        after_statistics: Its last constructor arguments.
+        numbers: Creates Spark's own plan of a range of numbers, which has statistics.
+        option: Creates a Scala option.
+        plan: Creates the plan of an RDD.
+        frame_of: Creates the DataFrame of a plan.
     """
 
     before_session: tuple[Any, ...]
@@ -272,7 +260,6 @@ class TaskNumbers:
 
     @staticmethod
     def of(spark: SparkSession, tasks: int) -> "TaskNumbers":
-        """The numbers of so many tasks."""
         jvm = jvm_view()
         execution = classic_session(spark).range(0, tasks, 1, tasks).queryExecution()
         planned = execution.executedPlan()
@@ -292,10 +279,10 @@ class TaskNumbers:
             frame_of=getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows,
         )
 
-    def frame(self, spark: SparkSession, taken_for: int) -> DataFrame:
-        """The numbers, which Spark takes for so many as it is told."""
+    def frame(self, spark: SparkSession, estimated_rows: int) -> DataFrame:
+        """Create a DataFrame of the numbers, which Spark takes for `taken_for` numbers."""
         session = classic_session(spark)
-        statistics = self.option(self.numbers(0, taken_for, 1, 1).stats())
+        statistics = self.option(self.numbers(0, estimated_rows, 1, 1).stats())
         plan = self.plan(*self.before_session, session, statistics, *self.after_statistics)
         return DataFrame(self.frame_of(session, plan), spark)
 

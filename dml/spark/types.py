@@ -1,8 +1,8 @@
 """Iceberg types as Spark types, and Spark types as SQL text. Driver.
 
-Source: Iceberg documentation, "Spark writes: type compatibility". A type that Spark lacks is shown as the type that
-holds its values: uuid as string, fixed as binary. Every field is nullable: a scan may be on the optional side of a
-join, and what a table requires is checked when rows are written.
+Source: Iceberg documentation, "Spark writes: type compatibility". A type that Spark lacks is mapped to a type that
+holds its values: uuid to string, fixed to binary. Every field is nullable: a scan may be on the optional side of a
+join, and NOT NULL columns are checked when rows are written.
 """
 
 from pyiceberg.types import (
@@ -54,7 +54,7 @@ PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
 
 
 def spark_type(iceberg_type: IcebergType) -> spark.DataType:
-    """The Spark type of a column's values.
+    """Return the Spark type of an Iceberg type.
 
     Raises:
         NotSupportedError: Spark has no such type.
@@ -83,7 +83,7 @@ def spark_type(iceberg_type: IcebergType) -> spark.DataType:
 
 
 def spark_field(field: NestedField) -> spark.StructField:
-    """The Spark field of a column.
+    """Return the Spark field of a column.
 
     Raises:
         NotSupportedError: Spark has no type for it.
@@ -92,7 +92,7 @@ def spark_field(field: NestedField) -> spark.StructField:
 
 
 def type_text(kind: spark.DataType) -> str:
-    """A type as SQL text that reads back to the same type, field names quoted."""
+    """Format a type as SQL text that parses to the same type, with quoted field names."""
     if isinstance(kind, spark.StructType):
         return "struct<" + ", ".join(f"{quoted(f.name)}: {type_text(f.dataType)}" for f in kind.fields) + ">"
     if isinstance(kind, spark.ArrayType):
@@ -103,7 +103,7 @@ def type_text(kind: spark.DataType) -> str:
 
 
 def shown_type(kind: spark.DataType) -> str:
-    """A type as messages show it: as SQL text with its words in capitals, and the names of fields as they are."""
+    """Format a type for messages: SQL text with keywords in capitals, and field names quoted only if needed."""
     match kind:
         case spark.StructType():
             fields = (f"{quote_identifier(field.name)}: {shown_type(field.dataType)}" for field in kind.fields)

@@ -1,8 +1,7 @@
-"""What each version of PySpark has, and what stands in where one lacks it. Driver.
+"""Differences between PySpark versions, and replacements for missing features. Driver.
 
-RowDelta runs on PySpark 3.5 and later. Nothing outside of this module asks for a version: code calls a function here
-that does the same on all of them, by the newest way that there is, or asks for a `Feature`, of whose lack users are
-told in one line.
+RowDelta runs on PySpark 3.5 and later. No other module compares versions: it calls a function here that uses the newest
+API available, or tests for a `Feature`. If a required feature is missing, the user gets a one-line error.
 
 Source: the release notes of Spark 4.0 and 4.1; `HashPartitioning` and `Murmur3_x86_32` of Spark.
 """
@@ -50,38 +49,38 @@ VERSION: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 class Feature(Enum):
-    """What not every version has: the first version that has it, and how users call it."""
+    """A feature that some versions lack: its first version, and its name in messages."""
 
     ARROW_FRAMES = ((4, 0), "Arrow tables as DataFrames")
-    CATALOG_FUNCTIONS = ((4, 3), "A function of Iceberg's that is not called in a statement")
-    CATALOG_VIEWS = ((4, 2), "A view in a catalog of RowDelta's")
+    CATALOG_FUNCTIONS = ((4, 3), "A function of Iceberg's that is called outside a statement")
+    CATALOG_VIEWS = ((4, 2), "A view in a RowDelta catalog")
     CLASSIC_COLUMN_NODES = ((4, 0), "Trees of classic Columns")
     CONDITIONS = ((4, 0), "Error conditions by that name")
     CONNECT = ((4, 0), "Spark Connect")
     DATA_SOURCE_V2 = ((4, 0), "RowDelta's catalog inside Spark")
     DOUBLED_QUOTES = ((4, 1), "A doubled quote in a string")
-    FUNCTION_PATH = ((4, 3), "A path on which functions are looked up")
-    JAVA_17 = ((4, 0), "Java 17 as the least")
-    JVM_PARAMETERS = ((4, 1), "A parameter in a statement that comes from the JVM, not from Python,")
+    FUNCTION_PATH = ((4, 3), "A search path for functions")
+    JAVA_17 = ((4, 0), "Java 17 as the minimum")
+    JVM_PARAMETERS = ((4, 1), "A parameter in a statement from the JVM, not from Python,")
     METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
-    TABLES_ANEW = ((4, 1), "A table that is loaded anew for each job")
+    TABLES_ANEW = ((4, 1), "Reloading a table for each job")
     TIME = ((4, 1), "A column of type TIME")
-    TRAVEL_IN_PLANS = ((4, 1), "A plan that says which of its tables travel in time")
+    TRAVEL_IN_PLANS = ((4, 1), "A plan that names the versions of its tables")
     REPARTITION_BY_ID = ((4, 1), "A partition for each number")
 
     @property
     def since(self) -> tuple[int, int]:
-        """The first version that has it."""
+        """The first version with the feature."""
         return self.value[0]
 
     @property
     def called(self) -> str:
-        """How messages call it."""
+        """The name of the feature in messages."""
         return self.value[1]
 
 
 def has(feature: Feature) -> bool:
-    """Whether the PySpark that runs has a feature."""
+    """Return True if this PySpark has a feature."""
     return feature.since <= VERSION
 
 
@@ -89,7 +88,7 @@ SERVERS: Final[WeakKeyDictionary[SparkSession, tuple[int, ...]]] = WeakKeyDictio
 
 
 def server_has(spark: SparkSession, feature: Feature) -> bool:
-    """Return whether a session's Spark has a feature: a Connect server may be older than its client."""
+    """Return True if a session's Spark has a feature: a Connect server may be older than its client."""
     version = SERVERS.get(spark)
     if version is None:
         parts = str(spark.version).split(".")[:2]
@@ -98,10 +97,10 @@ def server_has(spark: SparkSession, feature: Feature) -> bool:
 
 
 def require(feature: Feature) -> None:
-    """Refuse to go on without a feature.
+    """Raise if this PySpark lacks a feature.
 
     Raises:
-        NotSupportedError: the PySpark that runs has it not.
+        NotSupportedError: it does.
     """
     if not has(feature):
         needed = ".".join(map(str, feature.since))
@@ -112,7 +111,7 @@ def require(feature: Feature) -> None:
 
 
 CLASSIC_PACKAGE: Final = "org.apache.spark.sql.classic" if has(Feature.CLASSIC_COLUMN_NODES) else "org.apache.spark.sql"
-"""Where the JVM's sessions are that run the work themselves; Connect's share only interfaces with them."""
+"""The package of the JVM's classic sessions, which share only interfaces with those of Connect."""
 
 MINIMUM_JAVA: Final = 17 if has(Feature.JAVA_17) else 8
 """The oldest Java that this Spark runs on."""
@@ -122,19 +121,19 @@ MINIMUM_JAVA: Final = 17 if has(Feature.JAVA_17) else 8
 
 
 def is_client_only() -> bool:
-    """Whether the PySpark that is installed has no Spark of its own, and so can only be a client of Connect."""
+    """Return True if the installed PySpark has no Spark, and so can only be a Connect client."""
     found = getattr(pyspark.util, "is_remote_only", None)
     return bool(found()) if found else False
 
 
 def default_mode() -> str:
-    """`classic` or `connect`: what a session is where nobody says it."""
+    """Return the default mode of a session, `classic` or `connect`."""
     found = getattr(pyspark.util, "default_api_mode", None)
     return str(found()) if found else "classic"
 
 
 def query_loggers() -> list[logging.Logger]:
-    """The loggers that print the errors of queries, which the exceptions say as well; none before Spark 4.0."""
+    """Return the loggers that repeat query errors, which exceptions report already; none before Spark 4.0."""
     module = getattr(pyspark, "logger", None)
     names = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     return [module.PySparkLogger.getLogger(name) for name in names] if module else []
@@ -144,7 +143,7 @@ def query_loggers() -> list[logging.Logger]:
 
 
 def arrow_table(frame: DataFrame) -> pa.Table:
-    """The rows of a DataFrame as an Arrow table."""
+    """Collect a DataFrame as an Arrow table."""
     if has(Feature.ARROW_FRAMES):
         return frame.toArrow()
     schema = to_arrow_schema(frame.schema)
@@ -153,12 +152,12 @@ def arrow_table(frame: DataFrame) -> pa.Table:
 
 
 def frame_of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> DataFrame:
-    """An Arrow table of the driver as a DataFrame.
+    """Create a DataFrame from an Arrow table in the driver.
 
     Args:
         spark: The session.
         table: The rows.
-        schema: Their Spark types.
+        schema: The Spark types of the columns.
     """
     if has(Feature.ARROW_FRAMES):
         return spark.createDataFrame(table, schema)
@@ -172,16 +171,16 @@ def frame_of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> 
 
 @dataclass(frozen=True, slots=True)
 class SentTable:
-    """An Arrow table as a worker reads it. It can be pickled.
+    """An Arrow table that can be pickled and read in a worker.
 
     Attributes:
-        stream: The table in Arrow's format of streams.
+        stream: The table in Arrow's IPC stream format.
     """
 
     stream: bytes
 
     def read(self, _: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows: what `mapInArrow` calls."""
+        """Yield the rows; called by `mapInArrow`."""
         with pa.ipc.open_stream(self.stream) as reader:
             yield from reader
 
@@ -190,12 +189,12 @@ class SentTable:
 
 
 def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
-    """A DataFrame each of whose rows is in the partition that a column says.
+    """Repartition a DataFrame by a column of partition numbers.
 
     Args:
         frame: The rows.
-        partitions: How many partitions there are.
-        number: An int from 0 up to `partitions`, never NULL.
+        partitions: The number of partitions.
+        number: An int from 0 up to, but not including, `partitions`; never NULL.
     """
     if has(Feature.REPARTITION_BY_ID):
         return frame.repartitionById(partitions, number)
@@ -203,8 +202,8 @@ def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> Data
 
 
 def repartition_by_key(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
-    """As `repartition_by_id`, by Spark's hash: each number is replaced by one whose hash is that number."""
-    keys = expr(f"array({', '.join(str(unhashed(each)) for each in range(max(1, partitions)))})")
+    """Implement `repartition_by_id` with hash partitioning: replace each number by a key with that hash."""
+    keys = expr(f"array({', '.join(str(invert_hash(each)) for each in range(max(1, partitions)))})")
     return frame.repartition(partitions, element_at(keys, number + 1))
 
 
@@ -214,8 +213,8 @@ FIRST, SECOND = 0xCC9E2D51, 0x1B873593
 LAST, BEFORE_LAST = 0xC2B2AE35, 0x85EBCA6B
 
 
-def unhashed(hashed: int) -> int:
-    """The one int whose hash is a given one: Murmur3 of 32 bits with Spark's seed, step by step backwards."""
+def invert_hash(hashed: int) -> int:
+    """Return the int that has a given hash: the inverse of 32-bit Murmur3 with Spark's seed."""
     state = hashed & WORD
     state ^= state >> 16
     state = state * pow(LAST, -1, 1 << 32) & WORD
@@ -224,14 +223,14 @@ def unhashed(hashed: int) -> int:
     state ^= state >> 16
     state ^= 4  # the length of an int
     state = (state - 0xE6546B64) * pow(5, -1, 1 << 32) & WORD
-    state = rotated(state, 32 - 13) ^ SEED
+    state = rotate_left(state, 32 - 13) ^ SEED
     state = state * pow(SECOND, -1, 1 << 32) & WORD
-    state = rotated(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
+    state = rotate_left(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
     return state - (1 << 32) if state >> 31 else state
 
 
-def rotated(word: int, bits: int) -> int:
-    """The 32 bits of a word, rotated to the left."""
+def rotate_left(word: int, bits: int) -> int:
+    """Rotate a 32-bit word to the left."""
     return (word << bits | word >> 32 - bits) & WORD
 
 
@@ -240,14 +239,14 @@ def rotated(word: int, bits: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqlFailure:
-    """What an exception of Spark says of itself.
+    """The parts of a Spark exception, independent of the version.
 
     Attributes:
-        condition: Its error condition; None where it has none.
-        state: Its SQLSTATE; None where it has none.
-        message: Its message; empty where it has none.
-        fragments: The pieces of SQL that it points at.
-        cause: The exception behind it.
+        condition: The error condition, or None.
+        state: The SQLSTATE, or None.
+        message: The message, or an empty string.
+        fragments: The SQL fragments that it points at.
+        cause: The underlying exception, or None.
     """
 
     condition: str | None
@@ -258,7 +257,7 @@ class SqlFailure:
 
 
 def sql_failure(error: PySparkException) -> SqlFailure:
-    """What an exception of PySpark says of itself, by the names that its version has for it."""
+    """Read the parts of a PySpark exception with the attribute names of this version."""
     if has(Feature.CONDITIONS):
         return SqlFailure(
             condition=error.getCondition(),
@@ -279,10 +278,10 @@ def sql_failure(error: PySparkException) -> SqlFailure:
 
 
 def java_failure(error: Any) -> SqlFailure:
-    """What an exception of the JVM says of itself.
+    """Read the parts of a JVM exception.
 
     Raises:
-        Py4JError: it is no exception of Spark's own.
+        Py4JError: it is not one of Spark's own exceptions.
     """
     condition = error.getCondition() if has(Feature.CONDITIONS) else error.getErrorClass()
     return SqlFailure(
@@ -291,6 +290,6 @@ def java_failure(error: Any) -> SqlFailure:
 
 
 def fragments_of(contexts: Iterable[Any]) -> tuple[str, ...]:
-    """The pieces of SQL that contexts name; before Spark 4.0 no others were."""
+    """Return the fragments of SQL contexts; before Spark 4.0 all contexts are SQL."""
     of_sql = (each for each in contexts if not has(Feature.CONDITIONS) or str(each.contextType()).endswith("SQL"))
     return tuple(context.fragment() for context in of_sql)

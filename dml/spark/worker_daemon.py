@@ -1,11 +1,12 @@
-"""Spark's daemon of Python workers, with what our workers import imported once, before it forks them. Daemon.
+"""Spark's daemon of Python workers, which preloads RowDelta's imports before it forks workers. Daemon.
 
 A worker that starts with an empty interpreter spends half a second of a core on imports, and Spark starts new workers
-after every task that failed or was cut short. The parent may load only what starts no thread (NumPy and Arrow do):
-a fork copies no threads. What is loaded is kept out of the collections that PySpark runs after each task.
+after every task that failed or was cut short. The daemon may only import modules that start no threads (NumPy and Arrow
+do), because a fork does not copy threads. Preloaded objects are frozen, which excludes them from the garbage collection
+that PySpark runs after each task.
 
-A worker whose task was cut short (a LIMIT that has its rows, a task that was given up) ends quietly: PySpark's own ends
-with a traceback on the user's terminal.
+A worker whose task was cut short (a LIMIT that has its rows, a cancelled task) exits quietly. PySpark's own would print
+a traceback on the user's terminal.
 
 Named by `spark.python.daemon.module` (see `dml.spark.launch`); Spark runs it as `python -m` with the worker's module.
 """
@@ -17,7 +18,7 @@ from typing import Final, ParamSpec
 
 from pyspark import daemon
 
-__all__ = ["PRELOADED", "main", "quiet"]
+__all__ = ["PRELOADED", "exit_quietly", "main"]
 
 PRELOADED: Final = (
     "pyspark.worker",
@@ -35,25 +36,25 @@ PRELOADED: Final = (
 P = ParamSpec("P")
 
 
-def quiet(serve: Callable[P, int]) -> Callable[P, int]:
-    """A worker's loop that takes it as its end when Spark has closed the connection.
+def exit_quietly(serve: Callable[P, int]) -> Callable[P, int]:
+    """Wrap a worker's loop, so that it exits quietly when Spark has closed the connection.
 
     Args:
-        serve: PySpark's: serves one task, and gives an exit code.
+        serve: PySpark's loop, which returns an exit code.
     """
 
-    def served(*args: P.args, **kwargs: P.kwargs) -> int:
+    def serve_quietly(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             return serve(*args, **kwargs)
         except (BrokenPipeError, ConnectionResetError):
             return 1
 
-    return served
+    return serve_quietly
 
 
 def main() -> None:
-    """Import, then serve until Spark ends."""
-    daemon.worker = quiet(daemon.worker)
+    """Preload modules, then serve until Spark ends."""
+    daemon.worker = exit_quietly(daemon.worker)
     for module in PRELOADED:
         importlib.import_module(module)
     gc.collect()

@@ -1,13 +1,13 @@
-"""Where tasks run and what is there: a Python with this package, and a view of the local files of a table. Driver.
+"""Check the workers of a session: where tasks run, their Python, and whether they see local files. Driver.
 
-A Spark master URL and settings, as `get(key, default)`, tell whether tasks run in the driver's JVM, how often they are
-tried, and how many run at once. No session is needed, so code that starts a session can use it too. Source: Spark
-documentation, "Submitting Applications" (master URLs), "Configuration" and "Dynamic Allocation".
+The Spark master URL and settings, as `get(key, default)`, determine whether tasks run in the driver's JVM, how often
+they are tried, and how many run at once. No session is needed, so code that starts a session can use it too. Source:
+Spark documentation, "Submitting Applications" (master URLs), "Configuration" and "Dynamic Allocation".
 
-A session that somebody else made may run its workers with another Python than the driver: PySpark takes `python3` from
-PATH where `PYSPARK_PYTHON` is not set, and a driver that was started as `venv/bin/python job.py` is not in PATH. What a
-user would see is a `ModuleNotFoundError` from a task of a job that they did not write. With a local master workers take
-the driver's own Python. Elsewhere a tiny job, once for each session, asks a worker.
+A session that RowDelta did not start may run its workers with another Python than the driver. PySpark runs `python3`
+from PATH if `PYSPARK_PYTHON` is not set, and a driver started as `venv/bin/python job.py` is not in PATH. The user
+would see a `ModuleNotFoundError` from a task of a job that they did not write. With a local master, workers use the
+driver's Python. Otherwise a tiny job on a worker checks its Python, once per session.
 
 With a `file:` location on a cluster, each task writes to its own machine's disk. The driver would commit paths that no
 other machine can read, and the rows would be lost. A shared mount (NFS, EFS, Lustre ...) is fine, and only a test
@@ -80,7 +80,7 @@ LEAST_PARALLELISM: Final = 2
 
 
 def is_local(master: str | None) -> bool:
-    """Return whether tasks run in the driver's JVM: they see its files and run its Python."""
+    """Return True if tasks run in the driver's JVM, and so see its files and run its Python."""
     return LOCAL.fullmatch((master or "").strip()) is not None
 
 
@@ -142,13 +142,10 @@ LOCK: Final = threading.Lock()
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Let the workers of a session be able to run our tasks; asked once for each session, before its first job of ours.
-
-    Args:
-        spark: The session.
+    """Check once per session, before RowDelta's first job, that workers can run RowDelta's tasks.
 
     Raises:
-        SetupError: their Python lacks the package, or has it in another version.
+        SetupError: their Python lacks the package, or has another version of it.
     """
     key = session_key(spark)
     with LOCK:
@@ -160,21 +157,21 @@ def check_workers(spark: SparkSession) -> None:
         CHECKED.add(key)
 
 
-def run_here(context: SparkContext) -> bool:
-    """Return whether the workers run on the driver's machine, as its child processes."""
+def has_local_workers(context: SparkContext) -> bool:
+    """Return True if the workers run on the driver's machine, as its child processes."""
     return is_local(context.master)
 
 
 def shares_files(spark: SparkSession) -> bool:
-    """Return whether tasks and driver may exchange rows in files: one machine, and no encryption of Spark's files."""
-    if not is_classic(spark) or not run_here(spark.sparkContext):
+    """Return True if tasks and driver may exchange rows in files: one machine, and no encryption of Spark's files."""
+    if not is_classic(spark) or not has_local_workers(spark.sparkContext):
         return False
     encrypts: bool = spark.sparkContext._encryption_enabled  # noqa: SLF001  `getConf` copies all settings, one by one
     return not encrypts
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
-    """Make a temporary folder for the driver, on one of Spark's disks (`spark.local.dir`); the block removes it."""
+    """Create a temporary folder for the driver on one of Spark's disks (`spark.local.dir`), for a `with` block."""
     try:
         utils = getattr(getattr(jvm_view(), "org.apache.spark.util.Utils$"), "MODULE$")
         settings = cast("Any", context)._jsc.sc().conf()  # noqa: SLF001  no public name
@@ -186,31 +183,31 @@ def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
 
 
 def runs_own_python(context: SparkContext) -> bool:
-    """Whether the workers run the driver's own Python, on the driver's machine; they do where nobody chose another."""
-    if not run_here(context):
+    """Return True if the workers run the driver's Python on its machine. Select it if no other is configured."""
+    if not has_local_workers(context):
         return False
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen:
-        # Python functions take it from here when they are made, so a session that is there takes it too.
+        # Python functions read it when they are created, so it applies to an existing session too.
         context.pythonExec = sys.executable
     return context.pythonExec == sys.executable
 
 
 def python_of_workers(spark: SparkSession) -> tuple[str, str]:
-    """The Python program of a worker, and its version of the package: empty for none, `?` for an unknown one.
+    """Return a worker's Python program and its RowDelta version: empty if not installed, `?` if unknown.
 
     Raises:
-        SetupError: Spark cannot start the program, or it is another version of Python.
+        SetupError: Spark cannot start the program, or its Python version differs from the driver's.
     """
-    # A type as text would be parsed by the server of Spark Connect, with a parser that may be another's.
-    asked = udf(by_value(cast("FunctionType", describe_worker)), StringType(), useArrow=False)
+    # A Spark Connect server would parse a type given as text, possibly with a third-party parser.
+    describe = udf(copy_by_value(cast("FunctionType", describe_worker)), StringType(), useArrow=False)
     try:
-        row = spark.range(0, 1, 1, 1).select(asked("id")).first()
+        row = spark.range(0, 1, 1, 1).select(describe("id")).first()
     except (PySparkException, Py4JJavaError) as error:
         if not any(sign in str(error) for sign in UNSTARTABLE):
             raise
         raise SetupError(
-            f"Spark's workers cannot run RowDelta's tasks: {first_line(error)}; the driver's Python is "
+            f"Spark's workers cannot run RowDelta's tasks: {find_cause(error)}; the driver's Python is "
             f"{sys.executable} ({'.'.join(map(str, sys.version_info[:2]))})",
             hint=PYTHON_HINT,
         ) from error
@@ -220,7 +217,7 @@ def python_of_workers(spark: SparkSession) -> tuple[str, str]:
 
 
 def describe_worker(_: int) -> str:
-    """The program and the version of the package, on two lines. Worker, where the package may be missing."""
+    """Return Python's path and RowDelta's version, on two lines. Runs in a worker that may lack the package."""
     try:
         found = importlib.util.find_spec("dml.write") is not None
     except ModuleNotFoundError:
@@ -229,38 +226,38 @@ def describe_worker(_: int) -> str:
         return sys.executable + "\n"
     try:
         return sys.executable + "\n" + importlib.metadata.version("rowdelta")
-    except importlib.metadata.PackageNotFoundError:  # shipped as files, without what an installation notes
+    except importlib.metadata.PackageNotFoundError:  # shipped as files, without package metadata
         return sys.executable + "\n?"
 
 
-def by_value(function: FunctionType) -> FunctionType:
-    """A copy of a function that is pickled with its code: workers without this package cannot look it up by name."""
+def copy_by_value(function: FunctionType) -> FunctionType:
+    """Copy a function so that it is pickled by value: workers without this package cannot import it by name."""
     copy = FunctionType(function.__code__, function.__globals__, function.__name__)
     copy.__module__ = "__main__"
     return copy
 
 
 def check(program: str, version: str) -> None:
-    """Refuse a Python without the package, or with another version of it.
+    """Check that a worker's Python has the driver's version of RowDelta.
 
     Raises:
-        SetupError: it is one.
+        SetupError: the package is missing, or has another version.
     """
-    ours = importlib.metadata.version(DISTRIBUTION)
+    own = importlib.metadata.version(DISTRIBUTION)
     if not version:
         raise SetupError(
             f"Spark's workers run {program}, and RowDelta is not installed there; the driver runs {sys.executable}",
             hint=PYTHON_HINT,
         )
-    if version not in {ours, UNKNOWN}:
+    if version not in {own, UNKNOWN}:
         raise SetupError(
-            f"Spark's workers run {program} with RowDelta {version}, and the driver runs {sys.executable} with {ours}",
+            f"Spark's workers run {program} with RowDelta {version}, and the driver runs {sys.executable} with {own}",
             hint=PYTHON_HINT,
         )
 
 
-def first_line(error: Exception) -> str:
-    """What Spark says, without its traces."""
+def find_cause(error: Exception) -> str:
+    """Return the line of Spark's message that names the cause, without stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if any(sign in line for sign in UNSTARTABLE)]
     return lines[-1] if lines else str(error).splitlines()[0]
 
@@ -272,18 +269,17 @@ LOCATION_HINT: Final = (
 WAREHOUSE: Final = "warehouse"
 
 FILES_LOCK: Final = threading.Lock()
-"""Held while locations are checked, which takes `LOCK` too."""
+"""Held while locations are checked; acquired before `LOCK`."""
 
 COVERED: Final[dict[tuple[str, str, bool], frozenset[str]]] = {}
-"""The hosts that had executors when a location was checked; by session, location, and whether it was checked for
-writes."""
+"""The hosts that had executors when a location was checked, by session, location, and whether for writes."""
 
 
 def check_reads(spark: SparkSession, table: Table) -> None:
-    """Check that workers can run our tasks and see a table's files, once for each session and location.
+    """Check that workers can run RowDelta's tasks and see a table's files, once per session and location.
 
     Raises:
-        SetupError: workers cannot run our tasks, or the files are local and a worker does not see the driver's.
+        SetupError: workers cannot run RowDelta's tasks, or the files are local and a worker does not see the driver's.
     """
     check_workers(spark)
     check_files(spark, table)
@@ -301,7 +297,7 @@ def check_files(spark: SparkSession, table: Table) -> None:
 
 
 def check_writes(spark: SparkSession, table: Table, context: WriteContext) -> None:
-    """Check that workers can run our tasks, and that the driver and all workers see files that a worker writes.
+    """Check that workers can run RowDelta's tasks, and that the driver and all workers see what a worker writes.
 
     Args:
         spark: The session.
@@ -309,7 +305,7 @@ def check_writes(spark: SparkSession, table: Table, context: WriteContext) -> No
         context: The write, whose data location is checked.
 
     Raises:
-        SetupError: workers cannot run our tasks, or the location is local and not shared by all machines.
+        SetupError: workers cannot run RowDelta's tasks, or the location is local and not shared by all machines.
     """
     check_workers(spark)
     folder = local_path(context.data_location)
@@ -325,7 +321,7 @@ def root_of(table: Table, path: str) -> str:
 
 
 def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, writes: bool) -> None:
-    """Run a check unless its result is known for all hosts that now have executors."""
+    """Run a check unless it has passed for all hosts that now have executors."""
     context = spark.sparkContext if is_classic(spark) else None
     if context is not None and is_local(context.master):
         return
@@ -341,7 +337,7 @@ def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, 
 
 
 def is_covered(key: tuple[str, str, bool], hosts: frozenset[str]) -> bool:
-    """Return whether these hosts had executors when a location was checked."""
+    """Return True if these hosts had executors when a location was checked."""
     covered = COVERED.get(key)
     return covered is not None and hosts <= covered
 
@@ -390,7 +386,7 @@ def check_shared(spark: SparkSession, folder: str, tasks: int) -> None:
 
 @contextmanager
 def probe_folder(folder: str) -> Iterator[str]:
-    """Make a folder for marks; the end of the block removes it and the parents that were created for it.
+    """Create a folder for marks; remove it and the parents that were created for it at the end of the block.
 
     Raises:
         SetupError: the driver cannot write there.
@@ -417,7 +413,7 @@ def probe_folder(folder: str) -> Iterator[str]:
 
 
 def sightings(spark: SparkSession, files: Sequence[str], probe: str, tasks: int) -> list[Sighting]:
-    """Return what workers see, one sighting for each task.
+    """Return what workers see, one sighting per task.
 
     Args:
         spark: The session.
@@ -425,8 +421,8 @@ def sightings(spark: SparkSession, files: Sequence[str], probe: str, tasks: int)
         probe: The folder in which each task writes a mark; empty writes none.
         tasks: The number of tasks.
     """
-    ask = udf(partial(sighting_text, tuple(files), probe), StringType(), useArrow=False)
-    rows = spark.range(0, tasks, 1, tasks).select(ask("id")).collect()
+    look = udf(partial(sighting_text, tuple(files), probe), StringType(), useArrow=False)
+    rows = spark.range(0, tasks, 1, tasks).select(look("id")).collect()
     return [Sighting(**json.loads(row[0])) for row in rows]
 
 

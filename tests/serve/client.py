@@ -54,7 +54,7 @@ def statements() -> None:
     assert [tuple(row) for row in spark.sql(text, frame=frame).collect()] == [(1, 0, 0, 1)]
     if pyspark.__version__ < "4.1":
         refused = failure(spark, "DELETE FROM lake.db.s WHERE id = :id", {"id": 5})
-        assert "A parameter in a statement that comes from the JVM, not from Python, needs PySpark 4.1" in str(refused)
+        assert "A parameter in a statement from the JVM, not from Python, needs PySpark 4.1" in str(refused)
         assert rows(spark, "DELETE FROM lake.db.s WHERE id = 5") == [(1, 0, 1, 0)]
     else:
         assert spark.sql("DELETE FROM lake.db.s WHERE id = :id", {"id": 5}).collect()[0].num_deleted_rows == 1

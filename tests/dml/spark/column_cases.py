@@ -226,7 +226,7 @@ def refused(frame, function):
         "star": F.count("*"),
         "which SQL does not have": F.product(column),
         "not one expression": F.expr("a, b"),
-        "which is no expression": F.expr("a) or (true"),
+        "which is not an expression": F.expr("a) or (true"),
         "begins like a query": F.expr("values (1)"),
         "without an alias": F.expr("a as c"),
         "without a name": F.struct(column.alias("q"), F.col("st")["b"]),

@@ -13,7 +13,7 @@ from dml.errors import (
     NotFoundError,
     SqlError,
 )
-from dml.spark.errors import failure_of, listed, translate
+from dml.spark.errors import failure_of, parse_names, translate
 from dml.spark.versions import Feature, has
 from dml.sqlparse.quoting import quoted_parts
 
@@ -154,5 +154,5 @@ def test_names_are_read_as_spark_quotes_them(name, parts):
 
 
 def test_lists_of_names_are_read_once_each():
-    assert listed("[`a`.`id`, `b`.`id, x`]") == ("a.id", "b.id, x")
-    assert listed("`id`, `id`") == ("id",)
+    assert parse_names("[`a`.`id`, `b`.`id, x`]") == ("a.id", "b.id, x")
+    assert parse_names("`id`, `id`") == ("id",)

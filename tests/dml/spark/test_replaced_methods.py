@@ -18,7 +18,7 @@ from dml.spark.format_calls import format_replacements, stream_replacements
 from dml.spark.handlers import Enabled, StatementHandler
 from dml.spark.interception import sql_replacement
 from dml.spark.internals import UnknownInternalsError
-from dml.spark.jvm import converting
+from dml.spark.jvm import wrap_conversion
 from dml.spark.replaced_methods import Replacement, replace_methods
 
 
@@ -228,4 +228,4 @@ def test_exceptions_of_java_are_converted_also_where_their_causes_cannot_be_read
     """The JVM may be gone by then."""
     monkeypatch.setattr("dml.spark.jvm.CARRIED", {1: ValueError()})
     expected = RuntimeError("of PySpark")
-    assert converting(lambda _: expected)(object()) is expected
+    assert wrap_conversion(lambda _: expected)(object()) is expected

@@ -14,11 +14,11 @@ from dml.spark.versions import (
     arrow_table,
     frame_of_table,
     has,
+    invert_hash,
     repartition_by_id,
     repartition_by_key,
     require,
     sql_failure,
-    unhashed,
 )
 
 pytestmark = pytest.mark.oldest
@@ -54,7 +54,7 @@ def test_rows_go_to_the_partition_of_their_number(spark: SparkSession, repartiti
 def test_a_number_is_the_hash_of_what_stands_for_it(spark: SparkSession) -> None:
     """Spark's hash, whose result may be any int."""
     wanted = [0, 1, 2, 3, 1000, 2**31 - 1, -1, -(2**31)]
-    row = spark.sql(f"SELECT {', '.join(f'hash({unhashed(each)})' for each in wanted)}").first()
+    row = spark.sql(f"SELECT {', '.join(f'hash({invert_hash(each)})' for each in wanted)}").first()
     assert row is not None
     assert list(row) == wanted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dml.spark.worker_daemon import PRELOADED, quiet
+from dml.spark.worker_daemon import PRELOADED, exit_quietly
 
 REPORT = """
 import importlib, json, os, sys
@@ -29,16 +29,16 @@ def test_a_task_that_was_cut_short_is_no_error(error: type[OSError]) -> None:
     def broken(*_: object) -> int:
         raise error
 
-    assert quiet(broken)(None, True) == 1
+    assert exit_quietly(broken)(None, True) == 1
 
 
 def test_other_errors_and_exit_codes_stay() -> None:
     def failing(*_: object) -> int:
         raise OSError("disk")
 
-    assert quiet(lambda *_: 7)(None, True) == 7
+    assert exit_quietly(lambda *_: 7)(None, True) == 7
     with pytest.raises(OSError, match="disk"):
-        quiet(failing)(None, True)
+        exit_quietly(failing)(None, True)
 
 
 CUT_SHORT = """
