@@ -1,11 +1,12 @@
-"""`spark.catalog` on namespaces and tables of ours, and what names without a catalog mean. Driver, Spark Connect.
+"""`spark.catalog` on RowDelta's namespaces and tables, and the current catalog. Driver, Spark Connect.
 
 Input: the name that a method was given, and its other arguments by PySpark's names. Output: PySpark's own values, from
-the catalog; what creates and drops goes through `dml.ddl`. Caching is the server's: what is cached is the scan of the
-state that the table has then.
+the catalog; creating and dropping go through `dml.ddl`. The server caches: it caches the scan of the table's state at
+that time.
 
-The server's current catalog is none of ours: while one of ours was entered, by `USE` or `setCurrentCatalog`, names
-without a catalog are looked up in it, behind the server's temporary views, and the server goes on with its own.
+RowDelta's catalogs are never the server's current catalog. After `USE` or `setCurrentCatalog` has entered one, names
+without a catalog resolve to the server's temporary views first, then to that catalog. The server's own current catalog
+does not change.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,7 +57,7 @@ NOWHERE = Span(0, 0)
 
 
 def catalog_calls(engine: Engine) -> Mapping[str, Callable[..., Any]]:
-    """What answers methods of `spark.catalog`, by PySpark's names of them.
+    """Return the implementations of `spark.catalog` methods, by PySpark's names.
 
     Args:
         engine: The session and its catalogs.
@@ -85,7 +86,7 @@ def catalog_calls(engine: Engine) -> Mapping[str, Callable[..., Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Methods that are about tables.
+    """Methods for tables.
 
     Attributes:
         engine: The session and its catalogs.
@@ -117,7 +118,7 @@ class Tables:
         except NotFoundError as error:
             raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
         names = ((*parts, str(row[1])) for row in shown.rows)
-        return [self.get(name) for name in names if self.exists(name)]  # one may be gone meanwhile
+        return [self.get(name) for name in names if self.exists(name)]  # a table may have been dropped since
 
     def columns(self, parts: Parts) -> list[Column]:
         """`listColumns`."""
@@ -181,7 +182,7 @@ class Tables:
         return {str(row[0]): str(row[1]) for row in rows}
 
     def create_text(self, parts: Parts, asSerde: bool = False) -> str:  # noqa: ARG002, N803  PySpark's name
-        """`getCreateTableString`; there is no Hive form of it."""
+        """`getCreateTableString`. There is no Hive form, so `asSerde` is ignored."""
         return str(self._run(ShowCreateTable(table=reference(parts)), parts).rows[0][0])
 
     def cache(self, parts: Parts, storageLevel: StorageLevel | None = None) -> None:  # noqa: N803  PySpark's name
@@ -199,7 +200,7 @@ class Tables:
         read_table(self.engine, parts, {}).unpersist()
 
     def refresh(self, parts: Parts) -> None:
-        """`refreshTable`: it is read anew in any case; whether it is there is what is left to say."""
+        """`refreshTable`: check that the table exists. Reads always use the current state."""
         self._resolved(parts)
 
     @property
@@ -220,7 +221,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """Methods that are about namespaces.
+    """Methods for namespaces.
 
     Attributes:
         engine: The session and its catalogs.
@@ -277,7 +278,7 @@ class Namespaces:
 
 
 def reference(parts: Parts) -> TableReference:
-    """The reference to a table that no text names."""
+    """Build the reference to a table that is not named in any SQL text."""
     return TableReference(parts=parts, span=NOWHERE)
 
 
@@ -285,7 +286,7 @@ GLOBAL_TEMPORARY = "global_temp"
 
 
 def whole_table_name(engine: Engine, parts: Parts) -> Parts:
-    """The name of a table with its catalog first; empty where it is Spark's.
+    """Return the name of a RowDelta table with its catalog first, or an empty tuple if the name is Spark's.
 
     Args:
         engine: The session and its catalogs.
@@ -303,11 +304,11 @@ def whole_table_name(engine: Engine, parts: Parts) -> Parts:
 
 
 def whole_namespace_name(engine: Engine, parts: Parts) -> Parts:
-    """The name of a namespace with its catalog first, the current one's where there is none; empty where it is Spark's.
+    """Return the name of a RowDelta namespace with its catalog first, or an empty tuple if the name is Spark's.
 
     Args:
         engine: The session and its catalogs.
-        parts: The name as written.
+        parts: The name as written; empty for the current namespace.
     """
     registry = engine.registry
     if len(parts) > 1 and parts[0] in registry.catalogs:
@@ -318,12 +319,12 @@ def whole_namespace_name(engine: Engine, parts: Parts) -> Parts:
 
 
 def is_entered(engine: Engine) -> bool:
-    """Whether names without a catalog are ours."""
+    """Return True if names without a catalog resolve to a RowDelta catalog."""
     return is_connect(engine.spark) and engine.registry.is_entered
 
 
 def is_sparks(engine: Engine, parts: Parts) -> bool:
-    """Whether a name begins with a catalog of Spark's, or its namespace of temporary views."""
+    """Return True if a name begins with one of Spark's catalogs, or with its namespace of temporary views."""
     if parts[0].lower() == GLOBAL_TEMPORARY:
         return True
     return len(parts) > 1 and names_a_catalog_of_spark(engine, parts[0])
@@ -346,7 +347,7 @@ class CurrentCatalog:
     engine: Engine
 
     def answers(self) -> Mapping[str, Callable[..., Answer | None]]:
-        """The methods, by PySpark's names of them."""
+        """Return the methods, by PySpark's names."""
         return {
             "currentCatalog": self.name,
             "currentDatabase": self.namespace,
@@ -365,7 +366,7 @@ class CurrentCatalog:
         return (lambda _: quote_name(self.engine.registry.current_namespace)) if is_entered(self.engine) else None
 
     def catalogs(self, pattern: str | None = None) -> Answer | None:
-        """`listCatalogs`: the server's, and ours."""
+        """`listCatalogs`: the server's catalogs, then RowDelta's."""
         names = matching(self.engine.registry.catalogs, pattern)
         ours = [CatalogMetadata(name=name, description=None) for name in names]
 
@@ -377,7 +378,7 @@ class CurrentCatalog:
         return listed
 
     def namespaces(self, pattern: str | None = None) -> Answer | None:
-        """`listDatabases`: of the current catalog."""
+        """`listDatabases` of the current catalog."""
         return (lambda _: self._namespaces(pattern)) if is_entered(self.engine) else None
 
     def _namespaces(self, pattern: str | None) -> list[Database]:

@@ -1,8 +1,8 @@
-"""`spark.table` and `spark.read` on tables of ours. Driver, Spark Connect.
+"""`spark.table` and `spark.read` on RowDelta tables. Driver, Spark Connect.
 
-Input: a table's name and the options of the reader. Output: a DataFrame that follows the table, or stays with the
-version, time, branch or snapshot that is asked for, as on classic Spark (decision 021). All its columns are read, and
-all files: a server that is not ours does not say what a query needs. Queries given as SQL prune.
+Input: a table's name and the options of the reader. Output: a DataFrame that follows the table, or is pinned to the
+requested version, time, branch or snapshot, as on classic Spark (decision 021). It reads all columns and all files,
+because a server without RowDelta does not report what a query needs. Queries given as SQL prune.
 """
 
 from collections.abc import Mapping
@@ -30,21 +30,21 @@ TIME = "timestampasof"
 
 
 def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> DataFrame:
-    """The DataFrame of a table.
+    """Return the DataFrame of a table.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name, catalog first, perhaps with a branch, a tag or a metadata table at its end.
-        options: The reader's.
+        options: The reader's options.
 
     Raises:
-        AnalysisException: there is no such table.
-        DmlError: the options do not go together, or there is no such version, branch or snapshot.
+        AnalysisException: The table does not exist.
+        DmlError: The options conflict, or there is no such version, branch or snapshot.
     """
     with running(), in_sparks_words(engine, parts):
         read = RemoteRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
         resolved = read.resolved()
-        read.current()  # what is wrong is said now, not when rows are asked for
+        read.current()  # raise errors now, not at the first action
         name = (resolved.catalog_name, *resolved.identifier)
         return following_frame(engine.spark, name, resolved.metadata_table or name[-1], read.current)
 
@@ -56,9 +56,9 @@ class RemoteRead:
     Attributes:
         engine: The session and its catalogs.
         parts: The table's name, catalog first.
-        version: The snapshot, branch or tag that is asked for.
+        version: The requested snapshot, branch or tag.
         options: The reader's options, in lower case.
-        settings: The session's settings when the DataFrame was made.
+        settings: The session's settings when the DataFrame was created.
     """
 
     engine: Engine
@@ -69,10 +69,10 @@ class RemoteRead:
 
     @staticmethod
     def of(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> "RemoteRead":
-        """What a reader asks for; a time becomes the snapshot of that time.
+        """Parse the options of a reader; a timestamp is resolved to its snapshot.
 
         Raises:
-            AnalysisError: a version and a time.
+            AnalysisError: The options have both a version and a timestamp.
         """
         settings = StatementSettings.of(engine)
         read = RemoteRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
@@ -87,14 +87,14 @@ class RemoteRead:
 
     @property
     def reference(self) -> TableReference:
-        """The table as a statement would name it."""
+        """The table reference as in a statement."""
         return TableReference(parts=self.parts, span=Span(0, 0), version=self.version)
 
     def resolved(self) -> ResolvedTable:
-        """The table as it is now.
+        """Load the table.
 
         Raises:
-            AnalysisException: it is not there.
+            AnalysisException: The table does not exist.
         """
         found = self.engine.registry.resolve(self.parts)
         if found is None:
@@ -104,12 +104,12 @@ class RemoteRead:
         return found
 
     def current(self) -> CurrentRows:
-        """The rows as they are now; while a statement of ours runs, as they were when it asked first."""
+        """Return the current rows; a running RowDelta statement resolves them once."""
         key = (self.parts, self.version, *sorted(self.options.items()))
         return loaded_once(self.engine.spark, key, self.found)
 
     def found(self) -> CurrentRows:
-        """The rows as they are now."""
+        """Resolve the current rows."""
         resolved = self.resolved()
         if resolved.metadata_table is not None:
             return CurrentRows(state=resolved.table.metadata_location, frame=self.metadata_rows)
@@ -120,7 +120,7 @@ class RemoteRead:
         return CurrentRows(state=(state.version, access), frame=lambda: self.rows(state))
 
     def rows(self, state: TableState) -> DataFrame:
-        """The rows of a state of the table."""
+        """Return the rows of a state of the table."""
         spark = self.engine.spark
         scan = TableScan(
             table=state.table,
@@ -131,7 +131,7 @@ class RemoteRead:
         return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism))
 
     def metadata_rows(self) -> DataFrame:
-        """The rows of a metadata table, of the version that is asked for."""
+        """Return the rows of a metadata table at the requested version."""
         version = "" if self.version is None else f" VERSION AS OF {quote_string(self.version)}"
         text = f"SELECT * FROM {quote_name(self.parts)}{version}"
         statement = parsed(text)

@@ -1,7 +1,7 @@
-"""What is not there, or is there already, in Spark's words. Driver, Spark Connect.
+"""Missing and existing objects as Spark's exceptions. Driver, Spark Connect.
 
-Input: an error of ours, and the name that a call of PySpark gave. Output: the exception that Spark raises for a call on
-a table of a catalog that it knows: programs catch it by its class and condition. Other errors stay as they are.
+Input: a RowDelta error, and the name in the PySpark call. Output: the exception that Spark raises for a table of its
+own catalogs: programs catch it by class and condition. Other errors are not changed.
 """
 
 import importlib
@@ -32,7 +32,7 @@ class ErrorCondition(Enum):
 
 
 def refusal(condition: ErrorCondition, parts: Sequence[str], message: str) -> Exception:
-    """The exception of a condition, of the kind that Spark Connect's client raises.
+    """Build the exception of a condition, of the class that Spark Connect's client raises.
 
     Args:
         condition: The condition.
@@ -52,12 +52,12 @@ def refusal(condition: ErrorCondition, parts: Sequence[str], message: str) -> Ex
 
 @contextmanager
 def in_sparks_words(engine: Engine, parts: Sequence[str], *, creates: bool = False) -> Iterator[None]:
-    """While a call on a table runs.
+    """Translate errors of the calls on a table in this context to Spark's exceptions.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name, catalog first.
-        creates: Whether the call makes the table: then it is its namespace that may be missing.
+        creates: True if the call creates the table: then its namespace may be what is missing.
     """
     try:
         yield
@@ -84,5 +84,5 @@ def in_sparks_words(engine: Engine, parts: Sequence[str], *, creates: bool = Fal
 
 
 def said_by(error: DmlError) -> str:
-    """What happened, and what to do."""
+    """Return the message of an error with its hint."""
     return error.message if error.hint is None else f"{error.message}. {error.hint}"
