@@ -275,12 +275,12 @@ class KnownRow(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is asked, and the answer."""
+        """A key for the scan, the aggregates and their values."""
         asked = ((each.function, each.column and each.column.field_id) for each in self.aggregates)
         return (*self.read.identity, *asked, *self.values)
 
     def description(self) -> str:
-        """What EXPLAIN shows."""
+        """Return the text that EXPLAIN shows."""
         asked = (
             "count" if each.column is None else f"{each.function.lower()}({each.column.name})"
             for each in self.aggregates
@@ -288,7 +288,7 @@ class KnownRow(Proxy):
         return f"RowDelta {', '.join(dict.fromkeys(asked))} of {self.read.name} (snapshot {self.read.snapshot_id})"
 
     def readSchema(self) -> JavaObject:
-        """A column for each value."""
+        """Return the schema: one column per value."""
         fields = (
             spark_types.StructField(f"value{number}", asked.kind, nullable=asked.function not in COUNTS)
             for number, asked in enumerate(self.aggregates)
@@ -296,19 +296,19 @@ class KnownRow(Proxy):
         return struct_type(spark_types.StructType(list(fields)))
 
     def rows(self) -> JavaObject:
-        """The one row."""
+        """Return the single row."""
         return one_row([asked.kind for asked in self.aggregates], self.values)
 
     def supportedCustomMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """A row, not batches of columns."""
+        """Report that the scan returns rows, not columnar batches."""
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
 
@@ -334,7 +334,7 @@ def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None
 
 
 def try_row() -> None:
-    """Make a row with a value of each type, as a trial."""
+    """Make a row with a value of each type, to test that Spark's internals work."""
     kinds = (
         spark_types.LongType(),
         spark_types.IntegerType(),

@@ -46,7 +46,7 @@ class SparkScanBuilder(Proxy):
     Args:
         spark: The session.
         read: The read without pushdown.
-        make_scan: Makes the scan of rows.
+        make_scan: Builds the scan of rows.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -73,10 +73,11 @@ class SparkScanBuilder(Proxy):
         self._answered: tuple[tuple[KnownAggregate, ...], KnownRow | None] | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
-        """Take conditions into account.
+        """Prune by conditions.
 
         Returns:
-            Those that Spark has to ask of every row: all, but where the files that are left hold no other rows.
+            The predicates that Spark must evaluate for each row: none if the remaining files hold only matches, else
+            all.
         """
         if not len(predicates):
             return predicates
@@ -84,7 +85,7 @@ class SparkScanBuilder(Proxy):
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
     def _ask(self, found: Condition) -> None:
-        """Read only rows for which conditions may be true, and only files that may have such rows."""
+        """Narrow the read to rows that may satisfy the conditions, and plan its files."""
         self.read = replace(
             self.read,
             row_filter=both(self.read.row_filter, found.pruning),
@@ -94,19 +95,19 @@ class SparkScanBuilder(Proxy):
         self.is_whole = found.pruning_is_exact and self.plan.covers_whole_files
 
     def pushedPredicates(self) -> JavaObject:
-        """None by Spark's names: the scan's description has the filter."""
+        """Return none: the filter is in the scan's description."""
         return array(FILTER_PREDICATE, ())
 
     def supportsIterativePushdown(self) -> bool:
-        """Once is enough."""
+        """Return False: one round of pushdown is enough."""
         return False
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
-        """Return whether the pushed-down aggregation is complete: the manifests have the answer."""
+        """Return True if the manifests answer the aggregation completely."""
         return self._known_row(aggregation) is not None
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
-        """Answer by the manifests, or group by group in the tasks, where every file counts whole."""
+        """Answer from the manifests, or aggregate partially in tasks. Both need all rows of the remaining files."""
         self.known = self._known_row(aggregation)
         if self.known is None and self._may_aggregate(aggregation):
             self.groups = self._groups(aggregation)
@@ -128,7 +129,7 @@ class SparkScanBuilder(Proxy):
         return is_plain and self._counts_what_it_says(aggregation)
 
     def _counts_what_it_says(self, aggregation: JavaObject) -> bool:
-        """Return False if a count of rows may stand for a count of a DISTINCT constant."""
+        """Return False if a count of rows may represent a count of a DISTINCT constant."""
         if all(simple_name(asked) != Function.ROWS for asked in aggregation.aggregateExpressions()):
             return True
         if self._counts_no_values is None:
@@ -145,7 +146,7 @@ class SparkScanBuilder(Proxy):
         return self._answered[1]
 
     def pruneColumns(self, wanted: JavaObject) -> None:
-        """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
+        """Drop the columns that Spark does not need. If it needs none, keep one so that rows are still counted."""
         names = set(map(str, wanted.fieldNames()))
         fields = self.read.schema.fields
         own = {field.name for field in fields}
@@ -163,7 +164,7 @@ class SparkScanBuilder(Proxy):
         return (cheapest([read.schema.find_field(known) for known in read.columns]).field_id,), ()
 
     def build(self) -> Proxy:
-        """The scan."""
+        """Return the scan."""
         return self.known or self.groups or self.make_scan(self.spark, self.read, self.plan)
 
 
@@ -175,7 +176,7 @@ def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpressi
 
 
 def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
-    """The parts of a filter that must all be true."""
+    """Yield the conjuncts of a filter."""
     stack = [expression]
     while stack:
         part = stack.pop()
@@ -204,7 +205,7 @@ class ConditionScanBuilder(SparkScanBuilder):
     )
 
     def pushFilters(self, filters: JavaObject) -> JavaObject:
-        """Take conditions into account, a `Seq[Expression]`; Spark asks those of it that are left, as ever."""
+        """Prune by conditions, a `Seq[Expression]`, and return those that Spark must evaluate."""
         if not int(filters.size()):
             return filters
         found = pushable_trees(condition_trees(filters), self.read.schema, self.read.rules)
@@ -213,12 +214,12 @@ class ConditionScanBuilder(SparkScanBuilder):
         return scala_list(()) if self.is_whole else filters
 
     def pushedFilters(self) -> JavaObject:
-        """None by Spark's names: the scan's description has the filter."""
+        """Return none: the filter is in the scan's description."""
         return array(FILTER_PREDICATE, ())
 
 
 def scan_builder(spark: SparkSession, read: SparkRead, make_scan: MakeScan = SparkScan) -> SparkScanBuilder:
-    """A builder, as fits the conditions that there can be; the arguments are its own."""
+    """Return the scan builder for the kind of conditions that may occur. The arguments are those of its constructor."""
     kind = ConditionScanBuilder if has_marked() and takes_catalyst_filters() else SparkScanBuilder
     return kind(spark, read, make_scan)
 
