@@ -238,8 +238,7 @@ def definition_of(view: JavaObject) -> ViewDefinition:
 
 
 def query_columns(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the view property with the query's column names: comma-separated as in Iceberg, or JSON if
-    a name contains a comma."""
+    """Return the property with a query's column names: comma-separated as in Iceberg, or JSON if a name has a comma."""
     if any("," in name for name in names):
         return {LISTED_COLUMNS: json.dumps(names)}
     return {QUERY_COLUMNS: ",".join(names)} if names else {}

@@ -126,8 +126,7 @@ class SparkMetadataTable(Proxy):
 def snapshot_shown(
     engine: Engine, resolved: ResolvedTable, kind: MetadataTable, version: str | None, micros: int | None
 ) -> Snapshot | None:
-    """Return the snapshot that a metadata table shows. Without time travel it is the current one, whatever
-    `spark.wap.branch` selects."""
+    """Return the snapshot that a metadata table shows: by default the current one, ignoring `spark.wap.branch`."""
     reference = replace(
         reference_of((resolved.catalog_name, *resolved.identifier)),
         version=version,
@@ -325,7 +324,7 @@ class SparkTable(Proxy):
         def load() -> SparkTable:
             found = engine.registry.resolve(parts)
             if found is None:
-                raise NotFoundError(f"The table {quote_name(parts)} does not exist any more", table=resolved.name)
+                raise NotFoundError(f"There is no table {quote_name(parts)} any more", table=resolved.name)
             return SparkTable(self._provide, TableState.of(engine, found, None, None))
 
         now = loaded_once(engine.spark, (*parts, None, None), load).state

@@ -49,7 +49,7 @@ class StreamOffset:
         except (ValueError, KeyError, TypeError) as error:
             raise unreadable(f"The checkpoint holds '{text}', which is not an offset in a table") from error
         if version != VERSION:
-            raise unreadable(f"The checkpoint has an offset of version {version}; only {VERSION} is supported")
+            raise unreadable(f"The checkpoint holds an offset of version {version}; only {VERSION} is supported")
         return offset
 
     @property
