@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey
-from dml.connector.state import reading_one_state
+from dml.connector.state import load_tables_once
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
 from dml.result import Result
@@ -38,7 +38,7 @@ def execute_and_refresh(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None = None
 ) -> DataFrame | Result:
     """Run a statement, then refresh what Spark has cached of the table that it changed."""
-    with reading_one_state(engine.spark):
+    with load_tables_once(engine.spark):
         outcome = execute(engine, statement, text, idempotency_key)
     changed = changed_table(statement)
     if changed is not None:

@@ -38,7 +38,7 @@ from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog import LoadState, ViewDefinition
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState, loaded_once
+from dml.connector.state import TableState, load_once
 from dml.connector.table import SparkMetadataTable, SparkTable
 from dml.connector.table_changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.connector.write import SparkWriteBuilder, WrittenTable
@@ -64,7 +64,7 @@ from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
 from dml.spark.proxies import Proxy
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has, require
-from dml.spark_scan.expressions import EXPRESSIONS, held, marked
+from dml.spark_scan.expressions import EXPRESSIONS, mark_call, wrap_column
 from dml.sqlparse.statements import (
     AlterTable,
     CreateNamespace,
@@ -143,7 +143,7 @@ class FunctionBuilder(Proxy):
         if not given:
             return result.child()
         *widths, source = given
-        given = [*widths, held(source)]
+        given = [*widths, wrap_column(source)]
         aliases = named_expressions(plan.child().child())  # below the name of the subquery
         replaced = [
             scala_tuple(alias.toAttribute(), alias.withNewChildren(scala_list([argument])))
@@ -151,7 +151,7 @@ class FunctionBuilder(Proxy):
         ]
         with internals(REPLACING_RULE):
             mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
-            return marked(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
+            return mark_call(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
 
 
 def constant_text(argument: JavaObject) -> str | None:
@@ -323,7 +323,7 @@ class SparkStagedTable(SparkTable):
         state = TableState(resolved=creation.resolved, snapshot_id=None, schema=creation.table.schema())
         super().__init__(engine, state)
         self._creation = creation
-        self._is_there = creation.load_state is None
+        self._exists = creation.load_state is None
 
     @property
     def _accepts_any_schema(self) -> bool:
@@ -334,12 +334,12 @@ class SparkStagedTable(SparkTable):
         """Return a builder of the write that commits the table together with its rows."""
         creation = self._creation
         written = WrittenTable(engine=self.engine, resolved=creation.resolved, load_state=creation.load_state)
-        return SparkWriteBuilder(written, info, self._note)
+        return SparkWriteBuilder(written, info, self._record_result)
 
     def commitStagedChanges(self) -> None:
         """Create or replace the table, unless the write of its rows has done so. Without rows there was no commit."""
         creation = self._creation
-        if not self._is_there:
+        if not self._exists:
             ddl.create_table(
                 creation.statement,
                 creation.catalog,
@@ -353,8 +353,8 @@ class SparkStagedTable(SparkTable):
         if self._creation.load_state is None:
             drop_empty(self._creation.table)
 
-    def _note(self, result: Result) -> None:
-        self._is_there = self._is_there or result.snapshot_id is not None
+    def _record_result(self, result: Result) -> None:
+        self._exists = self._exists or result.snapshot_id is not None
 
 
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
@@ -407,9 +407,9 @@ class SparkCatalog(Proxy):
 
     def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable | SparkMetadataTable:
         """Load a table, now or at a version, a time, or a context that holds either, with options."""
-        state = travel(how)
+        state = parse_time_travel(how)
         key = (*self._parts(identifier), *state)
-        return loaded_once(self._engine.spark, key, lambda: self._table(self._resolved(identifier), *state))
+        return load_once(self._engine.spark, key, lambda: self._table(self._resolve(identifier), *state))
 
     def tableExists(self, identifier: JavaObject) -> bool:
         """Return True if the table exists."""
@@ -428,30 +428,30 @@ class SparkCatalog(Proxy):
 
     def stageCreate(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
         """Prepare a new table, which is committed with its rows."""
-        return self._staged(identifier, what)
+        return self._stage(identifier, what)
 
     def stageReplace(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
         """Prepare the replacement of a table, which is committed with its rows."""
-        return self._staged(identifier, what, replace_only=True)
+        return self._stage(identifier, what, replace_only=True)
 
     def stageCreateOrReplace(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
         """Prepare a new table or the replacement of an existing one, which is committed with its rows."""
-        return self._staged(identifier, what, or_replace=True)
+        return self._stage(identifier, what, or_replace=True)
 
     def alterTable(self, identifier: JavaObject, changes: Sequence[JavaObject]) -> SparkTable | SparkMetadataTable:
         """Change a table."""
-        self._resolved(identifier)
+        self._resolve(identifier)
         for action in alter_actions(changes):
             self._run(AlterTable(table=reference_of(self._parts(identifier)), action=action))
         return self.loadTable(identifier)
 
     def dropTable(self, identifier: JavaObject) -> bool:
         """Drop a table and keep its files; return False if there is none."""
-        return self._dropped(identifier, purge=False)
+        return self._drop(identifier, purge=False)
 
     def purgeTable(self, identifier: JavaObject) -> bool:
         """Drop a table and its files; return False if there is none."""
-        return self._dropped(identifier, purge=True)
+        return self._drop(identifier, purge=True)
 
     def renameTable(self, identifier: JavaObject, new: JavaObject) -> None:
         """Rename a table."""
@@ -479,7 +479,7 @@ class SparkCatalog(Proxy):
 
     def loadView(self, identifier: JavaObject) -> JavaObject:
         """Load a view."""
-        return spark_view(self._existing_view(identifier), self._name)
+        return spark_view(self._require_view(identifier), self._name)
 
     def viewExists(self, identifier: JavaObject) -> bool:
         """Return True if the view exists."""
@@ -501,15 +501,15 @@ class SparkCatalog(Proxy):
 
     def createView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
         """Create a view."""
-        return self._saved_view(identifier, view, None)
+        return self._save_view(identifier, view, None)
 
     def replaceView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
         """Replace the definition of a view."""
-        return self._saved_view(identifier, view, self._existing_view(identifier))
+        return self._save_view(identifier, view, self._require_view(identifier))
 
     def createOrReplaceView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
         """Create a view, or replace its definition."""
-        return self._saved_view(identifier, view, self._view(identifier))
+        return self._save_view(identifier, view, self._view(identifier))
 
     def dropView(self, identifier: JavaObject) -> bool:
         """Drop a view; return False if there is none."""
@@ -517,7 +517,7 @@ class SparkCatalog(Proxy):
 
     def renameView(self, identifier: JavaObject, new: JavaObject) -> None:
         """Rename a view."""
-        self._existing_view(identifier)
+        self._require_view(identifier)
         try:
             catalogs.rename_view(self._catalog, self._parts(identifier)[1:], self._new_name(new))
         except AlreadyExistsError:
@@ -602,7 +602,7 @@ class SparkCatalog(Proxy):
     def _parts(self, identifier: JavaObject) -> tuple[str, ...]:
         return (self._name, *map(str, identifier.namespace()), str(identifier.name()))
 
-    def _resolved(self, identifier: JavaObject) -> ResolvedTable:
+    def _resolve(self, identifier: JavaObject) -> ResolvedTable:
         found = self._engine.registry.resolve(self._parts(identifier))
         if found is None:
             raise java_error(ANALYSIS + "NoSuchTableException", identifier)
@@ -628,13 +628,13 @@ class SparkCatalog(Proxy):
         inside = self._parts(identifier)[1:]
         return inside[1:] if len(inside) > 2 and inside[0] == self._name else inside
 
-    def _existing_view(self, identifier: JavaObject) -> View:
+    def _require_view(self, identifier: JavaObject) -> View:
         found = self._view(identifier)
         if found is None:
             raise java_error(ANALYSIS + "NoSuchViewException", identifier)
         return found
 
-    def _saved_view(self, identifier: JavaObject, view: JavaObject, replaces: View | None) -> JavaObject:
+    def _save_view(self, identifier: JavaObject, view: JavaObject, replaces: View | None) -> JavaObject:
         try:
             saved = catalogs.save_view(
                 self._catalog, self._parts(identifier)[1:], definition_of(view), replaces=replaces
@@ -645,7 +645,7 @@ class SparkCatalog(Proxy):
             raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
         return spark_view(saved, self._name)
 
-    def _staged(
+    def _stage(
         self, identifier: JavaObject, what: Sequence[Any], *, or_replace: bool = False, replace_only: bool = False
     ) -> SparkStagedTable:
         columns, partitions, properties = table_parts(what)
@@ -660,7 +660,7 @@ class SparkCatalog(Proxy):
                 raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
             raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
 
-    def _dropped(self, identifier: JavaObject, *, purge: bool) -> bool:
+    def _drop(self, identifier: JavaObject, *, purge: bool) -> bool:
         if not catalogs.table_exists(self._catalog, self._parts(identifier)[1:]):
             return False
         self._run(DropTable(table=reference_of(self._parts(identifier)), if_exists=True, purge=purge))
@@ -693,7 +693,7 @@ def identifier_of(name: Sequence[str]) -> JavaObject:
     return java_class(CATALOG + "Identifier").of(strings(name[:-1]), name[-1])
 
 
-def travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
+def parse_time_travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
     """Return the version and the time in microseconds at which a table is loaded; at most one is set."""
     match how:
         case [str() as version]:
@@ -701,9 +701,9 @@ def travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
         case [int() as micros]:
             return None, micros
         case [JavaObject() as context, _] if simple_name(context) == "TableContext":
-            asked = context.timeTravel()
-            if asked.isPresent():
-                state = asked.get()
+            time_travel = context.timeTravel()
+            if time_travel.isPresent():
+                state = time_travel.get()
                 if simple_name(state) == "AsOfVersion":
                     return str(state.version()), None
                 return None, int(state.micros())

@@ -72,10 +72,10 @@ def inherit_format(spark: SparkSession) -> None:
 def data_source() -> type:
     """Return the class of the format. It is built at run time because PySpark before 4.0 has no base class for it."""
     base = importlib.import_module("pyspark.sql.datasource").DataSource
-    return type("Iceberg", (base,), {"name": classmethod(lambda _: ICEBERG), "__init__": refuse})
+    return type("Iceberg", (base,), {"name": classmethod(lambda _: ICEBERG), "__init__": raise_unsupported})
 
 
-def refuse(*_: Any, **__: Any) -> None:
+def raise_unsupported(*_: Any, **__: Any) -> None:
     """Raise an error that names the calls to use instead. Worker.
 
     Raises:
@@ -133,7 +133,7 @@ def install(engine: Engine) -> bool:
     Returns:
         False on Spark Connect and on a Spark that cannot run Python readers, else True.
     """
-    return put(engine, lambda: engine)
+    return put_catalogs(engine, lambda: engine)
 
 
 def inheriting(binding: Binding, registry: CatalogRegistry) -> Binding:
@@ -145,19 +145,19 @@ def inheriting(binding: Binding, registry: CatalogRegistry) -> Binding:
     """
     seen: set[str] = set()
 
-    def bound(spark: SparkSession) -> StatementHandler:
+    def bind(spark: SparkSession) -> StatementHandler:
         key = session_key(spark)
         if key not in seen and not is_connect(spark):
             seen.add(key)
             # Nothing reports the end of such a session: a catalog with a strong reference would keep both forever.
             session = weak_session(spark)
-            put(Engine(spark=spark, registry=registry), lambda: Engine(spark=session(), registry=registry))
+            put_catalogs(Engine(spark=spark, registry=registry), lambda: Engine(spark=session(), registry=registry))
         return binding(spark)
 
-    return bound
+    return bind
 
 
-def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
+def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
     """Register the catalogs in the map where a session's Spark looks for them; return False if that is impossible.
 
     Args:
@@ -183,10 +183,10 @@ def uninstall(engine: Engine) -> None:
         return
     try:
         catalogs = catalogs_of(engine)
-        ours = [name for name in engine.registry.catalogs if is_ours(catalogs.get(name))]
-        if engine.spark.catalog.currentCatalog() in ours:
+        installed = [name for name in engine.registry.catalogs if is_rowdelta_catalog(catalogs.get(name))]
+        if engine.spark.catalog.currentCatalog() in installed:
             engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark could not resolve any name
-        for name in ours:
+        for name in installed:
             catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
         return  # the JVM or the session has ended, together with the catalogs; or this Spark keeps them elsewhere
@@ -203,7 +203,7 @@ def catalogs_of(engine: Engine) -> JavaObject:
     return catalogs
 
 
-def is_ours(found: JavaObject) -> bool:
+def is_rowdelta_catalog(found: JavaObject) -> bool:
     """Return True if a name is registered and its catalog is implemented in Python."""
     return bool(found.nonEmpty()) and bool(java_class("java.lang.reflect.Proxy").isProxyClass(found.get().getClass()))
 

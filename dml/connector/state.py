@@ -27,8 +27,8 @@ from dml.spark_scan.scan import SparkRead
 __all__ = [
     "TableState",
     "column_path",
-    "loaded_once",
-    "reading_one_state",
+    "load_once",
+    "load_tables_once",
     "travel_options",
 ]
 
@@ -72,7 +72,7 @@ class TableState:
         reference = reference_of((resolved.catalog_name, *resolved.identifier))
         snapshot_id: int | None
         if micros is not None:
-            snapshot_id, schema = as_of_instant("", resolved.table, reference, micros // 1000, "the time asked for")
+            snapshot_id, schema = as_of_instant("", resolved.table, reference, micros // 1000, "the requested time")
         elif version is not None:
             snapshot_id, schema = as_of_version(resolved.table, version, reference, "")
         else:
@@ -92,7 +92,7 @@ class TableState:
             NotFoundError: There is no such snapshot, branch or tag.
             NotSupportedError: The options select the rows that some snapshots added.
         """
-        version, micros = travel_options(options, elsewhere=self.is_pinned)
+        version, micros = travel_options(options, is_pinned=self.is_pinned)
         reference = reference_of((self.resolved.catalog_name, *self.resolved.identifier))
         snapshot_id: int | None
         if micros is not None:
@@ -101,10 +101,10 @@ class TableState:
             snapshot_id, _ = as_of_version(self.table, version, reference, "")
         else:
             return self
-        asked = next(f"{key}={options[key]}" for key in TRAVEL_OPTIONS if key in options)
-        return replace(self, snapshot_id=snapshot_id, pinned=asked)
+        selection = next(f"{key}={options[key]}" for key in TRAVEL_OPTIONS if key in options)
+        return replace(self, snapshot_id=snapshot_id, pinned=selection)
 
-    def fixed(self) -> "TableState":
+    def pin(self) -> "TableState":
         """Pin this state to its snapshot, so that Spark never takes it for the table's current state."""
         return replace(self, pinned=f"snapshot {self.snapshot_id}")
 
@@ -153,12 +153,12 @@ def column_path(schema: Schema | StructType, field_id: int) -> tuple[str, ...] |
     return None
 
 
-def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str | None, int | None]:
+def travel_options(options: Mapping[str, str], *, is_pinned: bool) -> tuple[str | None, int | None]:
     """Return the version, or the time in microseconds, that read options select.
 
     Args:
         options: The read options, with names in lower case.
-        elsewhere: True if the table's name or Spark's time travel selects a state already.
+        is_pinned: True if the table's name or Spark's time travel selects a state already.
 
     Raises:
         AnalysisError: The options select more than one state, or a value is not a number.
@@ -174,7 +174,7 @@ def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str 
     given = [(key, options[key]) for key in TRAVEL_OPTIONS if key in options]
     if not given:
         return None, None
-    if len(given) > 1 or elsewhere:
+    if len(given) > 1 or is_pinned:
         names = " and ".join(f"'{key}'" for key, _ in given)
         raise AnalysisError(
             f"The options {names} select more than one state of the table",
@@ -206,7 +206,7 @@ CONNECT_TABLES: Final = ThreadTables()
 
 
 @contextmanager
-def reading_one_state(spark: SparkSession) -> Iterator[None]:
+def load_tables_once(spark: SparkSession) -> Iterator[None]:
     """Make Spark load each table once while a RowDelta statement runs.
 
     Spark reloads the tables of a DataFrame or a view for each job. A MERGE that took the keys of its source from one
@@ -216,7 +216,7 @@ def reading_one_state(spark: SparkSession) -> Iterator[None]:
         spark: The session that runs the statement.
     """
     if is_connect(spark):
-        with reading_one_state_in_thread():
+        with load_tables_once_in_thread():
             yield
         return
     statement, before, context = str(uuid.uuid4()), None, spark.sparkContext
@@ -226,16 +226,16 @@ def reading_one_state(spark: SparkSession) -> Iterator[None]:
         yield
         return
     LOADED[statement] = {}
-    hand_on(context, statement)
+    set_running_statement(context, statement)
     try:
         yield
     finally:
         del LOADED[statement]
-        hand_on(context, before)
+        set_running_statement(context, before)
 
 
 @contextmanager
-def reading_one_state_in_thread() -> Iterator[None]:
+def load_tables_once_in_thread() -> Iterator[None]:
     """Make the plans of this thread load each table once."""
     before = CONNECT_TABLES.found
     CONNECT_TABLES.found = {} if before is None else before
@@ -245,13 +245,13 @@ def reading_one_state_in_thread() -> Iterator[None]:
         CONNECT_TABLES.found = before
 
 
-def hand_on(context: SparkContext, statement: str | None) -> None:
+def set_running_statement(context: SparkContext, statement: str | None) -> None:
     """Set the running statement as a local property, which the JVM's threads for this one inherit."""
     with suppress(Exception):  # the context may have been stopped, or the call interrupted
         context.setLocalProperty(STATEMENT, cast("str", statement))  # PySpark's stub lacks None, which removes it
 
 
-def loaded_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[], Loaded]) -> Loaded:
+def load_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[], Loaded]) -> Loaded:
     """Return a table as the running statement first loaded it; outside of a statement, load it now.
 
     Args:

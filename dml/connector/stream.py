@@ -37,7 +37,7 @@ from dml.spark_scan.workers import PYTHON_SOURCES, python_partition, reader_fact
 from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
-from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
+from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state_error
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
@@ -144,7 +144,7 @@ class SparkMicroBatchStream(Proxy):
         written = file.read()
         if written is not None:
             return java_offset(StreamOffset.of_json(written))
-        begin = self._now().starting_offset()
+        begin = self._reload().starting_offset()
         file.write(begin.json)
         return java_offset(begin)
 
@@ -158,40 +158,40 @@ class SparkMicroBatchStream(Proxy):
             raise java_error("java.lang.UnsupportedOperationException", "latestOffset needs a start and a limit")
         start, limit = how
         begin = python_offset(start)
-        now = self._now()
+        now = self._reload()
         last_id = self._last_id if self._is_bounded else now.head_id
         end = now.latest_offset(begin, limits_of(limit), last_id)
         return None if end == begin else java_offset(end)
 
     def reportLatestOffset(self) -> JavaObject | None:
         """Return the end of the newest snapshot, for query progress."""
-        known = self._known()
+        known = self._streamed_table()
         return java_offset(known.end_of_head())
 
     def getDefaultReadLimit(self) -> JavaObject:
         """Return the limit of one batch, for triggers that do not read everything available."""
-        limits, made = self.options.limits, []
+        limits, parts = self.options.limits, []
         if limits.files is not None:
-            made.append(static(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
+            parts.append(static(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
         if limits.rows is not None:
-            made.append(static(READ_LIMIT, "maxRows")(limits.rows))
+            parts.append(static(READ_LIMIT, "maxRows")(limits.rows))
         if limits.size is not None:
-            made.append(static(READ_LIMIT, "maxBytes")(limits.size))
-        if not made:
+            parts.append(static(READ_LIMIT, "maxBytes")(limits.size))
+        if not parts:
             return static(READ_LIMIT, "allAvailable")()
-        return made[0] if len(made) == 1 else static(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, made))
+        return parts[0] if len(parts) == 1 else static(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, parts))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop the stream at the snapshot that is the newest now."""
-        self._last_id = self._now().head_id
+        self._last_id = self._reload().head_id
         self._is_bounded = True
 
     def planInputPartitions(self, start: JavaObject, end: JavaObject) -> JavaObject:
         """Plan the partitions of a batch; each carries everything that a worker needs."""
         begin, stop = python_offset(start), python_offset(end)
-        known = self._known()
+        known = self._streamed_table()
         if stop != NOTHING_READ and known.table.snapshot_by_id(stop.snapshot_id) is None:
-            known = self._now()  # a batch that was planned before the query was stopped
+            known = self._reload()  # a batch that was planned before the query was stopped
         read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.read.columns))
         check_columns(known.name, read, known.table.schema())
         tasks = known.tasks(begin, stop)
@@ -227,17 +227,17 @@ class SparkMicroBatchStream(Proxy):
             if is_mine and leaf.output().length() > len(self.row_schema):
                 require(Feature.METADATA_IN_STREAMS)
 
-    def _known(self) -> StreamedTable:
+    def _streamed_table(self) -> StreamedTable:
         return StreamedTable(name=self.state.resolved.name, table=self._table, options=self.options, files=self._files)
 
-    def _now(self) -> StreamedTable:
+    def _reload(self) -> StreamedTable:
         """Reload the table.
 
         Raises:
             NotFoundError: The table was dropped.
         """
-        self._table = loaded_anew(self.state)
-        return self._known()
+        self._table = reload_table(self.state)
+        return self._streamed_table()
 
 
 def source_options(state: TableState, options: Mapping[str, str]) -> SourceOptions:
@@ -248,13 +248,13 @@ def source_options(state: TableState, options: Mapping[str, str]) -> SourceOptio
     """
     resolved = state.resolved
     if resolved.tag is not None:
-        raise fixed_state(f"the tag '{resolved.tag}'")
+        raise fixed_state_error(f"the tag '{resolved.tag}'")
     if resolved.snapshot_id is not None or resolved.timestamp_ms is not None:
-        raise fixed_state("the end of the table's name")
+        raise fixed_state_error("the end of the table's name")
     return SourceOptions.of(options, resolved.branch)
 
 
-def loaded_anew(state: TableState) -> Table:
+def reload_table(state: TableState) -> Table:
     """Reload the table of a running stream.
 
     Raises:
@@ -294,7 +294,7 @@ def limits_of(limit: JavaObject) -> ReadLimits:
         case "CompositeReadLimit":
             limits = ReadLimits()
             for part in limit.getReadLimits():
-                limits = limits.both(limits_of(part))
+                limits = limits.combine(limits_of(part))
             return limits
         case _:  # ReadAllAvailable
             return ReadLimits()

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState, column_path, loaded_once, travel_options
+from dml.connector.state import TableState, column_path, load_once, travel_options
 from dml.connector.stream import StreamableScan
 from dml.connector.table_changes import reference_of
 from dml.connector.write import SparkWriteBuilder, WrittenTable
@@ -81,7 +81,7 @@ class SparkMetadataTable(Proxy):
         self._travels = version is not None or micros is not None or travels(resolved, reference)
         self.resolved = resolved
         self.kind = MetadataTable(str(resolved.metadata_table))
-        self.snapshot = snapshot_shown(engine(), resolved, self.kind, version, micros)
+        self.snapshot = shown_snapshot(engine(), resolved, self.kind, version, micros)
         self.fields = table_schema(self.kind, resolved.table.metadata).fields
 
     @property
@@ -113,9 +113,9 @@ class SparkMetadataTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> "MetadataScan":
         """Return the scan, which is its own builder; of another snapshot if the options select one."""
-        version, micros = travel_options(options_of(options), elsewhere=self._travels)
-        asked = version is not None or micros is not None
-        table = SparkMetadataTable(self._provide, self.resolved, version, micros) if asked else self
+        version, micros = travel_options(options_of(options), is_pinned=self._travels)
+        is_pinned = version is not None or micros is not None
+        table = SparkMetadataTable(self._provide, self.resolved, version, micros) if is_pinned else self
         return MetadataScan(table, tuple(field.name for field in self.fields))
 
     @cached_property
@@ -123,7 +123,7 @@ class SparkMetadataTable(Proxy):
         return default_method(self, "columns")
 
 
-def snapshot_shown(
+def shown_snapshot(
     engine: Engine, resolved: ResolvedTable, kind: MetadataTable, version: str | None, micros: int | None
 ) -> Snapshot | None:
     """Return the snapshot that a metadata table shows: by default the current one, ignoring `spark.wap.branch`."""
@@ -253,7 +253,7 @@ class SparkTable(Proxy):
 
         Where Spark keeps a table and RowDelta reloads it, all states are equal: otherwise no row cache would be found.
         """
-        return (*self.state.identity, self.id()) if self._follows else self.state.version
+        return (*self.state.identity, self.id()) if self._reloads else self.state.version
 
     def id(self) -> str:
         """Return the table's UUID, which survives a rename but not a drop."""
@@ -306,17 +306,17 @@ class SparkTable(Proxy):
 
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
         """Return a scan builder, of another snapshot if the options select one."""
-        engine, asked = self.engine, options_of(options)
-        state = (self._state_now() if self._follows else self.state).with_options(asked)
-        make_scan = partial(StreamableScan, engine, state, asked)
+        engine, read_options = self.engine, options_of(options)
+        state = (self._current_state() if self._reloads else self.state).with_options(read_options)
+        make_scan = partial(StreamableScan, engine, state, read_options)
         return scan_builder(engine.spark, state.read(StatementSettings.of(engine)), make_scan)
 
     @property
-    def _follows(self) -> bool:
+    def _reloads(self) -> bool:
         """True if scans reload the table: before Spark 4.1 a DataFrame keeps the table that it resolved."""
         return not has(Feature.TABLES_ANEW) and not self.state.is_pinned
 
-    def _state_now(self) -> TableState:
+    def _current_state(self) -> TableState:
         """Return the current state; a running statement loads it once."""
         engine, resolved = self.engine, self.state.resolved
         parts = (resolved.catalog_name, *resolved.identifier)
@@ -327,7 +327,7 @@ class SparkTable(Proxy):
                 raise NotFoundError(f"There is no table {quote_name(parts)} any more", table=resolved.name)
             return SparkTable(self._provide, TableState.of(engine, found, None, None))
 
-        now = loaded_once(engine.spark, (*parts, None, None), load).state
+        now = load_once(engine.spark, (*parts, None, None), load).state
         found = {field.name: field.field_type for field in now.schema.fields}
         kept = all(found.get(field.name) == field.field_type for field in self.state.schema.fields)
         if now.table.metadata.table_uuid != self.state.table.metadata.table_uuid or not kept:
@@ -456,7 +456,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
     if resolved is None or resolved.metadata_table is not None:
         return None
     take_callbacks()
-    state = TableState.of(engine, resolved, None, None).fixed()
+    state = TableState.of(engine, resolved, None, None).pin()
     relation = relation_of(SparkTable(lambda: engine, state))
     plan = java_class(SUBQUERY_ALIAS)(name_of(resolved), relation)
     return frame_of(engine.spark, plan)

@@ -27,7 +27,7 @@ from dml.sqlparse.statements import (
     UnsetProperties,
 )
 
-__all__ = ["NOWHERE", "SAID_OTHERWISE", "alter_actions", "create_statement", "reference_of"]
+__all__ = ["NOWHERE", "RESERVED_PROPERTIES", "alter_actions", "create_statement", "reference_of"]
 
 NOWHERE: Final = Span(0, 0)
 """The span of names that are not in any SQL text."""
@@ -37,7 +37,7 @@ SINGULAR: Final = {"years": "year", "months": "month", "days": "day", "hours": "
 PARQUET: Final = "parquet"
 """Spark's provider for a writer without a format. Iceberg takes it for the file format, and Parquet is the default."""
 
-SAID_OTHERWISE: Final = frozenset(
+RESERVED_PROPERTIES: Final = frozenset(
     {"comment", "external", "is_managed_location", "location", "owner", "path", "provider"}
 )
 """Properties that Spark adds, or that a statement has clauses for."""
@@ -66,7 +66,9 @@ def create_statement(
         provider=None if given.get("provider", "").lower() == PARQUET else given.get("provider"),
         partitioning=tuple(term(partition) for partition in partitions),
         properties=tuple(
-            (key, value) for key, value in given.items() if key not in SAID_OTHERWISE and key.lower() != "option.path"
+            (key, value)
+            for key, value in given.items()
+            if key not in RESERVED_PROPERTIES and key.lower() != "option.path"
         ),
         comment=given.get("comment"),
         location=given.get("location"),
@@ -115,11 +117,11 @@ def alter_actions(changes: Iterable[JavaObject]) -> Iterator[AlterAction]:
     for change in changes:
         action = alter_action(change)
         if run and type(run[0]) is not type(action):
-            yield joined(run)
+            yield merge_actions(run)
             run = []
         run.append(action)
     if run:
-        yield joined(run)
+        yield merge_actions(run)
 
 
 def alter_action(change: JavaObject) -> AlterAction | AlterColumn:
@@ -151,7 +153,7 @@ def alter_action(change: JavaObject) -> AlterAction | AlterColumn:
             raise java_error("java.lang.UnsupportedOperationException", f"Iceberg tables cannot be changed by {kind}")
 
 
-def joined(run: list[Any]) -> AlterAction:
+def merge_actions(run: list[Any]) -> AlterAction:
     """Merge actions of one kind into one. Spark never sends two renames in one statement."""
     first = run[0]
     match first:

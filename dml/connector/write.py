@@ -80,7 +80,7 @@ class DistributedWrite(Proxy):
     """A write whose rows Spark distributes and orders.
 
     Args:
-        write: The write, planned with `keeping_files_open`.
+        write: The write, planned with `keep_files_open`.
         tasks: The maximum number of tasks if rows are distributed; 0 lets Spark choose.
         left_out: Ids of the table's columns that the rows lack.
     """
@@ -102,10 +102,10 @@ class DistributedWrite(Proxy):
 
     def requiredDistribution(self) -> JavaObject:
         """Return how Spark distributes the rows to tasks."""
-        distributions, spread = java_class(CONNECTOR + "distributions.Distributions"), self._spread()
-        if spread is None:
+        distributions, distribution = java_class(CONNECTOR + "distributions.Distributions"), self._distribution_terms()
+        if distribution is None:
             return distributions.unspecified()
-        is_ordered, terms = spread
+        is_ordered, terms = distribution
         if is_ordered:
             return distributions.ordered(array(EXPRESSIONS + "SortOrder", terms))
         return distributions.clustered(array(EXPRESSIONS + "Expression", terms))
@@ -116,12 +116,12 @@ class DistributedWrite(Proxy):
 
     def requiredNumPartitions(self) -> int:
         """Return the number of tasks, or 0 if rows are not distributed: Spark rejects a number without distribution."""
-        return self._tasks if self._tasks and self._spread() is not None else 0
+        return self._tasks if self._tasks and self._distribution_terms() is not None else 0
 
     def advisoryPartitionSizeInBytes(self) -> int:
         """Return the table's advisory size if Spark chooses the number of tasks; 0 for Spark's default."""
         properties = self._write.context.properties
-        chosen = ADVISORY_PARTITION_SIZE in properties and not self._tasks and self._spread() is not None
+        chosen = ADVISORY_PARTITION_SIZE in properties and not self._tasks and self._distribution_terms() is not None
         return integer(properties, ADVISORY_PARTITION_SIZE, 0, minimum=1) if chosen else 0
 
     def requiredOrdering(self) -> JavaObject:
@@ -130,11 +130,13 @@ class DistributedWrite(Proxy):
         order = self._table_order() if orders_rows(self._write.target.table) else ()
         return array(EXPRESSIONS + "SortOrder", [*map(ascending, columns), *order])
 
-    def _spread(self) -> tuple[bool, list[JavaObject]] | None:
+    def _distribution_terms(self) -> tuple[bool, list[JavaObject]] | None:
         """Return whether rows are range-distributed, and by which terms; None if they are not distributed."""
         table, columns = self._write.target.table, self._partition_columns()
         match distribution_mode(table, self._write.context.properties):
-            case DistributionMode.HASH if columns and follow_columns(table) and not all_identities(table):
+            case DistributionMode.HASH if (
+                columns and preserves_column_order(table) and not has_only_identity_transforms(table)
+            ):
                 return True, list(map(ascending, columns))
             case DistributionMode.HASH if columns:
                 return False, columns
@@ -147,7 +149,7 @@ class DistributedWrite(Proxy):
     def _partition_columns(self) -> list[JavaObject]:
         """Return the distinct source columns of the partition fields; if any transforms preserve order, only theirs."""
         table = self._write.target.table
-        fields = [field for field in partition_fields(table) if self._has(field.source_id)]
+        fields = [field for field in partition_fields(table) if self._has_column(field.source_id)]
         chosen = [field for field in fields if field.transform.preserves_order] or fields
         ids = dict.fromkeys(field.source_id for field in chosen)
         return [column_reference(table, source_id) for source_id in ids]
@@ -157,14 +159,14 @@ class DistributedWrite(Proxy):
         table = self._write.target.table
         fields: Sequence[SortField] = table.sort_order().fields
         for field in fields:
-            if self._has(field.source_id):
-                yield sorted_by(
+            if self._has_column(field.source_id):
+                yield sort_field(
                     column_reference(table, field.source_id),
                     ascends=field.direction == SortDirection.ASC,
                     nulls_first=field.null_order == NullOrder.NULLS_FIRST,
                 )
 
-    def _has(self, field_id: int) -> bool:
+    def _has_column(self, field_id: int) -> bool:
         """Return True if the rows have a column, or the column that contains a nested field."""
         path = column_path(self._write.target.table.schema(), field_id)
         assert path is not None
@@ -194,7 +196,7 @@ class WriterJob:
         check_writes(spark, self._write.target.table, self._write.context)
         self._job.enter_context(tagged(spark, self._tag, interrupts=False))
 
-    def written(self, messages: Sequence[JavaObject]) -> WriteOutcome:
+    def collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
         """Combine the reports of the tasks. From here on the commit owns the files, even if it fails.
 
         Args:
@@ -216,13 +218,15 @@ class WriterJob:
             delete_uncommitted(self._write.target.table, self._write.context)
 
 
-def keeping_files_open(options: InsertOptions, table: Table) -> InsertOptions:
+def keep_files_open(options: InsertOptions, table: Table) -> InsertOptions:
     """Add `fanout-enabled` to write options if Spark cannot bring the rows of a partition together.
 
     A single open file is enough only if column order keeps the rows of a partition adjacent and no other order is
     required.
     """
-    if all_identities(table) or (follow_columns(table) and clustered_by_columns(table) and not orders_rows(table)):
+    if has_only_identity_transforms(table) or (
+        preserves_column_order(table) and is_clustered_by_columns(table) and not orders_rows(table)
+    ):
         return options
     return replace(options, write={**options.write, "fanout-enabled": "true"})
 
@@ -232,17 +236,17 @@ def partition_fields(table: Table) -> Iterator[PartitionField]:
     return (field for field in table.spec().fields if not isinstance(field.transform, VoidTransform))
 
 
-def all_identities(table: Table) -> bool:
+def has_only_identity_transforms(table: Table) -> bool:
     """Return True if all partition fields are identity transforms."""
     return all(isinstance(field.transform, IdentityTransform) for field in partition_fields(table))
 
 
-def follow_columns(table: Table) -> bool:
+def preserves_column_order(table: Table) -> bool:
     """Return True if partitions are ordered whenever their source columns are."""
     return all(field.transform.preserves_order for field in partition_fields(table))
 
 
-def clustered_by_columns(table: Table) -> bool:
+def is_clustered_by_columns(table: Table) -> bool:
     """Return True if rows in column order are clustered by partition.
 
     Rows partitioned by `(days(ts), k)` are not: within a day each `k` recurs for every value of `ts`.
@@ -261,17 +265,17 @@ def column_reference(table: Table, field_id: int) -> JavaObject:
 
 def ascending(column: JavaObject) -> JavaObject:
     """Sort ascending, NULLS FIRST."""
-    return sorted_by(column, ascends=True, nulls_first=True)
+    return sort_field(column, ascends=True, nulls_first=True)
 
 
-def sorted_by(column: JavaObject, *, ascends: bool, nulls_first: bool) -> JavaObject:
+def sort_field(column: JavaObject, *, ascends: bool, nulls_first: bool) -> JavaObject:
     """Return one field of a Spark sort order."""
     direction = constant(EXPRESSIONS + "SortDirection", "ASCENDING" if ascends else "DESCENDING")
     nulls = constant(EXPRESSIONS + "NullOrdering", "NULLS_FIRST" if nulls_first else "NULLS_LAST")
     return java_class(EXPRESSIONS + "Expressions").sort(column, direction, nulls)
 
 
-def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
+def mark_self_read(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
     """Mark the write if it reads its own table, as far as the plan of its rows shows.
 
     Such a write validates against the snapshot that the plan reads. Otherwise it would silently replace rows that
@@ -327,7 +331,7 @@ class PartitionWrite(DistributedWrite):
     """Rows that replace the partitions that contain them.
 
     Args:
-        write: The write, planned with `keeping_files_open`.
+        write: The write, planned with `keep_files_open`.
         schema: The columns of the rows.
         arranged: Puts the columns in the table's order; None if Spark has done so.
     """
@@ -345,7 +349,7 @@ class PartitionWrite(DistributedWrite):
 
     def toBatch(self) -> "SparkBatchWrite":
         """Return the write of one job."""
-        write = reading_itself(self._write, running_plan(self._write.engine.spark))
+        write = mark_self_read(self._write, running_plan(self._write.engine.spark))
         return SparkBatchWrite(write, self._schema, self._arranged)
 
 
@@ -385,7 +389,7 @@ class SparkBatchWrite(Proxy):
 
     def commit(self, messages: Sequence[JavaObject], *_: JavaObject) -> None:
         """Commit what the tasks wrote."""
-        commit_rows(self._write, self._job.written(messages))
+        commit_rows(self._write, self._job.collect_reports(messages))
 
     def abort(self, _: Sequence[JavaObject | None]) -> None:
         """Wait for the tasks to end, then delete what they wrote."""
@@ -410,7 +414,7 @@ def is_of_stream(spark: SparkSession, write_id: str, options: Collection[str]) -
     )
 
 
-def not_continuous() -> NotSupportedError:
+def continuous_mode_error() -> NotSupportedError:
     """Build the error for a stream in continuous mode, which Spark plans outside of the query's thread."""
     return NotSupportedError(
         "Streams write to tables in micro-batches, not in continuous mode",
@@ -443,7 +447,7 @@ def stream_write(
     """
     number = engine.spark.sparkContext.getLocalProperty(BATCH_ID)
     if number is None:
-        raise not_continuous()
+        raise continuous_mode_error()
     epoch = StreamEpoch(
         query_id=query_id,
         epoch_id=int(number),
@@ -451,7 +455,7 @@ def stream_write(
         adopts_checkpoint=options.adopts_checkpoint,
     )
     columns = python_schema(schema)
-    planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keeping_files_open)
+    planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keep_files_open)
     return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
 
 
@@ -507,7 +511,7 @@ class SparkStreamingWrite(Proxy):
 
     def commit(self, _: int, messages: Sequence[JavaObject]) -> None:
         """Commit what the tasks wrote, unless the table has the micro-batch already."""
-        commit_epoch(self._planned, self._job.written(messages))
+        commit_epoch(self._planned, self._job.collect_reports(messages))
 
     def abort(self, _: int, __: Sequence[JavaObject | None]) -> None:
         """Wait for the tasks to end, then delete what they wrote."""
@@ -520,7 +524,7 @@ OF_PARTITIONS: Final = "rowdelta.overwrite-partitions"
 OnResult = Callable[[Result], None]
 
 
-def ignored(_: Result) -> None:
+def discard_result(_: Result) -> None:
     """Discard the result of a write."""
 
 
@@ -550,7 +554,7 @@ class SparkWriteBuilder(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.SupportsOverwriteV2", "write.SupportsDynamicOverwrite")
 
-    def __init__(self, written: WrittenTable, info: JavaObject, on_result: OnResult = ignored) -> None:
+    def __init__(self, written: WrittenTable, info: JavaObject, on_result: OnResult = discard_result) -> None:
         self._written = written
         self._schema = info.schema()
         self._write_id = str(info.queryId())
@@ -592,8 +596,8 @@ class SparkWriteBuilder(Proxy):
         target = target_of_write(written, self._command, settings, self._options)
         # A table that is being created or replaced has no rows to replace, and is created with the columns of its rows.
         creates = written.load_state is not None
-        replaced = None if creates else self._replaced(target, settings)
-        fitted = None if creates else self._fitted(target, settings, replaced)
+        replaced = None if creates else self._rows_to_replace(target, settings)
+        fitted = None if creates else self._match_columns(target, settings, replaced)
         target = target if fitted is None else fitted.target
         write = plan_rows_write(
             engine,
@@ -601,12 +605,12 @@ class SparkWriteBuilder(Proxy):
             self._command,
             started,
             replaced=replaced,
-            options=keeping_files_open(self._options, target.table) if self._dynamic else self._options,
+            options=keep_files_open(self._options, target.table) if self._dynamic else self._options,
             load_state=written.load_state,
             by_columns=self._dynamic,
         )
         if self._dynamic:
-            rows = None if fitted is None else arranged(write, python_schema(self._schema), settings)
+            rows = None if fitted is None else arrange_columns(write, python_schema(self._schema), settings)
             return PartitionWrite(write, self._schema, rows)
         return SparkWrite(write, self._on_result, fitted)
 
@@ -625,7 +629,7 @@ class SparkWriteBuilder(Proxy):
             complete=self._predicates is not None,
         )
 
-    def _fitted(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
+    def _match_columns(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
         """Match the columns of the rows with the table's, adding some if enabled; None if Spark has done so."""
         options = self._options.columns
         if accepts_any_schema(target.table):
@@ -634,7 +638,7 @@ class SparkWriteBuilder(Proxy):
             overwritten_target(target, python_schema(self._schema), settings, replaced)
         return None
 
-    def _replaced(self, target: Target, settings: StatementSettings) -> Replaced | None:
+    def _rows_to_replace(self, target: Target, settings: StatementSettings) -> Replaced | None:
         """Return which rows are replaced; None for an append."""
         if self._dynamic or (self._predicates == () and (self._of_partitions or self._options.dynamic)):
             return Replaced(row_filter=None)
@@ -679,7 +683,7 @@ class SparkWrite(Proxy):
 
     def toStreaming(self) -> Proxy:
         """Raise an error: micro-batches use `StreamWrite`, so this is a stream in continuous mode."""
-        raise not_continuous()
+        raise continuous_mode_error()
 
     def toInsertableRelation(self) -> "RowsRelation":
         """Return the relation that inserts the rows."""
@@ -715,7 +719,7 @@ class RowsRelation(Proxy):
             rows = self._in_place(rows)
         else:
             rows = rows_by_name(rows, self._fitted, StatementSettings.of(write.engine))
-        self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
+        self._on_result(write_rows(mark_self_read(write, data.queryExecution().analyzed()), rows))
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
         """Rename the columns of rows that Spark has matched with the table's columns by position."""
@@ -729,7 +733,7 @@ class RowsRelation(Proxy):
         return rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
 
 
-def arranged(write: RowsWrite, source: StructType, settings: StatementSettings) -> StreamRows:
+def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSettings) -> StreamRows:
     """Build the task function that puts the columns of rows that Spark has not matched in the table's order."""
     target = write.target
     columns = stream_columns(

@@ -28,5 +28,5 @@ def table_calls(engine: Engine) -> TableCalls:
         write=lambda call: write_rows_of(engine, call),
         stream=lambda call: start_stream(engine, call),
         catalog=catalog_calls(engine),
-        current=CurrentCatalog(engine).answers(),
+        current=CurrentCatalog(engine).methods(),
     )

@@ -31,7 +31,7 @@ from dml.engine.ownership import names_a_catalog_of_spark
 from dml.engine.row_level import run_truncate
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
 from dml.remote.reads import read_table
-from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal, said_by
+from dml.remote.refusals import ErrorCondition, message_of, spark_error, translate_errors
 from dml.spark.handlers import is_temporary_view, running
 from dml.spark.types import spark_field
 from dml.sqlparse.names import name_parts
@@ -100,7 +100,7 @@ class Tables:
 
     def get(self, parts: Parts) -> Table:
         """`getTable`."""
-        found = self._resolved(parts)
+        found = self._resolve(parts)
         return Table(
             name=parts[-1],
             catalog=found.catalog_name,
@@ -116,13 +116,13 @@ class Tables:
             statement = ShowTables(namespace=parts, pattern=pattern)
             shown = ddl.execute(statement, self.engine.registry, time_zone="UTC")
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         names = ((*parts, str(row[1])) for row in shown.rows)
         return [self.get(name) for name in names if self.exists(name)]  # a table may have been dropped since
 
     def columns(self, parts: Parts) -> list[Column]:
         """`listColumns`."""
-        table = self._resolved(parts).table
+        table = self._resolve(parts).table
         fields = table.spec().fields
         partitions = {field.source_id for field in fields if isinstance(field.transform, IdentityTransform)}
         buckets = {field.source_id for field in fields if isinstance(field.transform, BucketTransform)}
@@ -157,7 +157,7 @@ class Tables:
             location=path,
         )
         catalog_name, identifier = self.engine.registry.split(parts)
-        with running(), in_sparks_words(self.engine, parts, creates=True):
+        with running(), translate_errors(self.engine, parts, creates=True):
             ddl.create_table(
                 statement,
                 self.engine.registry.catalog(catalog_name),
@@ -173,7 +173,7 @@ class Tables:
 
     def truncate(self, parts: Parts) -> None:
         """`truncateTable`."""
-        with running(), in_sparks_words(self.engine, parts):
+        with running(), translate_errors(self.engine, parts):
             run_truncate(self.engine, Truncate(target=reference(parts)), quote_name(parts), None)
 
     def properties(self, parts: Parts) -> dict[str, str]:
@@ -201,21 +201,21 @@ class Tables:
 
     def refresh(self, parts: Parts) -> None:
         """`refreshTable`: check that the table exists. Reads always use the current state."""
-        self._resolved(parts)
+        self._resolve(parts)
 
     @property
     def _time_zone(self) -> str:
         return StatementSettings.of(self.engine).time_zone
 
-    def _resolved(self, parts: Parts) -> ResolvedTable:
+    def _resolve(self, parts: Parts) -> ResolvedTable:
         found = self.engine.registry.resolve(parts)
         if found is None:
             message = f"The table or view {quote_name(parts)} cannot be found. {self.engine.registry.proposal(parts)}"
-            raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
+            raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
         return found
 
     def _run(self, statement: ddl.DdlStatement, parts: Parts) -> ddl.DdlResult:
-        with running(), in_sparks_words(self.engine, parts):
+        with running(), translate_errors(self.engine, parts):
             return ddl.execute(statement, self.engine.registry, time_zone=self._time_zone)
 
 
@@ -238,7 +238,7 @@ class Namespaces:
         try:
             properties = catalogs.namespace_properties(self.engine.registry.catalog(parts[0]), parts[1:])
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         return Database(
             name=quote_name(parts[1:]),
             catalog=parts[0],
@@ -258,18 +258,18 @@ class Namespaces:
         try:
             self._run(statement)
         except AlreadyExistsError as error:
-            raise refusal(ErrorCondition.SCHEMA_ALREADY_EXISTS, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_ALREADY_EXISTS, parts, message_of(error)) from error
 
     def drop(self, parts: Parts, ifExists: bool = False, cascade: bool = False) -> None:  # noqa: N803  PySpark's name
         """`dropDatabase`."""
         try:
             self._run(DropNamespace(name=parts, span=NOWHERE, if_exists=ifExists, cascade=cascade))
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         except AnalysisError as error:
             if "is not empty" not in error.message:
                 raise
-            raise refusal(ErrorCondition.SCHEMA_NOT_EMPTY, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_EMPTY, parts, message_of(error)) from error
 
     def _run(self, statement: ddl.DdlStatement) -> None:
         with running():
@@ -346,7 +346,7 @@ class CurrentCatalog:
 
     engine: Engine
 
-    def answers(self) -> Mapping[str, Callable[..., Answer | None]]:
+    def methods(self) -> Mapping[str, Callable[..., Answer | None]]:
         """Return the methods, by PySpark's names."""
         return {
             "currentCatalog": self.name,
@@ -368,14 +368,14 @@ class CurrentCatalog:
     def catalogs(self, pattern: str | None = None) -> Answer | None:
         """`listCatalogs`: the server's catalogs, then RowDelta's."""
         names = matching(self.engine.registry.catalogs, pattern)
-        ours = [CatalogMetadata(name=name, description=None) for name in names]
+        added = [CatalogMetadata(name=name, description=None) for name in names]
 
-        def listed(original: Callable[[], list[CatalogMetadata]]) -> list[CatalogMetadata]:
+        def list_all(original: Callable[[], list[CatalogMetadata]]) -> list[CatalogMetadata]:
             theirs = original()
             known = {getattr(found, "name", None) for found in theirs}
-            return [*theirs, *(found for found in ours if found.name not in known)]
+            return [*theirs, *(found for found in added if found.name not in known)]
 
-        return listed
+        return list_all
 
     def namespaces(self, pattern: str | None = None) -> Answer | None:
         """`listDatabases` of the current catalog."""
@@ -406,7 +406,7 @@ class CurrentCatalog:
         try:
             self._use((self.engine.registry.current_catalog, *parts))
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
 
     def _use(self, name: Parts, *, catalog_only: bool = False) -> None:
         text = ".".join(map(quoted, name))

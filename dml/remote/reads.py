@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState, loaded_once
+from dml.connector.state import TableState, load_once
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import parsed
 from dml.engine.query import run_query, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind
-from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal
+from dml.remote.refusals import ErrorCondition, spark_error, translate_errors
 from dml.scan.table_scan import TableScan
 from dml.spark.connect_plans import CurrentRows, following_frame
 from dml.spark.handlers import running
@@ -41,12 +41,12 @@ def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str
         AnalysisException: The table does not exist.
         DmlError: The options conflict, or there is no such version, branch or snapshot.
     """
-    with running(), in_sparks_words(engine, parts):
+    with running(), translate_errors(engine, parts):
         read = RemoteRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
-        resolved = read.resolved()
-        read.current()  # raise errors now, not at the first action
+        resolved = read.resolve()
+        read.current_rows()  # raise errors now, not at the first action
         name = (resolved.catalog_name, *resolved.identifier)
-        return following_frame(engine.spark, name, resolved.metadata_table or name[-1], read.current)
+        return following_frame(engine.spark, name, resolved.metadata_table or name[-1], read.current_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class RemoteRead:
             raise AnalysisError("A table cannot be read as of a version and as of a time", kind=ErrorKind.INVALID_VALUE)
         when = quote_string(options[TIME])
         reference = replace(read.reference, timestamp=when)
-        snapshot_id, _ = snapshot_to_read(engine, settings, when, read.resolved(), reference)
+        snapshot_id, _ = snapshot_to_read(engine, settings, when, read.resolve(), reference)
         return replace(read, version=str(snapshot_id))
 
     @property
@@ -90,7 +90,7 @@ class RemoteRead:
         """The table reference as in a statement."""
         return TableReference(parts=self.parts, span=Span(0, 0), version=self.version)
 
-    def resolved(self) -> ResolvedTable:
+    def resolve(self) -> ResolvedTable:
         """Load the table.
 
         Raises:
@@ -100,26 +100,26 @@ class RemoteRead:
         if found is None:
             hint = self.engine.registry.proposal(self.parts)
             message = f"The table or view {quote_name(self.parts)} cannot be found. {hint}"
-            raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
+            raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
         return found
 
-    def current(self) -> CurrentRows:
+    def current_rows(self) -> CurrentRows:
         """Return the current rows; a running RowDelta statement resolves them once."""
         key = (self.parts, self.version, *sorted(self.options.items()))
-        return loaded_once(self.engine.spark, key, self.found)
+        return load_once(self.engine.spark, key, self.resolve_rows)
 
-    def found(self) -> CurrentRows:
+    def resolve_rows(self) -> CurrentRows:
         """Resolve the current rows."""
-        resolved = self.resolved()
+        resolved = self.resolve()
         if resolved.metadata_table is not None:
             return CurrentRows(state=resolved.table.metadata_location, frame=self.metadata_rows)
         snapshot_id, schema = snapshot_to_read(self.engine, self.settings, "", resolved, self.reference)
         state = TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=self.version)
         state = state.with_options(self.options)
         access = tuple(sorted((str(key), str(value)) for key, value in resolved.table.io.properties.items()))
-        return CurrentRows(state=(state.version, access), frame=lambda: self.rows(state))
+        return CurrentRows(state=(state.version, access), frame=lambda: self.rows_of(state))
 
-    def rows(self, state: TableState) -> DataFrame:
+    def rows_of(self, state: TableState) -> DataFrame:
         """Return the rows of a state of the table."""
         spark = self.engine.spark
         scan = TableScan(

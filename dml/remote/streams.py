@@ -15,14 +15,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from dml import ddl
 from dml.commit import AlreadyAppliedError, StreamEpoch
-from dml.connector.state import reading_one_state
+from dml.connector.state import load_tables_once
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parsed
 from dml.engine.schema_evolution import merged_target
 from dml.engine.target import target_of
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
-from dml.remote.refusals import in_sparks_words
+from dml.remote.refusals import translate_errors
 from dml.remote.writes import NO_PROVIDERS
 from dml.spark.handlers import running
 from dml.spark.jobs import running_query_id
@@ -70,8 +70,8 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
         )
     options = stream_options(call.options)
     connect = is_connect(engine.spark)
-    words = in_sparks_words(engine, call.table, creates=True) if connect else nullcontext()
-    with running(), words:
+    translation = translate_errors(engine, call.table, creates=True) if connect else nullcontext()
+    with running(), translation:
         resolved = engine.registry.resolve(call.table)
         if resolved is None:
             create(engine, call, given.get(PATH))
@@ -168,7 +168,7 @@ class BatchInsert:
             with_schema_evolution=self.merges,
             options=tuple({**self.options, **options}.items()),
         )
-        with reading_one_state(engine.spark), running():
+        with load_tables_once(engine.spark), running():
             try:
                 run_insert(engine, statement, text, epoch, GivenRows(frame=batch))
             except AlreadyAppliedError:

@@ -9,14 +9,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dml.connector.state import reading_one_state
-from dml.connector.table_changes import SAID_OTHERWISE
+from dml.connector.state import load_tables_once
+from dml.connector.table_changes import RESERVED_PROPERTIES
 from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
 from dml.engine.ownership import parsed
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
-from dml.remote.refusals import in_sparks_words
+from dml.remote.refusals import translate_errors
 from dml.spark.columns import column_sql
 from dml.spark.connect_plans import tables_of
 from dml.spark.handlers import running
@@ -55,7 +55,7 @@ def write_rows_of(engine: Engine, call: WriteCall) -> None:
         DmlError: The rows do not fit the table, or could not be written. The table is unchanged then.
     """
     action = call.action
-    with reading_one_state(engine.spark), running(), in_sparks_words(engine, call.table, creates=action in CREATIONS):
+    with load_tables_once(engine.spark), running(), translate_errors(engine, call.table, creates=action in CREATIONS):
         resolved = engine.registry.resolve(call.table) if action in APPENDS_OR_CREATES else None
         if resolved is not None and action is WriteAction.CREATE_IF_NOT_EXISTS:
             return
@@ -77,10 +77,10 @@ def check_partitioning(call: WriteCall, names: list[str]) -> None:
     Raises:
         AnalysisError: The partitioning differs.
     """
-    said = [field_name(term) for term in call.partitioning]
-    if said and [name.lower() for name in said] != [name.lower() for name in names]:
+    wanted = [field_name(term) for term in call.partitioning]
+    if wanted and [name.lower() for name in wanted] != [name.lower() for name in names]:
         raise AnalysisError(
-            f"The table {quote_name(call.table)} is partitioned by ({', '.join(names)}), not by ({', '.join(said)})",
+            f"The table {quote_name(call.table)} is partitioned by ({', '.join(names)}), not by ({', '.join(wanted)})",
             kind=ErrorKind.INVALID_VALUE,
             hint="Remove partitionBy: the table's partitioning applies",
         )
@@ -124,7 +124,7 @@ def lower(options: Mapping[str, str]) -> dict[str, str]:
 def create(engine: Engine, call: WriteCall) -> None:
     """Create or replace a table, in one commit with its rows."""
     text, properties = quote_name(call.table), call.properties
-    location, options = location_apart(call.options)
+    location, options = split_location(call.options)
     statement = CreateTable(
         table=TableReference(parts=call.table, span=Span(0, len(text))),
         provider=None if (call.provider or "").lower() in NO_PROVIDERS else call.provider,
@@ -132,7 +132,7 @@ def create(engine: Engine, call: WriteCall) -> None:
             TransformTerm(transform=term.transform, column=term.column, argument=term.argument, span=Span(0, 0))
             for term in call.partitioning
         ),
-        properties=tuple((key, value) for key, value in properties.items() if key not in SAID_OTHERWISE),
+        properties=tuple((key, value) for key, value in properties.items() if key not in RESERVED_PROPERTIES),
         comment=properties.get("comment"),
         location=location or properties.get("location"),
         if_not_exists=call.action is WriteAction.CREATE_IF_NOT_EXISTS,
@@ -147,7 +147,7 @@ def create(engine: Engine, call: WriteCall) -> None:
             raise
 
 
-def location_apart(options: Mapping[str, str]) -> tuple[str | None, InsertOptions]:
+def split_location(options: Mapping[str, str]) -> tuple[str | None, InsertOptions]:
     """Separate the location of a new table from the write options of its rows."""
     location = next((value for key, value in options.items() if key.lower() == "path"), None)
     return location, insert_options([(key, value) for key, value in options.items() if key.lower() != "path"])

@@ -61,16 +61,16 @@ def partial_aggregation(aggregation: JavaObject, read: SparkRead) -> tuple[Spark
             return None
         groups.append(place_of(column))
     aggregates: list[Aggregate] = []
-    for asked in aggregation.aggregateExpressions():
-        name = simple_name(asked)
+    for call in aggregation.aggregateExpressions():
+        name = simple_name(call)
         if name not in set(AggregateFunction):
             return None
         function = AggregateFunction(name)
         if function is AggregateFunction.COUNT_ROWS:
             aggregates.append(Aggregate(function=function))
             continue
-        counted_once = function in {AggregateFunction.COUNT, AggregateFunction.SUM} and asked.isDistinct()
-        column = column_of(asked.column(), schema, KINDS[function])
+        counted_once = function in {AggregateFunction.COUNT, AggregateFunction.SUM} and call.isDistinct()
+        column = column_of(call.column(), schema, KINDS[function])
         if counted_once or column is None:
             return None
         aggregates.append(Aggregate(function=function, place=place_of(column)))

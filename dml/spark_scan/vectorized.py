@@ -53,7 +53,7 @@ from dml.scan.table_scan import Scan
 from dml.spark.internals import further_arguments, works
 from dml.spark.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.spark.jvm import classic_session
-from dml.spark_scan.filter_share import leaves_most
+from dml.spark_scan.filter_share import keeps_most_rows
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 
@@ -184,7 +184,7 @@ class VectorizedRead:
         no_more, anywhere = static(PARTITIONED_FILE, "apply$default$8")(), array("java.lang.String", ())
         new_file, new_partition = java_class(PARTITIONED_FILE), java_class(SOURCES + "FilePartition")
         rows: dict[tuple[Any, ...], JavaObject] = {}
-        made = []
+        result = []
         for number, group in enumerate(groups):
             files = []
             for task in group:
@@ -195,8 +195,8 @@ class VectorizedRead:
                 path = path_of(task.path)
                 size = task.file_size_in_bytes
                 files.append(new_file(row, path, task.start, task.length, anywhere, 0, size, no_more))
-            made.append(new_partition(number, array(PARTITIONED_FILE, files)))
-        return array(CONNECTOR + "read.InputPartition", made)
+            result.append(new_partition(number, array(PARTITIONED_FILE, files)))
+        return array(CONNECTOR + "read.InputPartition", result)
 
 
 def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
@@ -214,7 +214,7 @@ def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
         and all(map(is_simple, fields))
         and DEFAULT_NAME_MAPPING not in table.properties
         and table.properties.get(PARQUET_VECTORIZATION_ENABLED, "true").lower() == "true"
-        and kept_types(table, fields)
+        and has_stable_types(table, fields)
     ):
         return None
     constants = identity_places(table, columns, {task.spec_id for task in tasks})
@@ -227,11 +227,11 @@ def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
         constants=tuple(constants),
         places=tuple(constants.values()),
     )
-    if not read.columns or not allows(spark):
+    if not read.columns or not allows_spark_reader(spark):
         return None
     try:
         check_reachable(table, tasks)
-        is_quicker = scan.context.row_filter is None or leaves_most(scan)
+        is_quicker = scan.context.row_filter is None or keeps_most_rows(scan)
         return read if is_quicker and have_field_ids(table, tasks) and is_supported(spark) else None
     except DmlError:  # RowDelta's reader raises the error that users see
         return None
@@ -247,7 +247,7 @@ def is_simple(known: NestedField) -> bool:
     return isinstance(known.field_type, TYPES) and known.initial_default is None
 
 
-def kept_types(table: Table, fields: Sequence[NestedField]) -> bool:
+def has_stable_types(table: Table, fields: Sequence[NestedField]) -> bool:
     """Return True if each column has had its type in all schemas of the table."""
     wanted = {known.field_id: known.field_type for known in fields}
     return all(
@@ -271,7 +271,7 @@ def identity_places(table: Table, columns: Sequence[int], spec_ids: set[int]) ->
     return found[0] if all(places == found[0] for places in found) else None
 
 
-def allows(spark: SparkSession) -> bool:
+def allows_spark_reader(spark: SparkSession) -> bool:
     """Return True if the session's settings allow Spark's reader."""
     return all((spark.conf.get(key, default) or default).lower() == wanted for key, default, wanted in SETTINGS)
 

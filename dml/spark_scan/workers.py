@@ -28,11 +28,11 @@ __all__ = [
     "PYTHON_SOURCES",
     "BatchFunction",
     "WriteFunction",
+    "can_run_tasks",
     "has_python_readers",
     "python_partition",
     "python_source",
     "reader_factory",
-    "runs_our_tasks",
     "stream_writer_factory",
     "user_data_source",
     "writer_factory",
@@ -67,7 +67,7 @@ def try_readers() -> None:
     python_partition(0, b"")
 
 
-def runs_our_tasks(spark: SparkSession) -> bool:
+def can_run_tasks(spark: SparkSession) -> bool:
     """Return True if the workers of a session can run RowDelta's tasks. Use it only if Spark can do the work too."""
     key = session_key(spark)
     if key in UNFIT:

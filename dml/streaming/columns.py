@@ -51,7 +51,7 @@ def stream_columns(
                 column=column.name,
             )
         places[name] = place
-    found = tuple(matched(stream, schema, table, places, case_sensitive=case_sensitive, rows=rows))
+    found = tuple(match_columns(stream, schema, table, places, case_sensitive=case_sensitive, rows=rows))
     for place in places.values():
         unknown = stream.fields[place].name
         raise AnalysisError(
@@ -64,7 +64,7 @@ def stream_columns(
     return found
 
 
-def matched(
+def match_columns(
     stream: spark.StructType, schema: Schema, table: str, places: dict[str, int], *, case_sensitive: bool, rows: str
 ) -> Iterator[StreamColumn]:
     """Yield the source of each table column and remove the places that were used from `places`."""

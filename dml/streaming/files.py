@@ -88,7 +88,7 @@ class SnapshotFileCache:
         self._lines: OrderedDict[tuple[int, bool], tuple[Line, ...]] = OrderedDict()
         self._files: OrderedDict[tuple[str, bool], tuple[PlannedFile, ...]] = OrderedDict()
 
-    def look_at(self, table: Table, newest: Snapshot) -> None:
+    def load_newest(self, table: Table, newest: Snapshot) -> None:
         """Read the manifest list of a snapshot. It also lists the manifests of most earlier snapshots."""
         if newest.snapshot_id == self._newest_id:
             return
@@ -107,13 +107,13 @@ class SnapshotFileCache:
         """Yield the files of a part with their positions. Manifests are opened lazily."""
         for line in self._lines_of(table, part.snapshot, part.scan_all_files):
             if line.is_in(part):
-                yield from placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
+                yield from files_in_part(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
 
-    def of_parts(self, table: Table, parts: Sequence[SnapshotPart]) -> list[list[PlannedFile]]:
+    def files_of_parts(self, table: Table, parts: Sequence[SnapshotPart]) -> list[list[PlannedFile]]:
         """Return the files of each part. Manifests of several parts are read in parallel."""
         unknown = [part for part in parts if (part.snapshot.snapshot_id, part.scan_all_files) not in self._lines]
         if len(unknown) > 1 and self._newest_id is None:  # a batch planned before a restart
-            self.look_at(table, parts[-1].snapshot)
+            self.load_newest(table, parts[-1].snapshot)
         wanted = [[line for line in self._lines_to_read(table, part) if line.is_in(part)] for part in parts]
         for scan_all_files in {part.scan_all_files for part in parts}:
             manifests = [
@@ -127,7 +127,9 @@ class SnapshotFileCache:
             [
                 file
                 for line in lines
-                for _, file in placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
+                for _, file in files_in_part(
+                    line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0]
+                )
             ]
             for part, lines in zip(parts, wanted, strict=True)
         ]
@@ -177,9 +179,9 @@ class SnapshotFileCache:
 
 def is_complete(manifests: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
     """Return True if a later manifest list still has all files that a snapshot added."""
-    said = None if snapshot.summary is None else snapshot.summary.get(ADDED_DATA_FILES)
+    added = None if snapshot.summary is None else snapshot.summary.get(ADDED_DATA_FILES)
     counts = [manifest.added_files_count for manifest in manifests]
-    return said is not None and None not in counts and said == str(sum(count or 0 for count in counts))
+    return added is not None and None not in counts and added == str(sum(count or 0 for count in counts))
 
 
 def lines_of(io: FileIO, manifests: Sequence[ManifestFile], *, scan_all_files: bool) -> Iterator[Line]:
@@ -204,7 +206,7 @@ def files_of(io: FileIO, scan_all_files: bool, manifest: ManifestFile) -> tuple[
     )
 
 
-def placed(line: Line, part: SnapshotPart, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
+def files_in_part(line: Line, part: SnapshotPart, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
     """Yield the files of a manifest that are in a part, with their positions."""
     for place, file in enumerate(files, line.first):
         if place >= part.start and (part.end is None or place < part.end):

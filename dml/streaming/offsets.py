@@ -42,8 +42,8 @@ class StreamOffset:
             found = json.loads(text)
             version = found["version"]
             offset = StreamOffset(
-                snapshot_id=whole(found["snapshot_id"]),
-                position=whole(found["position"]),
+                snapshot_id=parse_integer(found["snapshot_id"]),
+                position=parse_integer(found["position"]),
                 scan_all_files=bool(found["scan_all_files"]),
             )
         except (ValueError, KeyError, TypeError) as error:
@@ -68,7 +68,7 @@ NOTHING_READ: Final = StreamOffset(snapshot_id=-1, position=-1)
 """The offset of a stream that has found nothing to read yet."""
 
 
-def whole(value: Any) -> int:
+def parse_integer(value: Any) -> int:
     """Return an integer. Raise TypeError for bool, which Python also counts as int."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(value)

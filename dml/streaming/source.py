@@ -33,12 +33,12 @@ from dml.streaming.source_options import (
     SKIP_OVERWRITES,
     ReadLimits,
     SourceOptions,
-    fixed_state,
+    fixed_state_error,
 )
 
 __all__ = ["StreamedTable", "check_columns"]
 
-BEGIN_ANEW: Final = (
+START_OVER: Final = (
     "Give the query a new 'checkpointLocation' to start over; 'stream-from-snapshot-id', 'stream-from-timestamp' and "
     "'stream-scan-all-files' select where"
 )
@@ -70,7 +70,7 @@ class StreamedTable:
         branch = self.options.branch or MAIN_BRANCH
         ref = self.table.refs().get(branch)
         if ref is not None and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
-            raise fixed_state(f"'{branch}', a tag,")
+            raise fixed_state_error(f"'{branch}', a tag,")
         if ref is None and branch != MAIN_BRANCH:
             raise NotFoundError(f"There is no branch '{branch}'", hint=did_you_mean(branch, self.table.refs()))
         return None if ref is None else ref.snapshot_id
@@ -80,7 +80,7 @@ class StreamedTable:
         head_id = self.head_id
         if head_id is None:
             return NOTHING_READ
-        return self.after(SnapshotPart(snapshot=self.known(head_id)))
+        return self.offset_after(SnapshotPart(snapshot=self.find_snapshot(head_id)))
 
     def starting_offset(self) -> StreamOffset:
         """Return where a new stream begins: at the oldest snapshot, or at the one that the reader selects.
@@ -130,25 +130,25 @@ class StreamedTable:
         if head_id is None and start == NOTHING_READ:
             return start
         if head_id is None:
-            raise self.rolled_back(start.snapshot_id, "branch has no snapshots")
-        begin = self.resolved(start, head_id)
+            raise self.rollback_error(start.snapshot_id, "branch has no snapshots")
+        begin = self.resolve_start(start, head_id)
         if begin == NOTHING_READ:
             return start
         if limits.is_open:
-            self.files.look_at(self.table, self.known(head_id))
-        taken, last = Taken(), None
+            self.files.load_newest(self.table, self.find_snapshot(head_id))
+        taken, last = BatchSize(), None
         for part in self.parts(begin, head_id):
             last = part
             if limits.is_open:
                 continue
             for place, file in self.files.with_positions(self.table, part):
-                grown = taken.plus(file.record_count, file.file_size_in_bytes)
+                grown = taken.add_file(file.record_count, file.file_size_in_bytes)
                 if taken.files and grown.exceeds(limits):
                     return offset_at(part, place)
                 if grown.reaches(limits):
                     return offset_at(part, place + 1)
                 taken = grown
-        return begin if last is None else self.after(last)
+        return begin if last is None else self.offset_after(last)
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> tuple[ScanTask, ...]:
         """Return the scan tasks of a micro-batch. The result is repeatable: later commits do not change it.
@@ -163,17 +163,17 @@ class StreamedTable:
         """
         if end in {NOTHING_READ, start}:
             return ()
-        self.known(end.snapshot_id)
-        parts = list(self.parts(self.resolved(start, end.snapshot_id), end.snapshot_id, end.position))
+        self.find_snapshot(end.snapshot_id)
+        parts = list(self.parts(self.resolve_start(start, end.snapshot_id), end.snapshot_id, end.position))
         no_deletes = delete_index((), self.table.specs())
         tasks: list[ScanTask] = []
-        for part, files in zip(parts, self.files.of_parts(self.table, parts), strict=True):
+        for part, files in zip(parts, self.files.files_of_parts(self.table, parts), strict=True):
             index = deletes_of(self.table, part.snapshot) if part.scan_all_files else no_deletes
             for file in files:
                 tasks.append(scan_task(len(tasks), file, index, {}))
         return tuple(tasks)
 
-    def resolved(self, start: StreamOffset, head_id: int) -> StreamOffset:
+    def resolve_start(self, start: StreamOffset, head_id: int) -> StreamOffset:
         """Return the offset, or the first that exists now if the stream has found nothing yet.
 
         Raises:
@@ -181,13 +181,13 @@ class StreamedTable:
         """
         if start != NOTHING_READ:
             return start
-        first = self.first_after_timestamp(self.known(head_id).snapshot_id)
+        first = self.first_after_timestamp(self.find_snapshot(head_id).snapshot_id)
         if first is None:
             return NOTHING_READ
         if self.options.from_timestamp is None and has_older_files(self.table, first):
             raise NotFoundError(
                 f"Snapshots of {self.name} from before {first.snapshot_id} were expired before the stream read them",
-                hint=BEGIN_ANEW,
+                hint=START_OVER,
                 snapshot_id=first.snapshot_id,
             )
         return StreamOffset(snapshot_id=first.snapshot_id)
@@ -200,12 +200,12 @@ class StreamedTable:
             head_id: The last snapshot.
             end: The position in the last snapshot to stop before; None to read all of it.
         """
-        snapshots = [self.known(begin.snapshot_id)]
+        snapshots = [self.find_snapshot(begin.snapshot_id)]
         if begin.snapshot_id != head_id:
-            self.known(head_id)
+            self.find_snapshot(head_id)
             walked, reached = walk_back(self.table.metadata, head_id, begin.snapshot_id)
             if reached != begin.snapshot_id:
-                raise self.rolled_back(begin.snapshot_id, f"newest snapshot, {head_id}, does not descend from it")
+                raise self.rollback_error(begin.snapshot_id, f"newest snapshot, {head_id}, does not descend from it")
             snapshots += reversed(walked)
         for number, snapshot in enumerate(snapshots):
             is_whole = begin.scan_all_files and number == 0
@@ -217,7 +217,7 @@ class StreamedTable:
                     scan_all_files=is_whole,
                 )
 
-    def known(self, snapshot_id: int) -> Snapshot:
+    def find_snapshot(self, snapshot_id: int) -> Snapshot:
         """Return a snapshot that the stream needs.
 
         Raises:
@@ -228,18 +228,18 @@ class StreamedTable:
             raise NotFoundError(
                 f"Cannot load current offset at snapshot {snapshot_id}, the snapshot was expired or removed: "
                 f"{self.name} does not have it",
-                hint=f"Or the table was dropped and created again since the checkpoint was written. {BEGIN_ANEW}",
+                hint=f"Or the table was dropped and created again since the checkpoint was written. {START_OVER}",
                 snapshot_id=snapshot_id,
             )
         return found
 
-    def rolled_back(self, snapshot_id: int, why: str) -> NotFoundError:
+    def rollback_error(self, snapshot_id: int, why: str) -> NotFoundError:
         """Build the error for an offset that is not in the branch's history any more."""
         branch = self.options.branch or MAIN_BRANCH
         return NotFoundError(
             f"Cannot continue from snapshot {snapshot_id} of {self.name} on branch '{branch}': the {why}",
             hint="The branch was rolled back or replaced, or snapshots between the two were expired before the stream "
-            f"read them. {BEGIN_ANEW}",
+            f"read them. {START_OVER}",
             snapshot_id=snapshot_id,
         )
 
@@ -268,7 +268,7 @@ class StreamedTable:
                     snapshot_id=snapshot.snapshot_id,
                 )
 
-    def after(self, part: SnapshotPart) -> StreamOffset:
+    def offset_after(self, part: SnapshotPart) -> StreamOffset:
         """Return the offset after a part of a snapshot."""
         end = self.files.end(self.table, part.snapshot, scan_all_files=part.scan_all_files)
         return offset_at(part, max(part.start, end))
@@ -287,16 +287,16 @@ def offset_at(part: SnapshotPart, position: int) -> StreamOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BatchSize:
     """What a micro-batch has read so far. Size is in bytes."""
 
     files: int = 0
     rows: int = 0
     size: int = 0
 
-    def plus(self, rows: int, size: int) -> "Taken":
+    def add_file(self, rows: int, size: int) -> "BatchSize":
         """Add one file."""
-        return Taken(self.files + 1, self.rows + rows, self.size + size)
+        return BatchSize(self.files + 1, self.rows + rows, self.size + size)
 
     def exceeds(self, limits: ReadLimits) -> bool:
         """Return True if the last file was one too many."""

@@ -11,7 +11,7 @@ from typing import Final
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.hints import did_you_mean
 
-__all__ = ["FROM_SNAPSHOT", "SKIP_DELETES", "SKIP_OVERWRITES", "ReadLimits", "SourceOptions", "fixed_state"]
+__all__ = ["FROM_SNAPSHOT", "SKIP_DELETES", "SKIP_OVERWRITES", "ReadLimits", "SourceOptions", "fixed_state_error"]
 
 FROM_TIMESTAMP: Final = "stream-from-timestamp"
 FROM_SNAPSHOT: Final = "stream-from-snapshot-id"
@@ -58,7 +58,7 @@ class ReadLimits:
         """True if there is no limit."""
         return self.files is None and self.rows is None and self.size is None
 
-    def both(self, other: "ReadLimits") -> "ReadLimits":
+    def combine(self, other: "ReadLimits") -> "ReadLimits":
         """Return the lower limit of each kind."""
         return ReadLimits(
             files=least(self.files, other.files), rows=least(self.rows, other.rows), size=least(self.size, other.size)
@@ -113,7 +113,7 @@ class SourceOptions:
                 )
         for key in FIXED:
             if key in options:
-                raise fixed_state(f"the option '{key}'")
+                raise fixed_state_error(f"the option '{key}'")
         if FROM_TIMESTAMP in options and FROM_SNAPSHOT in options:
             raise AnalysisError(
                 f"The options '{FROM_TIMESTAMP}' and '{FROM_SNAPSHOT}' cannot be combined: each selects where to begin",
@@ -135,7 +135,7 @@ class SourceOptions:
         )
 
 
-def fixed_state(what: str) -> NotSupportedError:
+def fixed_state_error(what: str) -> NotSupportedError:
     """Build the error for a stream of a fixed state of a table."""
     return NotSupportedError(
         f"A stream follows a branch, and {what} selects a state of the table that gets no more rows",

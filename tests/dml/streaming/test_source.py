@@ -82,8 +82,8 @@ def positions(table: Table, snapshot: Snapshot, *newer: Snapshot) -> list[int]:
     """The positions of the files of a snapshot, as a stream has them that has looked at newer ones."""
     files = SnapshotFileCache()
     for other in newer:
-        files.look_at(table, other)
-        files.of_parts(table, [SnapshotPart(snapshot=snapshot)])
+        files.load_newest(table, other)
+        files.files_of_parts(table, [SnapshotPart(snapshot=snapshot)])
     return [place for place, _ in files.with_positions(table, SnapshotPart(snapshot=snapshot))]
 
 
