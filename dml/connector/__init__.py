@@ -1,7 +1,7 @@
-"""Our catalogs and tables as Spark's connector API (DataSource V2) has them, in Python. Driver, classic Spark only.
+"""RowDelta's catalogs and tables behind Spark's connector API (DataSource V2), in Python. Driver, classic Spark only.
 
-Input: calls of Spark's planner, through py4j. Output: tables, scans and lists of names, made by the parts that run our
-statements too; nothing is decided here. `install` puts the catalogs of a session where Spark looks for catalogs.
+Input: calls of Spark's planner, through py4j. Output: tables, scans and lists of names, built by the modules that also
+run RowDelta's statements; this package only translates. `install` registers a session's catalogs with Spark.
 """
 
 from dml.connector.caches import execute_and_refresh

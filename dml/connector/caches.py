@@ -1,7 +1,7 @@
-"""Statements, and what Spark has cached of the tables that they change. Driver.
+"""Run statements and invalidate what Spark has cached of the tables that they change. Driver.
 
-Input: a statement. Output: what the engine says; after it Spark reads anew what it had cached of the table. After a
-DataFrame's writer Spark does so itself.
+Input: a statement. Output: the engine's outcome. Afterwards Spark refreshes its caches of the changed table; after a
+DataFrame write it does so by itself.
 """
 
 from contextlib import suppress
@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey
-from dml.connector.state import reading_one_state
+from dml.connector.state import load_tables_once
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
 from dml.result import Result
@@ -37,8 +37,8 @@ __all__ = ["execute_and_refresh"]
 def execute_and_refresh(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None = None
 ) -> DataFrame | Result:
-    """Run a statement; what Spark has cached of a table that it changes is read anew after it."""
-    with reading_one_state(engine.spark):
+    """Run a statement, then refresh what Spark has cached of the table that it changed."""
+    with load_tables_once(engine.spark):
         outcome = execute(engine, statement, text, idempotency_key)
     changed = changed_table(statement)
     if changed is not None:
@@ -47,7 +47,7 @@ def execute_and_refresh(
 
 
 def changed_table(statement: Statement) -> TableReference | None:
-    """The table that a statement changes, if it changes one."""
+    """Return the table that a statement changes, or None if it changes none."""
     match statement:
         case (
             DeleteStatement(target=table)
@@ -65,12 +65,12 @@ def changed_table(statement: Statement) -> TableReference | None:
 
 
 def refresh_caches(engine: Engine, parts: tuple[str, ...], *, columns_may_differ: bool) -> None:
-    """Let Spark forget the rows that it has cached of a table, and of all that reads it.
+    """Invalidate the rows that Spark has cached of a table and of every plan that reads it.
 
     Args:
         engine: The session and its catalogs.
-        parts: The table's name in a statement that has changed it.
-        columns_may_differ: Whether the statement may have changed its columns.
+        parts: The table's name, as in the statement that changed it.
+        columns_may_differ: True if the statement may have changed its columns.
     """
     try:
         if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
@@ -79,14 +79,14 @@ def refresh_caches(engine: Engine, parts: tuple[str, ...], *, columns_may_differ
         catalog_name, rest = registry.split(parts)
         resolved = registry.resolve(parts)
         if resolved is None or (columns_may_differ and not has(Feature.TABLES_ANEW)):
-            # It was dropped, or renamed: what was cached of it has no name. Before Spark 4.1 what was cached of it with
-            # other columns is not found by its name either, and would be found again when the columns are back.
+            # REFRESH needs a name, and a dropped or renamed table has none. Before Spark 4.1 it also misses entries
+            # cached with other columns, which would be used again once the table has those columns again.
             engine.spark.catalog.clearCache()
             return
         for name in {(catalog_name, *rest), (resolved.catalog_name, *resolved.identifier)}:
             engine.spark.sql(f"REFRESH TABLE {'.'.join(map(quoted, name))}")
-    except Exception:  # noqa: BLE001 - the statement has been committed
-        # The statement has been committed: whatever goes wrong now, a catalog that does not answer among it, is no
-        # failure of its, or its user would run it again.
+    except Exception:  # noqa: BLE001 - see below
+        # The statement has been committed. Errors from here on, such as an unreachable catalog, must not look like its
+        # failure: the user would run it again.
         with suppress(PySparkException, Py4JError, OSError):
             engine.spark.catalog.clearCache()

@@ -1,23 +1,22 @@
-"""A catalog of ours as Spark's: tables, namespaces, views and functions. Driver, classic Spark only.
+"""A RowDelta catalog as a Spark catalog: tables, namespaces, views and functions. Driver, classic Spark only.
 
 Input: calls of Spark's `TableCatalog`, `SupportsNamespaces`, `ViewCatalog` and `FunctionCatalog`. Output:
-`SparkTable`s, lists of names, views, functions; what is created, changed or dropped goes through `dml.ddl`, as the
-statements do. What is not there or there already is said by the exceptions that Spark expects; every other error of
-ours arrives as itself.
+`SparkTable`s, lists of names, views, functions. Everything that is created, changed or dropped goes through `dml.ddl`,
+as for statements. Missing and already existing objects raise the exceptions that Spark expects; all other RowDelta
+errors reach the caller unchanged.
 
-Tables that are created or replaced together with their rows (`SparkStagedTable`) are seen by nobody else before Spark
-commits them, in one commit with the rows that are written meanwhile; a table that is replaced stays as it is until
-then. Where the catalog's server cannot stage tables, a new one is created first, and dropped again if its rows cannot
-be written.
+Tables that are created or replaced together with their rows (`SparkStagedTable`) become visible when Spark commits
+them, in one commit with their rows; until then a replaced table keeps its content. If the catalog's server cannot stage
+tables, a new table is created first, and dropped again if its rows cannot be written.
 
-Of a view Spark parses and analyses the query each time the view is read. What Spark has and Iceberg's metadata has no
-field for goes into properties: the settings that the query was written under, the names of its columns, and how the
-view follows changes of them.
+Spark parses and analyzes the query of a view each time the view is read. View properties hold what Spark needs and
+Iceberg's metadata has no field for: the settings under which the query was written, the names of its columns, and how
+the view follows changes of them.
 
-A function, such as `lake.system.bucket(16, id)`, is a builder that returns an expression of Spark's own when a call is
-analysed, the one that `dml.spark.iceberg_functions` has for it in SQL: nothing of ours runs with each row. So the
-functions are there wherever Spark resolves one: in `expr`, in conditions of DataFrames, in `call_function`, in views. A
-function of Spark's connector API would be a Java object that goes to executors, which Python cannot be.
+A function, such as `lake.system.bucket(16, id)`, is a builder that returns a Spark expression when a call is analyzed,
+the one that `dml.spark.iceberg_functions` uses in SQL: no Python runs per row. The functions therefore work wherever
+Spark resolves one: in `expr`, in conditions of DataFrames, in `call_function`, in views. A function of Spark's
+connector API would be a Java object that is sent to executors, which Python cannot implement.
 """
 
 import json
@@ -39,7 +38,7 @@ from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog import LoadState, ViewDefinition
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState, loaded_once
+from dml.connector.state import TableState, load_once
 from dml.connector.table import SparkMetadataTable, SparkTable
 from dml.connector.table_changes import NOWHERE, alter_actions, create_statement, reference_of
 from dml.connector.write import SparkWriteBuilder, WrittenTable
@@ -65,7 +64,7 @@ from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
 from dml.spark.proxies import Proxy
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has, require
-from dml.spark_scan.expressions import EXPRESSIONS, held, marked
+from dml.spark_scan.expressions import EXPRESSIONS, mark_call, wrap_column
 from dml.sqlparse.statements import (
     AlterTable,
     CreateNamespace,
@@ -83,26 +82,26 @@ ARGUMENT: Final = "__rowdelta_argument_"
 
 
 def list_functions(namespace: Sequence[str]) -> JavaObject:
-    """The identifiers of the functions of a namespace, which are all in one."""
+    """Return the identifiers of the functions in a namespace; all functions are in one namespace."""
     names = sorted(FUNCTIONS) if [part.lower() for part in namespace] == [NAMESPACE] else []
     return array(CATALOG + "Identifier", (identifier(name) for name in names))
 
 
 def identifier(name: str) -> JavaObject:
-    """A function's identifier."""
+    """Return the identifier of a function."""
     return java_class(CATALOG + "Identifier").of(strings((NAMESPACE,)), name)
 
 
 def load_function(session: Callable[[], SparkSession], wanted: JavaObject) -> JavaObject:
-    """A function, as Spark's analyser calls it.
+    """Return the function that Spark's analyzer calls.
 
     Args:
-        session: Gives the session that analyses calls.
+        session: Returns the session that analyzes calls.
         wanted: The function's identifier.
 
     Raises:
-        CallbackError: there is none of the name: Java's NoSuchFunctionException.
-        NotSupportedError: this Spark takes no builders from catalogs.
+        CallbackError: No function has this name. Spark receives a NoSuchFunctionException.
+        NotSupportedError: This Spark accepts no builders from catalogs.
     """
     name = str(wanted.name()).lower()
     if [str(part).lower() for part in wanted.namespace()] != [NAMESPACE] or name not in FUNCTIONS:
@@ -118,8 +117,8 @@ class FunctionBuilder(Proxy):
     """`Seq[Expression] => Expression`.
 
     Args:
-        session: Gives the session that analyses calls.
-        name: The function.
+        session: Returns the session that analyzes calls.
+        name: The function's name.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("scala.Function1",)
@@ -129,7 +128,7 @@ class FunctionBuilder(Proxy):
         self.name = name
 
     def apply(self, arguments: JavaObject) -> JavaObject:
-        """The expression of a call: analysed over columns of the arguments' types, which the arguments then replace."""
+        """Return the expression of a call, analyzed over columns that the arguments then replace."""
         given = [arguments.apply(place) for place in range(arguments.size())]
         texts = [constant_text(argument) or f"{ARGUMENT}{place}" for place, argument in enumerate(given)]
         columns = [
@@ -144,7 +143,7 @@ class FunctionBuilder(Proxy):
         if not given:
             return result.child()
         *widths, source = given
-        given = [*widths, held(source)]
+        given = [*widths, wrap_column(source)]
         aliases = named_expressions(plan.child().child())  # below the name of the subquery
         replaced = [
             scala_tuple(alias.toAttribute(), alias.withNewChildren(scala_list([argument])))
@@ -152,11 +151,11 @@ class FunctionBuilder(Proxy):
         ]
         with internals(REPLACING_RULE):
             mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
-            return marked(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
+            return mark_call(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
 
 
 def constant_text(argument: JavaObject) -> str | None:
-    """A whole number that an argument is, as SQL; None where it is no constant."""
+    """Return a constant integer argument as SQL text, or None if the argument is not one."""
     if not argument.foldable() or str(argument.dataType().sql()) not in {"TINYINT", "SMALLINT", "INT"}:
         return None
     value = argument.eval(None)
@@ -164,7 +163,7 @@ def constant_text(argument: JavaObject) -> str | None:
 
 
 def named_expressions(plan: JavaObject) -> list[JavaObject]:
-    """What a projection gives."""
+    """Return the expressions of a projection."""
     listed = plan.projectList()
     return [listed.apply(place) for place in range(listed.size())]
 
@@ -177,20 +176,20 @@ CONFIG: Final = "view.sqlConfig."
 
 
 def spark_view(view: View, catalog_name: str) -> JavaObject:
-    """Spark's view of one of ours.
+    """Build Spark's view from an Iceberg view.
 
     Args:
         view: The view.
-        catalog_name: The name that its catalog has in the session, where it does not say another.
+        catalog_name: The name of its catalog in the session, used if the view records no default catalog.
 
     Raises:
-        NotSupportedError: it is written for other engines alone.
+        NotSupportedError: The view has a query for other engines only.
     """
     written = view.sql_for(DIALECT)
     if written is None:
         raise NotSupportedError(
             f"The view '{'.'.join(view.name())}' has no query for Spark",
-            hint="Another engine wrote it in a language of its own: CREATE OR REPLACE it here",
+            hint="Another engine wrote it in its own SQL dialect: CREATE OR REPLACE it here",
         )
     version, given = view.current_version(), dict(view.properties)
     joined, listed = given.pop(QUERY_COLUMNS, None), given.pop(LISTED_COLUMNS, None)
@@ -212,7 +211,7 @@ def spark_view(view: View, catalog_name: str) -> JavaObject:
 
 
 def column(field: NestedField) -> StructField:
-    """A column with its comment."""
+    """Convert an Iceberg field to a Spark field with its comment."""
     shown = spark_field(field)
     if field.doc is not None:
         shown.metadata = {"comment": field.doc}
@@ -220,7 +219,7 @@ def column(field: NestedField) -> StructField:
 
 
 def definition_of(view: JavaObject) -> ViewDefinition:
-    """What a view of Spark's is."""
+    """Convert a Spark view to the definition that the catalog saves."""
     configs = {f"{CONFIG}{key}": str(value) for key, value in dict(view.sqlConfigs()).items()}
     given = {str(key): str(value) for key, value in dict(view.properties()).items()}
     mode = view.schemaMode()
@@ -239,7 +238,7 @@ def definition_of(view: JavaObject) -> ViewDefinition:
 
 
 def query_columns(names: tuple[str, ...]) -> dict[str, str]:
-    """The property with the names of a query's columns: as Iceberg's engines join them, if that can be cut again."""
+    """Return the property with a query's column names: comma-separated as in Iceberg, or JSON if a name has a comma."""
     if any("," in name for name in names):
         return {LISTED_COLUMNS: json.dumps(names)}
     return {QUERY_COLUMNS: ",".join(names)} if names else {}
@@ -250,14 +249,14 @@ class StagedCreation:
     """A table that is being created or replaced.
 
     Attributes:
-        statement: What it is to be: CREATE TABLE without columns.
-        schema: Its columns.
+        statement: The CREATE TABLE statement, without columns.
+        schema: The table's schema.
         catalog_name: The name of its catalog in the session.
         catalog: Its catalog.
         identifier: Namespace and name.
         time_zone: The session's time zone.
-        table: The table as it will be, or as it was created.
-        load_state: Finds it as it is for each attempt to commit; None where it is there already.
+        table: The staged table, or the created one if the catalog cannot stage tables.
+        load_state: Loads the table's state for each attempt to commit; None if the table has been created already.
     """
 
     statement: CreateTable
@@ -271,7 +270,7 @@ class StagedCreation:
 
     @property
     def resolved(self) -> ResolvedTable:
-        """The table, as rows are written to it."""
+        """The table as a write target."""
         return ResolvedTable(
             catalog_name=self.catalog_name, catalog=self.catalog, identifier=self.identifier, table=self.table
         )
@@ -281,12 +280,12 @@ def stage(provide: Callable[[], Engine], statement: CreateTable, schema: Schema)
     """Prepare a table that is created or replaced.
 
     Args:
-        provide: Gives the session and its catalogs.
-        statement: What it is to be, without columns.
-        schema: Its columns.
+        provide: Returns the session and its catalogs.
+        statement: The CREATE TABLE statement, without columns.
+        schema: The table's schema.
 
     Raises:
-        DmlError: the table is there, is not there, or cannot be so.
+        DmlError: The table exists already, does not exist, or cannot be created with this definition.
     """
     engine = provide()
     catalog_name, identifier = engine.registry.split(statement.table.parts)
@@ -311,10 +310,10 @@ def stage(provide: Callable[[], Engine], statement: CreateTable, schema: Schema)
 
 
 class SparkStagedTable(SparkTable):
-    """A table that is created or replaced when Spark says so.
+    """A table that is created or replaced when Spark commits it.
 
     Args:
-        engine: Gives the session and its catalogs.
+        engine: Returns the session and its catalogs.
         creation: The table.
     """
 
@@ -324,23 +323,23 @@ class SparkStagedTable(SparkTable):
         state = TableState(resolved=creation.resolved, snapshot_id=None, schema=creation.table.schema())
         super().__init__(engine, state)
         self._creation = creation
-        self._is_there = creation.load_state is None
+        self._exists = creation.load_state is None
 
     @property
     def _accepts_any_schema(self) -> bool:
-        """Never: it is made with the columns of its rows, and Spark fits the rows to them."""
+        """Always False: the table is created with the columns of its rows, and Spark casts the rows to them."""
         return False
 
     def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
-        """A builder of the write of its rows, which commits the table with them."""
+        """Return a builder of the write that commits the table together with its rows."""
         creation = self._creation
         written = WrittenTable(engine=self.engine, resolved=creation.resolved, load_state=creation.load_state)
-        return SparkWriteBuilder(written, info, self._note)
+        return SparkWriteBuilder(written, info, self._record_result)
 
     def commitStagedChanges(self) -> None:
-        """Create or replace the table, where its rows have not done so: there were none."""
+        """Create or replace the table, unless the write of its rows has done so. Without rows there was no commit."""
         creation = self._creation
-        if not self._is_there:
+        if not self._exists:
             ddl.create_table(
                 creation.statement,
                 creation.catalog,
@@ -350,13 +349,12 @@ class SparkStagedTable(SparkTable):
             )
 
     def abortStagedChanges(self) -> None:
-        """Leave nothing: only a table that had to be created before its rows is there."""
+        """Drop the table if it had to be created before its rows; a staged table leaves nothing."""
         if self._creation.load_state is None:
             drop_empty(self._creation.table)
 
-    def _note(self, result: Result) -> None:
-        """Its rows have been written."""
-        self._is_there = self._is_there or result.snapshot_id is not None
+    def _record_result(self, result: Result) -> None:
+        self._exists = self._exists or result.snapshot_id is not None
 
 
 ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
@@ -369,8 +367,8 @@ class SparkCatalog(Proxy):
     """A catalog of a session.
 
     Args:
-        engine: Gives the session and its catalogs.
-        name: The catalog's name there.
+        engine: Returns the session and its catalogs.
+        name: The catalog's name in the session.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -385,40 +383,40 @@ class SparkCatalog(Proxy):
         self._name = name
 
     def name(self) -> str:
-        """Its name."""
+        """Return the catalog's name."""
         return self._name
 
     def toString(self) -> str:
-        """What Spark shows."""
+        """Return the text that Spark shows."""
         return f"RowDelta catalog {self._name}"
 
     def initialize(self, name: str, options: JavaObject) -> None:
-        """Nothing: it is made initialized."""
+        """Do nothing: the constructor has initialized the catalog."""
 
     def defaultNamespace(self) -> JavaObject:
-        """The namespace after `USE catalog`."""
+        """Return the namespace that `USE catalog` selects."""
         return strings(DEFAULT_NAMESPACE)
 
     # ---- tables
 
     def listTables(self, namespace: Sequence[str]) -> JavaObject:
-        """The tables of a namespace."""
+        """Return the identifiers of the tables in a namespace."""
         with namespace_errors(namespace):
             found = catalogs.list_tables(self._catalog, tuple(namespace))
         return array(CATALOG + "Identifier", (identifier_of(name) for name in found))
 
     def loadTable(self, identifier: JavaObject, *how: Any) -> SparkTable | SparkMetadataTable:
-        """A table, as it is now or as it was: a version, a time, or a context that says either, with options."""
-        state = travel(how)
+        """Load a table, now or at a version, a time, or a context that holds either, with options."""
+        state = parse_time_travel(how)
         key = (*self._parts(identifier), *state)
-        return loaded_once(self._engine.spark, key, lambda: self._table(self._resolved(identifier), *state))
+        return load_once(self._engine.spark, key, lambda: self._table(self._resolve(identifier), *state))
 
     def tableExists(self, identifier: JavaObject) -> bool:
-        """Whether there is such a table."""
+        """Return True if the table exists."""
         return self._engine.registry.resolve(self._parts(identifier)) is not None
 
     def createTable(self, identifier: JavaObject, *what: Any) -> SparkTable | SparkMetadataTable:
-        """Create a table, of a `TableInfo` or of columns, partitioning and properties."""
+        """Create a table from a `TableInfo`, or from columns, partitioning and properties."""
         columns, partitions, properties = table_parts(what)
         try:
             self._run(create_statement(self._parts(identifier), columns, partitions, dict(properties)))
@@ -429,31 +427,31 @@ class SparkCatalog(Proxy):
         return self.loadTable(identifier)
 
     def stageCreate(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
-        """Prepare a new table, which comes with its rows."""
-        return self._staged(identifier, what)
+        """Prepare a new table, which is committed with its rows."""
+        return self._stage(identifier, what)
 
     def stageReplace(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
-        """Prepare what a table is replaced by, with its rows."""
-        return self._staged(identifier, what, replace_only=True)
+        """Prepare the replacement of a table, which is committed with its rows."""
+        return self._stage(identifier, what, replace_only=True)
 
     def stageCreateOrReplace(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
-        """Prepare a table, new or in the place of one that is there."""
-        return self._staged(identifier, what, or_replace=True)
+        """Prepare a new table or the replacement of an existing one, which is committed with its rows."""
+        return self._stage(identifier, what, or_replace=True)
 
     def alterTable(self, identifier: JavaObject, changes: Sequence[JavaObject]) -> SparkTable | SparkMetadataTable:
         """Change a table."""
-        self._resolved(identifier)
+        self._resolve(identifier)
         for action in alter_actions(changes):
             self._run(AlterTable(table=reference_of(self._parts(identifier)), action=action))
         return self.loadTable(identifier)
 
     def dropTable(self, identifier: JavaObject) -> bool:
-        """Drop a table and keep its files; false if there is none."""
-        return self._dropped(identifier, purge=False)
+        """Drop a table and keep its files; return False if there is none."""
+        return self._drop(identifier, purge=False)
 
     def purgeTable(self, identifier: JavaObject) -> bool:
-        """Drop a table and its files; false if there is none."""
-        return self._dropped(identifier, purge=True)
+        """Drop a table and its files; return False if there is none."""
+        return self._drop(identifier, purge=True)
 
     def renameTable(self, identifier: JavaObject, new: JavaObject) -> None:
         """Rename a table."""
@@ -470,7 +468,7 @@ class SparkCatalog(Proxy):
     # ---- views
 
     def loadRelation(self, identifier: JavaObject) -> SparkTable | SparkMetadataTable | JavaObject:
-        """A table or a view."""
+        """Load a table, or a view if no table has the name."""
         found = self._engine.registry.resolve(self._parts(identifier))
         if found is not None:
             return self._table(found)
@@ -480,46 +478,46 @@ class SparkCatalog(Proxy):
         return spark_view(view, self._name)
 
     def loadView(self, identifier: JavaObject) -> JavaObject:
-        """A view."""
-        return spark_view(self._existing_view(identifier), self._name)
+        """Load a view."""
+        return spark_view(self._require_view(identifier), self._name)
 
     def viewExists(self, identifier: JavaObject) -> bool:
-        """Whether there is such a view."""
+        """Return True if the view exists."""
         return self._view(identifier) is not None
 
     def listViews(self, namespace: Sequence[str]) -> JavaObject:
-        """The views of a namespace."""
+        """Return the identifiers of the views in a namespace."""
         return array(CATALOG + "Identifier", map(identifier_of, catalogs.list_views(self._catalog, tuple(namespace))))
 
     def listTableSummaries(self, namespace: Sequence[str]) -> JavaObject:
-        """The tables of a namespace, with their type: Spark would load each for it."""
+        """Return the tables of a namespace with their type. Spark's default would load each table for it."""
         return self._summaries(MANAGED, self.listTables(namespace))
 
     def listRelationSummaries(self, namespace: Sequence[str]) -> JavaObject:
-        """The tables and views of a namespace, with their types."""
+        """Return the tables and views of a namespace with their types."""
         tables = self._summaries(MANAGED, self.listTables(namespace))
         views = self._summaries(VIEW, self.listViews(namespace))
         return array(CATALOG + "TableSummary", [*tables, *views])
 
     def createView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
         """Create a view."""
-        return self._saved_view(identifier, view, None)
+        return self._save_view(identifier, view, None)
 
     def replaceView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
-        """Give a view another definition."""
-        return self._saved_view(identifier, view, self._existing_view(identifier))
+        """Replace the definition of a view."""
+        return self._save_view(identifier, view, self._require_view(identifier))
 
     def createOrReplaceView(self, identifier: JavaObject, view: JavaObject) -> JavaObject:
-        """Create a view, or give it another definition."""
-        return self._saved_view(identifier, view, self._view(identifier))
+        """Create a view, or replace its definition."""
+        return self._save_view(identifier, view, self._view(identifier))
 
     def dropView(self, identifier: JavaObject) -> bool:
-        """Drop a view; false if there is none."""
+        """Drop a view; return False if there is none."""
         return catalogs.drop_view(self._catalog, self._parts(identifier)[1:])
 
     def renameView(self, identifier: JavaObject, new: JavaObject) -> None:
         """Rename a view."""
-        self._existing_view(identifier)
+        self._require_view(identifier)
         try:
             catalogs.rename_view(self._catalog, self._parts(identifier)[1:], self._new_name(new))
         except AlreadyExistsError:
@@ -528,7 +526,7 @@ class SparkCatalog(Proxy):
     # ---- namespaces
 
     def listNamespaces(self, *parent: Sequence[str]) -> JavaObject:
-        """The namespaces below one, or the topmost."""
+        """Return the namespaces below a parent, or the top-level ones."""
         above = tuple(parent[0]) if parent else ()
         with namespace_errors(above):
             found = catalogs.list_namespaces(self._catalog, above)
@@ -539,11 +537,11 @@ class SparkCatalog(Proxy):
         return rows
 
     def namespaceExists(self, namespace: Sequence[str]) -> bool:
-        """Whether there is such a namespace."""
+        """Return True if the namespace exists; the root always does."""
         return not namespace or catalogs.namespace_exists(self._catalog, tuple(namespace))
 
     def loadNamespaceMetadata(self, namespace: Sequence[str]) -> JavaObject:
-        """The properties of a namespace."""
+        """Return the properties of a namespace."""
         with namespace_errors(namespace):
             return java_map(catalogs.namespace_properties(self._catalog, tuple(namespace)) if len(namespace) else {})
 
@@ -568,7 +566,7 @@ class SparkCatalog(Proxy):
             catalogs.change_namespace_properties(self._catalog, tuple(namespace), given, removed)
 
     def dropNamespace(self, namespace: Sequence[str], cascade: bool) -> bool:
-        """Drop a namespace; false if there is none."""
+        """Drop a namespace; return False if there is none."""
         if not catalogs.namespace_exists(self._catalog, tuple(namespace)):
             return False
         try:
@@ -584,11 +582,11 @@ class SparkCatalog(Proxy):
     # ---- functions
 
     def listFunctions(self, namespace: Sequence[str]) -> JavaObject:
-        """Iceberg's functions, which are in the namespace `system`."""
+        """Return the identifiers of Iceberg's functions, which are in the namespace `system`."""
         return list_functions(namespace)
 
     def loadFunction(self, identifier: JavaObject) -> JavaObject:
-        """A function of Iceberg's."""
+        """Load one of Iceberg's functions."""
         return load_function(lambda: self._engine.spark, identifier)
 
     # ---- inside
@@ -604,7 +602,7 @@ class SparkCatalog(Proxy):
     def _parts(self, identifier: JavaObject) -> tuple[str, ...]:
         return (self._name, *map(str, identifier.namespace()), str(identifier.name()))
 
-    def _resolved(self, identifier: JavaObject) -> ResolvedTable:
+    def _resolve(self, identifier: JavaObject) -> ResolvedTable:
         found = self._engine.registry.resolve(self._parts(identifier))
         if found is None:
             raise java_error(ANALYSIS + "NoSuchTableException", identifier)
@@ -626,17 +624,17 @@ class SparkCatalog(Proxy):
         return array(CATALOG + "TableSummary", [summary.of(identifier, kind) for identifier in identifiers])
 
     def _new_name(self, identifier: JavaObject) -> tuple[str, ...]:
-        # Spark takes the name after RENAME TO for one inside the catalog, also where it begins with the catalog.
+        # Spark resolves the name after RENAME TO inside the catalog, even if it begins with the catalog's name.
         inside = self._parts(identifier)[1:]
         return inside[1:] if len(inside) > 2 and inside[0] == self._name else inside
 
-    def _existing_view(self, identifier: JavaObject) -> View:
+    def _require_view(self, identifier: JavaObject) -> View:
         found = self._view(identifier)
         if found is None:
             raise java_error(ANALYSIS + "NoSuchViewException", identifier)
         return found
 
-    def _saved_view(self, identifier: JavaObject, view: JavaObject, replaces: View | None) -> JavaObject:
+    def _save_view(self, identifier: JavaObject, view: JavaObject, replaces: View | None) -> JavaObject:
         try:
             saved = catalogs.save_view(
                 self._catalog, self._parts(identifier)[1:], definition_of(view), replaces=replaces
@@ -647,7 +645,7 @@ class SparkCatalog(Proxy):
             raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
         return spark_view(saved, self._name)
 
-    def _staged(
+    def _stage(
         self, identifier: JavaObject, what: Sequence[Any], *, or_replace: bool = False, replace_only: bool = False
     ) -> SparkStagedTable:
         columns, partitions, properties = table_parts(what)
@@ -662,7 +660,7 @@ class SparkCatalog(Proxy):
                 raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
             raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
 
-    def _dropped(self, identifier: JavaObject, *, purge: bool) -> bool:
+    def _drop(self, identifier: JavaObject, *, purge: bool) -> bool:
         if not catalogs.table_exists(self._catalog, self._parts(identifier)[1:]):
             return False
         self._run(DropTable(table=reference_of(self._parts(identifier)), if_exists=True, purge=purge))
@@ -674,7 +672,7 @@ class SparkCatalog(Proxy):
 
 
 def table_parts(what: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Columns, partitioning and properties of a new table, of a `TableInfo` or as Spark gave them before."""
+    """Return columns, partitioning and properties of a new table, from a `TableInfo` or three arguments."""
     if len(what) == 1:
         return what[0].columns(), what[0].partitions(), what[0].properties()
     columns, partitions, properties = what
@@ -683,7 +681,7 @@ def table_parts(what: Sequence[Any]) -> tuple[Any, Any, Any]:
 
 @contextmanager
 def namespace_errors(namespace: Sequence[str]) -> Iterator[None]:
-    """What is not there is the namespace."""
+    """Translate NotFoundError to Spark's NoSuchNamespaceException."""
     try:
         yield
     except NotFoundError:
@@ -691,21 +689,21 @@ def namespace_errors(namespace: Sequence[str]) -> Iterator[None]:
 
 
 def identifier_of(name: Sequence[str]) -> JavaObject:
-    """Spark's identifier of a table."""
+    """Return Spark's identifier of a table."""
     return java_class(CATALOG + "Identifier").of(strings(name[:-1]), name[-1])
 
 
-def travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
-    """The version, and the time in microseconds, that a table is to be loaded at."""
+def parse_time_travel(how: Sequence[Any]) -> tuple[str | None, int | None]:
+    """Return the version and the time in microseconds at which a table is loaded; at most one is set."""
     match how:
         case [str() as version]:
             return version, None
         case [int() as micros]:
             return None, micros
         case [JavaObject() as context, _] if simple_name(context) == "TableContext":
-            asked = context.timeTravel()
-            if asked.isPresent():
-                state = asked.get()
+            time_travel = context.timeTravel()
+            if time_travel.isPresent():
+                state = time_travel.get()
                 if simple_name(state) == "AsOfVersion":
                     return str(state.version()), None
                 return None, int(state.micros())

@@ -1,14 +1,14 @@
-"""Our catalogs in a Spark session, and the format `iceberg` of its readers and writers. Driver; not on Spark Connect.
+"""RowDelta's catalogs in a Spark session, and the format `iceberg` of its readers and writers. Driver; not on Connect.
 
 Input: a session and its catalogs. Output: the same catalogs under the same names in Spark's `CatalogManager`, so that
-`spark.table("lake.db.t")`, `df.writeTo(...)`, `spark.catalog` and views find their tables. Spark makes catalogs of Java
-classes that its settings name; ours are put where Spark keeps the ones that it has made, in a field that has no name
-for others.
+`spark.table("lake.db.t")`, `df.writeTo(...)`, `spark.catalog` and views find their tables. Spark instantiates catalogs
+from Java class names in its settings; RowDelta's Python catalogs go into the private map where Spark keeps the
+instances.
 
-A data source of the name `iceberg` lets `df.write.format("iceberg").saveAsTable("lake.db.t")` come to the catalog of
-the table: Spark looks for the format first, and would find none. `load` and `save` with the name of a table never come
-here (`dml.spark.format_calls`); for what does, the error says what to give instead. Where Iceberg's JAR is there, Spark
-finds the JAR's.
+A data source named `iceberg` lets `df.write.format("iceberg").saveAsTable("lake.db.t")` reach the catalog of the table:
+Spark looks up the format first and would find none. `load` and `save` with a table name are handled earlier
+(`dml.spark.format_calls`); all other uses raise an error with the alternative. If Iceberg's JAR is present, Spark uses
+the JAR's format.
 """
 
 import importlib
@@ -45,17 +45,14 @@ __all__ = ["check_catalog_settings", "inheriting", "install", "register_format",
 ICEBERG: Final = "iceberg"
 
 LOOKED_UP: Final = threading.Event()
-"""Whether a session of this process has the format."""
+"""Set once a session of this process has the format."""
 
 
 def register_format(spark: SparkSession) -> None:
-    """Let a session have the format, unless it has one of that name.
+    """Register the format in a session, unless it has one of that name.
 
-    Spark looks then for data sources of Python packages, once, in a Python process that it starts for it: nearly a
-    second, which a program that never names the format need not spend.
-
-    Args:
-        spark: The session.
+    The first registration makes Spark look for data sources of Python packages, in a Python process that it starts for
+    it. That takes nearly a second, so programs that never name the format should not call this.
     """
     if not has_python_readers():
         return
@@ -64,7 +61,7 @@ def register_format(spark: SparkSession) -> None:
 
 
 def inherit_format(spark: SparkSession) -> None:
-    """Let a session have the format where another one has it: Spark knows by then what else there is."""
+    """Register the format in a session if another session of the process has it, so the slow look-up is over."""
     if not LOOKED_UP.is_set():
         return
     manager = session_state(spark).dataSourceManager()
@@ -73,19 +70,19 @@ def inherit_format(spark: SparkSession) -> None:
 
 
 def data_source() -> type:
-    """The class of the format: PySpark before 4.0 has none to derive it from."""
+    """Return the class of the format. It is built at run time because PySpark before 4.0 has no base class for it."""
     base = importlib.import_module("pyspark.sql.datasource").DataSource
-    return type("Iceberg", (base,), {"name": classmethod(lambda _: ICEBERG), "__init__": refuse})
+    return type("Iceberg", (base,), {"name": classmethod(lambda _: ICEBERG), "__init__": raise_unsupported})
 
 
-def refuse(*_: Any, **__: Any) -> None:
-    """Say what to call instead. Worker.
+def raise_unsupported(*_: Any, **__: Any) -> None:
+    """Raise an error that names the calls to use instead. Worker.
 
     Raises:
-        NotSupportedError: always.
+        NotSupportedError: Always.
     """
     raise NotSupportedError(
-        "The format 'iceberg' loads and saves tables by their names, and this is none with a catalog in front",
+        "The format 'iceberg' loads and saves tables by name, and this name does not begin with a catalog",
         hint="Give load() and save() a name such as 'lake.db.t', or use spark.table('lake.db.t')",
     )
 
@@ -105,7 +102,7 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
         names: RowDelta's catalogs. Spark's session catalog is checked too, because every statement may need it.
 
     Raises:
-        SetupError: there is such a setting.
+        SetupError: A setting names a missing class.
     """
     if is_connect(spark):
         return
@@ -126,7 +123,7 @@ WITHOUT_CATALOGS: Final = "Spark works without RowDelta's catalogs; only SQL fin
 
 
 def install(engine: Engine) -> bool:
-    """Let Spark find the catalogs of a session; those that it has already are put anew.
+    """Register RowDelta's catalogs with Spark; catalogs that are registered already are replaced.
 
     A catalog that Spark's own settings define (`spark.sql.catalog.<name>`) stays Spark's.
 
@@ -134,38 +131,38 @@ def install(engine: Engine) -> bool:
         engine: The session and its catalogs.
 
     Returns:
-        Whether it has them now: not on Spark Connect, nor on a Spark that cannot run Python readers.
+        False on Spark Connect and on a Spark that cannot run Python readers, else True.
     """
-    return put(engine, lambda: engine)
+    return put_catalogs(engine, lambda: engine)
 
 
 def inheriting(binding: Binding, registry: CatalogRegistry) -> Binding:
-    """A binding for sessions that are made of others, which gives such a session the catalogs when it is first used.
+    """Wrap a binding for derived sessions, to install the catalogs in each when it is first used.
 
     Args:
-        binding: Says which handler such a session has.
-        registry: Its catalogs.
+        binding: Returns the handler of such a session.
+        registry: The session's catalogs.
     """
     seen: set[str] = set()
 
-    def bound(spark: SparkSession) -> StatementHandler:
+    def bind(spark: SparkSession) -> StatementHandler:
         key = session_key(spark)
         if key not in seen and not is_connect(spark):
             seen.add(key)
-            # Such a session comes and goes unseen: a catalog that held it would keep both for ever.
+            # Nothing reports the end of such a session: a catalog with a strong reference would keep both forever.
             session = weak_session(spark)
-            put(Engine(spark=spark, registry=registry), lambda: Engine(spark=session(), registry=registry))
+            put_catalogs(Engine(spark=spark, registry=registry), lambda: Engine(spark=session(), registry=registry))
         return binding(spark)
 
-    return bound
+    return bind
 
 
-def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
-    """Put the catalogs where a session's Spark looks for them; whether they are there now.
+def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
+    """Register the catalogs in the map where a session's Spark looks for them; return False if that is impossible.
 
     Args:
         engine: The session and its catalogs.
-        provide: Gives both to the catalogs, when these are asked.
+        provide: Returns both when a catalog needs them.
     """
     if is_connect(engine.spark):
         return False
@@ -181,33 +178,33 @@ def put(engine: Engine, provide: Callable[[], Engine]) -> bool:
 
 
 def uninstall(engine: Engine) -> None:
-    """Leave Spark without the catalogs of a session; nothing happens where it has none, or has ended."""
+    """Remove a session's catalogs from Spark. Do nothing if there are none or the session has ended."""
     if is_connect(engine.spark):
         return
     try:
         catalogs = catalogs_of(engine)
-        ours = [name for name in engine.registry.catalogs if is_ours(catalogs.get(name))]
-        if engine.spark.catalog.currentCatalog() in ours:
-            engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark would find no table at all
-        for name in ours:
+        installed = [name for name in engine.registry.catalogs if is_rowdelta_catalog(catalogs.get(name))]
+        if engine.spark.catalog.currentCatalog() in installed:
+            engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark could not resolve any name
+        for name in installed:
             catalogs.remove(name)
     except (Py4JError, PySparkException, OSError, AttributeError):
-        return  # the JVM or the session has ended, and with it the catalogs; or this Spark keeps them elsewhere
+        return  # the JVM or the session has ended, together with the catalogs; or this Spark keeps them elsewhere
 
 
 def catalogs_of(engine: Engine) -> JavaObject:
     """Return the map in which Spark keeps a session's catalogs.
 
     Raises:
-        AttributeError: this Spark keeps them elsewhere.
+        AttributeError: This Spark keeps them elsewhere.
     """
     catalogs = field_of(session_state(engine.spark).catalogManager(), "catalogs")
-    catalogs.get("")  # a map of Scala's
+    catalogs.get("")  # fails unless it is a Scala map
     return catalogs
 
 
-def is_ours(found: JavaObject) -> bool:
-    """Whether what is under a name, if anything is, is implemented in Python."""
+def is_rowdelta_catalog(found: JavaObject) -> bool:
+    """Return True if a name is registered and its catalog is implemented in Python."""
     return bool(found.nonEmpty()) and bool(java_class("java.lang.reflect.Proxy").isProxyClass(found.get().getClass()))
 
 

@@ -1,6 +1,6 @@
-"""What of a table is read: the table as it was loaded, a snapshot, a schema. Driver.
+"""The state of a table that a scan reads: the loaded table, a snapshot, a schema. Driver.
 
-Input: a table, and the version or time that is asked for. Output: `TableState`.
+Input: a table, and the requested version or time. Output: `TableState`.
 """
 
 import threading
@@ -27,28 +27,28 @@ from dml.spark_scan.scan import SparkRead
 __all__ = [
     "TableState",
     "column_path",
-    "loaded_once",
-    "reading_one_state",
+    "load_once",
+    "load_tables_once",
     "travel_options",
 ]
 
 AS_OF_TIMESTAMP: Final = "as-of-timestamp"
 INCREMENTAL: Final = ("start-snapshot-id", "end-snapshot-id", "start-timestamp", "end-timestamp")
-"""Options of Iceberg's that ask for the rows that snapshots added: without them a reader would get all rows."""
+"""Iceberg options for the rows that snapshots added. They are rejected: ignoring them would return all rows."""
 NUMBERS: Final = frozenset({"snapshot-id", AS_OF_TIMESTAMP})
 TRAVEL_OPTIONS: Final = ("snapshot-id", AS_OF_TIMESTAMP, "branch", "tag")
-"""Options of `spark.read` that ask for a state of a table."""
+"""Options of `spark.read` that select a state of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A table, and what of it is read.
+    """A table and the state of it that is read.
 
     Attributes:
-        resolved: The table as it was loaded, with the part of it that its name says.
-        snapshot_id: The snapshot; None where there is none yet.
-        schema: The schema it is read with.
-        pinned: The version or time that was asked for, as text; None where the table is read as it is now.
+        resolved: The table as it was loaded, with the part of it that its name selects.
+        snapshot_id: The snapshot; None if the table has none yet.
+        schema: The schema to read with.
+        pinned: The requested version or time, as text; None if the current state is read.
     """
 
     resolved: ResolvedTable
@@ -58,21 +58,21 @@ class TableState:
 
     @staticmethod
     def of(engine: Engine, resolved: ResolvedTable, version: str | None, micros: int | None) -> "TableState":
-        """The table as a session reads it.
+        """Resolve the state of a table that a session reads.
 
         Args:
             engine: The session and its catalogs.
             resolved: The table.
-            version: The snapshot, branch or tag that is asked for.
-            micros: The time that is asked for, since 1970.
+            version: The requested snapshot, branch or tag.
+            micros: The requested time, in microseconds since 1970.
 
         Raises:
-            NotFoundError: there is no such version, or was no snapshot at the time.
+            NotFoundError: There is no such version, or no snapshot at that time.
         """
         reference = reference_of((resolved.catalog_name, *resolved.identifier))
         snapshot_id: int | None
         if micros is not None:
-            snapshot_id, schema = as_of_instant("", resolved.table, reference, micros // 1000, "the time asked for")
+            snapshot_id, schema = as_of_instant("", resolved.table, reference, micros // 1000, "the requested time")
         elif version is not None:
             snapshot_id, schema = as_of_version(resolved.table, version, reference, "")
         else:
@@ -82,17 +82,17 @@ class TableState:
         return TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=pinned)
 
     def with_options(self, options: Mapping[str, str]) -> "TableState":
-        """The state that options of a read ask for, with the columns of this one.
+        """Return the state that read options select, with the columns of this one.
 
         Args:
             options: `snapshot-id`, `as-of-timestamp` in milliseconds, `branch`, `tag`, and others, in lower case.
 
         Raises:
-            AnalysisError: they ask for more than one.
-            NotFoundError: there is no such snapshot, branch or tag.
-            NotSupportedError: they ask for the rows that some snapshots added.
+            AnalysisError: The options select more than one state.
+            NotFoundError: There is no such snapshot, branch or tag.
+            NotSupportedError: The options select the rows that some snapshots added.
         """
-        version, micros = travel_options(options, elsewhere=self.is_pinned)
+        version, micros = travel_options(options, is_pinned=self.is_pinned)
         reference = reference_of((self.resolved.catalog_name, *self.resolved.identifier))
         snapshot_id: int | None
         if micros is not None:
@@ -101,16 +101,16 @@ class TableState:
             snapshot_id, _ = as_of_version(self.table, version, reference, "")
         else:
             return self
-        asked = next(f"{key}={options[key]}" for key in TRAVEL_OPTIONS if key in options)
-        return replace(self, snapshot_id=snapshot_id, pinned=asked)
+        selection = next(f"{key}={options[key]}" for key in TRAVEL_OPTIONS if key in options)
+        return replace(self, snapshot_id=snapshot_id, pinned=selection)
 
-    def fixed(self) -> "TableState":
-        """This state by its snapshot, so that it is another table than the one that goes on."""
+    def pin(self) -> "TableState":
+        """Pin this state to its snapshot, so that Spark never takes it for the table's current state."""
         return replace(self, pinned=f"snapshot {self.snapshot_id}")
 
     @property
     def is_pinned(self) -> bool:
-        """Whether a version, a branch or a time was asked for."""
+        """True if a version, a branch or a time was requested."""
         return self.pinned is not None or self.resolved.is_part
 
     @property
@@ -120,12 +120,12 @@ class TableState:
 
     @property
     def version(self) -> tuple[object, ...]:
-        """What tells this state of the table from every other."""
+        """A key that distinguishes this state of the table from every other."""
         return (*self.identity, str(self.table.metadata.table_uuid), self.snapshot_id, self.schema.schema_id)
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What tells the table from others, and from parts and states of it that are asked for by name."""
+        """A key that distinguishes the table from others, and from parts and states that were requested by name."""
         return (*self.resolved.identity, self.pinned or "")
 
     def read(self, settings: StatementSettings) -> SparkRead:
@@ -143,7 +143,7 @@ class TableState:
 
 
 def column_path(schema: Schema | StructType, field_id: int) -> tuple[str, ...] | None:
-    """The names from a column down to the one with an id, which may have dots in them; None where there is none."""
+    """Return the names from a column down to the field with an id, or None if there is none. Names may contain dots."""
     for field in schema.fields:
         if field.field_id == field_id:
             return (field.name,)
@@ -153,31 +153,31 @@ def column_path(schema: Schema | StructType, field_id: int) -> tuple[str, ...] |
     return None
 
 
-def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str | None, int | None]:
-    """The version, or the time in microseconds, that options of a read ask for.
+def travel_options(options: Mapping[str, str], *, is_pinned: bool) -> tuple[str | None, int | None]:
+    """Return the version, or the time in microseconds, that read options select.
 
     Args:
-        options: They, in lower case.
-        elsewhere: Whether a state is asked for otherwise, by the table's name or by Spark's time travel.
+        options: The read options, with names in lower case.
+        is_pinned: True if the table's name or Spark's time travel selects a state already.
 
     Raises:
-        AnalysisError: they ask for more than one, or for what is no number.
-        NotSupportedError: they ask for the rows that some snapshots added.
+        AnalysisError: The options select more than one state, or a value is not a number.
+        NotSupportedError: The options select the rows that some snapshots added.
     """
     for key in INCREMENTAL:
         if key in options:
             raise NotSupportedError(
-                f"The read option '{key}' asks for the rows that snapshots have added, and there is no such read",
+                f"The read option '{key}' selects the rows that snapshots have added, which is not supported",
                 hint="Read both snapshots by 'snapshot-id' and compare them",
                 option=key,
             )
     given = [(key, options[key]) for key in TRAVEL_OPTIONS if key in options]
     if not given:
         return None, None
-    if len(given) > 1 or elsewhere:
+    if len(given) > 1 or is_pinned:
         names = " and ".join(f"'{key}'" for key, _ in given)
         raise AnalysisError(
-            f"The options {names} ask for more than one state of the table",
+            f"The options {names} select more than one state of the table",
             kind=ErrorKind.INVALID_VALUE,
             hint="Give one of " + ", ".join(TRAVEL_OPTIONS) + ", and no other version or branch",
         )
@@ -190,14 +190,14 @@ def travel_options(options: Mapping[str, str], *, elsewhere: bool) -> tuple[str 
 Loaded = TypeVar("Loaded")
 
 STATEMENT: Final = "spark.rowdelta.statement"
-"""The running statement, for the JVM's threads that work for it: Spark hands such properties on to them."""
+"""The local property with the running statement. The JVM's threads that work for the statement inherit it."""
 
 LOADED: Final[dict[str, dict[tuple[object, ...], object]]] = {}
-"""The tables that Spark has loaded for statements of ours that run."""
+"""The tables that Spark has loaded for each running RowDelta statement."""
 
 
 class ThreadTables(threading.local):
-    """On Spark Connect: those of the statement that this thread runs, which makes the plans for the server as well."""
+    """The tables that the statement of this thread has loaded, on Spark Connect: the thread also builds the plans."""
 
     found: dict[tuple[object, ...], object] | None = None
 
@@ -206,37 +206,37 @@ CONNECT_TABLES: Final = ThreadTables()
 
 
 @contextmanager
-def reading_one_state(spark: SparkSession) -> Iterator[None]:
-    """While a statement of ours runs Spark finds each table in one state.
+def load_tables_once(spark: SparkSession) -> Iterator[None]:
+    """Make Spark load each table once while a RowDelta statement runs.
 
-    It loads the tables of a DataFrame or a view anew for each job, and a MERGE that took the keys of its source from
-    one state and the rows from another would insert rows that are there.
+    Spark reloads the tables of a DataFrame or a view for each job. A MERGE that took the keys of its source from one
+    state and the rows from another would insert rows that exist already.
 
     Args:
         spark: The session that runs the statement.
     """
     if is_connect(spark):
-        with reading_one_state_in_thread():
+        with load_tables_once_in_thread():
             yield
         return
     statement, before, context = str(uuid.uuid4()), None, spark.sparkContext
-    with suppress(Py4JError, OSError):  # the JVM has ended, which the statement will find out
+    with suppress(Py4JError, OSError):  # the JVM has ended: let the statement fail, not this call
         before = context.getLocalProperty(STATEMENT)
     if before in LOADED:
         yield
         return
     LOADED[statement] = {}
-    hand_on(context, statement)
+    set_running_statement(context, statement)
     try:
         yield
     finally:
         del LOADED[statement]
-        hand_on(context, before)
+        set_running_statement(context, before)
 
 
 @contextmanager
-def reading_one_state_in_thread() -> Iterator[None]:
-    """The same for the plans that this thread makes."""
+def load_tables_once_in_thread() -> Iterator[None]:
+    """Make the plans of this thread load each table once."""
     before = CONNECT_TABLES.found
     CONNECT_TABLES.found = {} if before is None else before
     try:
@@ -245,19 +245,19 @@ def reading_one_state_in_thread() -> Iterator[None]:
         CONNECT_TABLES.found = before
 
 
-def hand_on(context: SparkContext, statement: str | None) -> None:
-    """Name the running statement to the JVM's thread that works for this one, and to those that it starts."""
-    with suppress(Exception):  # it may have been stopped, or interrupted in the middle of a call
-        context.setLocalProperty(STATEMENT, cast("str", statement))  # PySpark's stub has no None, which takes it away
+def set_running_statement(context: SparkContext, statement: str | None) -> None:
+    """Set the running statement as a local property, which the JVM's threads for this one inherit."""
+    with suppress(Exception):  # the context may have been stopped, or the call interrupted
+        context.setLocalProperty(STATEMENT, cast("str", statement))  # PySpark's stub lacks None, which removes it
 
 
-def loaded_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[], Loaded]) -> Loaded:
-    """A table as it was loaded first for the statement that runs; where none does, as it is now.
+def load_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[], Loaded]) -> Loaded:
+    """Return a table as the running statement first loaded it; outside of a statement, load it now.
 
     Args:
         spark: The session that loads it.
-        key: Its name, and the state that is asked for.
-        load: Loads it.
+        key: The table's name and the requested state.
+        load: Loads the table.
     """
     if is_connect(spark):
         tables = CONNECT_TABLES.found

@@ -1,10 +1,10 @@
-"""Streams of our tables as Spark runs them. Driver, classic Spark only.
+"""Streaming reads of RowDelta tables as Spark runs them. Driver, classic Spark only.
 
-Input: a table, the columns that a query reads, the options of its reader. Output: Spark's `MicroBatchStream`. Which
-snapshots and files a batch has is said by `dml.streaming`; they are read as those of a batch scan.
+Input: a table, the columns that a query reads, the options of its reader. Output: Spark's `MicroBatchStream`.
+`dml.streaming` selects the snapshots and files of a batch; they are read like those of a batch scan.
 
-Spark asks from the thread of the query, one call after the other: `latestOffset`, then `planInputPartitions`. The table
-is loaded anew for the first of them.
+Spark calls from the query's thread, one call after the other: `latestOffset`, then `planInputPartitions`. The first of
+them reloads the table.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ from dml.spark_scan.workers import PYTHON_SOURCES, python_partition, reader_fact
 from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
-from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state
+from dml.streaming.source_options import ReadLimits, SourceOptions, fixed_state_error
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
@@ -46,7 +46,7 @@ __all__ = ["SparkMicroBatchStream", "StreamableScan"]
 STREAMING: Final = "org.apache.spark.sql.connector.read.streaming."
 READ_LIMIT: Final = STREAMING + "ReadLimit"
 INITIAL_OFFSET: Final = "offsets/0"
-"""The file of a source's folder in a checkpoint that says where the stream began; the JAR has it there too."""
+"""The file in a source's checkpoint folder that records where the stream began, at the same path as Iceberg's JAR."""
 MOST_FILES: Final = 2**31 - 1
 
 
@@ -58,7 +58,7 @@ class StreamableScan(SparkScan):
         state: The table.
         options: The reader's options.
         spark: The session.
-        read: What is read.
+        read: The read to plan.
         plan: Its scan tasks, if they are known.
     """
 
@@ -93,7 +93,7 @@ class StreamableScan(SparkScan):
 
     @cached_property
     def context(self) -> ScanContext:
-        """The context that its tasks share, without tasks if it is a stream."""
+        """The context that its tasks share; a stream's has no tasks."""
         return self.read.context(()) if self._is_stream else super().context
 
 
@@ -103,8 +103,8 @@ class SparkMicroBatchStream(Proxy):
     Args:
         engine: The session and its catalogs.
         state: The table when the query started.
-        read: The columns that are read of it.
-        row_schema: The columns of the rows, as Spark's.
+        read: The read of the query's columns.
+        row_schema: Spark's schema of the rows.
         options: The reader's options.
         checkpoint: The source's folder in the checkpoint of the query.
     """
@@ -132,66 +132,66 @@ class SparkMicroBatchStream(Proxy):
         self._files = SnapshotFileCache()
         self._table = state.table
         self._is_bounded = False
-        self._last_id: int | None = None  # the newest snapshot that is read, of a bounded stream
+        self._last_id: int | None = None  # the last snapshot that a bounded stream reads
 
     def toString(self) -> str:
-        """What the progress of a query calls it; the folder tells two sources of one query apart."""
+        """Return the name in query progress. The folder distinguishes two sources of one query."""
         return f"RowDelta {self.state.resolved.name} ({self.checkpoint})"
 
     def initialOffset(self) -> JavaObject:
-        """Where the stream begins; written down when it is asked first, for the table changes."""
+        """Return where the stream begins. The first call records it, because the table changes later."""
         file = InitialOffsetFile(self.engine, self.checkpoint)
         written = file.read()
         if written is not None:
             return java_offset(StreamOffset.of_json(written))
-        begin = self._now().starting_offset()
+        begin = self._reload().starting_offset()
         file.write(begin.json)
         return java_offset(begin)
 
     def deserializeOffset(self, text: str) -> JavaObject:
-        """An offset of a checkpoint."""
+        """Parse an offset of a checkpoint."""
         return java_offset(StreamOffset.of_json(text))
 
     def latestOffset(self, *how: JavaObject) -> JavaObject | None:
-        """Where the next batch ends, of where it begins and how much it may read; None where there is nothing new."""
+        """Return the end of the next batch, given its start and read limit; None if there is nothing new."""
         if not how:
             raise java_error("java.lang.UnsupportedOperationException", "latestOffset needs a start and a limit")
         start, limit = how
         begin = python_offset(start)
-        now = self._now()
+        now = self._reload()
         last_id = self._last_id if self._is_bounded else now.head_id
         end = now.latest_offset(begin, limits_of(limit), last_id)
         return None if end == begin else java_offset(end)
 
     def reportLatestOffset(self) -> JavaObject | None:
-        """The end of the newest snapshot, for the progress of the query."""
-        known = self._known()
+        """Return the end of the newest snapshot, for query progress."""
+        known = self._streamed_table()
         return java_offset(known.end_of_head())
 
     def getDefaultReadLimit(self) -> JavaObject:
-        """How much a batch reads, where the trigger does not say that it is all."""
-        limits, made = self.options.limits, []
+        """Return the limit of one batch, for triggers that do not read everything available."""
+        limits, parts = self.options.limits, []
         if limits.files is not None:
-            made.append(static(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
+            parts.append(static(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
         if limits.rows is not None:
-            made.append(static(READ_LIMIT, "maxRows")(limits.rows))
+            parts.append(static(READ_LIMIT, "maxRows")(limits.rows))
         if limits.size is not None:
-            made.append(static(READ_LIMIT, "maxBytes")(limits.size))
-        if not made:
+            parts.append(static(READ_LIMIT, "maxBytes")(limits.size))
+        if not parts:
             return static(READ_LIMIT, "allAvailable")()
-        return made[0] if len(made) == 1 else static(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, made))
+        return parts[0] if len(parts) == 1 else static(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, parts))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Read no further than the snapshot that is the newest now."""
-        self._last_id = self._now().head_id
+        """Stop the stream at the snapshot that is the newest now."""
+        self._last_id = self._reload().head_id
         self._is_bounded = True
 
     def planInputPartitions(self, start: JavaObject, end: JavaObject) -> JavaObject:
-        """What a batch reads; its partitions bring along all that a worker needs."""
+        """Plan the partitions of a batch; each carries everything that a worker needs."""
         begin, stop = python_offset(start), python_offset(end)
-        known = self._known()
+        known = self._streamed_table()
         if stop != NOTHING_READ and known.table.snapshot_by_id(stop.snapshot_id) is None:
-            known = self._now()  # a batch that was planned before the query was stopped
+            known = self._reload()  # a batch that was planned before the query was stopped
         read = Schema(*(field for field in self.state.schema.fields if field.field_id in self.read.columns))
         check_columns(known.name, read, known.table.schema())
         tasks = known.tasks(begin, stop)
@@ -202,22 +202,22 @@ class SparkMicroBatchStream(Proxy):
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
-        """What reads a partition on an executor."""
+        """Return the factory of the readers that executors run."""
         check_reads(self.engine.spark, self.state.table)
         self._check_output()
         return reader_factory(RowTask(input=TaskInput()), self.row_schema)
 
     def commit(self, end: JavaObject) -> None:
-        """Nothing: the table keeps its rows."""
+        """Do nothing: the table keeps its rows."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
     def _check_output(self) -> None:
-        """Refuse metadata columns where Spark does not ask for them: it would take others' values for theirs.
+        """Refuse metadata columns on Spark versions that do not request them: they would get values of other columns.
 
         Raises:
-            NotSupportedError: the query names one.
+            NotSupportedError: The query names a metadata column.
         """
         plan = None if has(Feature.METADATA_IN_STREAMS) else running_plan(self.engine.spark)
         for leaf in () if plan is None else java_collection(plan.collectLeaves()):
@@ -227,38 +227,38 @@ class SparkMicroBatchStream(Proxy):
             if is_mine and leaf.output().length() > len(self.row_schema):
                 require(Feature.METADATA_IN_STREAMS)
 
-    def _known(self) -> StreamedTable:
+    def _streamed_table(self) -> StreamedTable:
         return StreamedTable(name=self.state.resolved.name, table=self._table, options=self.options, files=self._files)
 
-    def _now(self) -> StreamedTable:
-        """The table as it is now.
+    def _reload(self) -> StreamedTable:
+        """Reload the table.
 
         Raises:
-            NotFoundError: it was dropped.
+            NotFoundError: The table was dropped.
         """
-        self._table = loaded_anew(self.state)
-        return self._known()
+        self._table = reload_table(self.state)
+        return self._streamed_table()
 
 
 def source_options(state: TableState, options: Mapping[str, str]) -> SourceOptions:
-    """What a reader asks for, by its options and by the end of the table's name.
+    """Parse the options of a reader, including the branch in the table's name.
 
     Raises:
-        NotSupportedError: it asks for a state of the table that stays as it is.
+        NotSupportedError: The options or the name select a fixed state of the table.
     """
     resolved = state.resolved
     if resolved.tag is not None:
-        raise fixed_state(f"the tag '{resolved.tag}'")
+        raise fixed_state_error(f"the tag '{resolved.tag}'")
     if resolved.snapshot_id is not None or resolved.timestamp_ms is not None:
-        raise fixed_state("the end of the table's name")
+        raise fixed_state_error("the end of the table's name")
     return SourceOptions.of(options, resolved.branch)
 
 
-def loaded_anew(state: TableState) -> Table:
-    """The table of a running stream.
+def reload_table(state: TableState) -> Table:
+    """Reload the table of a running stream.
 
     Raises:
-        NotFoundError: it was dropped, or another has its name.
+        NotFoundError: The table was dropped, or another table has its name.
     """
     resolved = state.resolved
     table = catalogs.load_table(resolved.catalog, resolved.identifier)
@@ -271,19 +271,19 @@ def loaded_anew(state: TableState) -> Table:
 
 
 def java_offset(offset: StreamOffset) -> JavaObject:
-    """An offset as Spark keeps it: Java's is a class, which Python cannot extend, and this one has any JSON."""
+    """Wrap an offset for Spark. Java's `Offset` is a class that Python cannot extend; this one holds any JSON."""
     name = PYTHON_SOURCES + "PythonStreamingSourceOffset"
     with internals(name):
         return java_class(name)(offset.json)
 
 
 def python_offset(offset: JavaObject) -> StreamOffset:
-    """An offset that Spark gives back."""
+    """Parse an offset that Spark returns."""
     return StreamOffset.of_json(str(offset.json()))
 
 
 def limits_of(limit: JavaObject) -> ReadLimits:
-    """How much Spark lets a batch read."""
+    """Convert Spark's read limit of a batch."""
     match simple_name(limit):
         case "ReadMaxFiles":
             return ReadLimits(files=int(limit.maxFiles()))
@@ -294,14 +294,14 @@ def limits_of(limit: JavaObject) -> ReadLimits:
         case "CompositeReadLimit":
             limits = ReadLimits()
             for part in limit.getReadLimits():
-                limits = limits.both(limits_of(part))
+                limits = limits.combine(limits_of(part))
             return limits
-        case _:  # all that is available
+        case _:  # ReadAllAvailable
             return ReadLimits()
 
 
 class InitialOffsetFile:
-    """The file in a checkpoint that says where a stream began. It lies where Spark's Hadoop can write.
+    """The file in a checkpoint that records where a stream began, written through Spark's Hadoop file system.
 
     Args:
         engine: The session.
@@ -315,7 +315,7 @@ class InitialOffsetFile:
         self._files = self._path.getFileSystem(session_state(engine.spark).newHadoopConf())
 
     def read(self) -> str | None:
-        """What it says; None where there is none."""
+        """Return the file's text, or None if there is no file."""
         if not self._files.exists(self._path):
             return None
         stream = self._files.open(self._path)
@@ -325,7 +325,7 @@ class InitialOffsetFile:
             stream.close()
 
     def write(self, text: str) -> None:
-        """Write it, at once or not at all."""
+        """Write the file atomically."""
         stream = self._files.create(self._unfinished, True)
         try:
             stream.write(bytearray(text.encode()))
@@ -334,5 +334,5 @@ class InitialOffsetFile:
         if not self._files.rename(self._unfinished, self._path):
             raise ExecutionError(
                 f"The file '{self._path}' of the checkpoint cannot be written",
-                hint="Each query needs a 'checkpointLocation' of its own, which it may write",
+                hint="Give each query its own 'checkpointLocation', with write access",
             )

@@ -1,10 +1,10 @@
-"""A table of ours in one state, or one of its metadata tables, as Spark's. Driver, classic Spark only.
+"""A RowDelta table in one state, or one of its metadata tables, as a Spark table. Driver, classic Spark only.
 
-Input: a table and the snapshot that is read of it. Output: its columns, partitioning and properties, and builders of
-scans (`dml.spark_scan.scan`). The rows of a metadata table, such as `spark.table("lake.db.t.files")`, are made by the
-DataFrame that queries have of it, when Spark plans the query; all of them are on the driver then.
+Input: a table and the snapshot to read. Output: its columns, partitioning and properties, and scan builders
+(`dml.spark_scan.scan`). The rows of a metadata table, such as `spark.table("lake.db.t.files")`, come from the DataFrame
+that queries use for it. They are collected on the driver when Spark plans the query.
 
-Two are equal that stand for the same table in the same state.
+Two instances are equal if they represent the same table in the same state.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState, column_path, loaded_once, travel_options
+from dml.connector.state import TableState, column_path, load_once, travel_options
 from dml.connector.stream import StreamableScan
 from dml.connector.table_changes import reference_of
 from dml.connector.write import SparkWriteBuilder, WrittenTable
@@ -65,10 +65,10 @@ class SparkMetadataTable(Proxy):
     """A metadata table of a table in one state.
 
     Args:
-        engine: Gives the session and its catalogs.
+        engine: Returns the session and its catalogs.
         resolved: The table, and the name of the metadata table.
-        version: The snapshot, branch or tag that is asked for.
-        micros: The time that is asked for.
+        version: The requested snapshot, branch or tag.
+        micros: The requested time, in microseconds since 1970.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
@@ -81,7 +81,7 @@ class SparkMetadataTable(Proxy):
         self._travels = version is not None or micros is not None or travels(resolved, reference)
         self.resolved = resolved
         self.kind = MetadataTable(str(resolved.metadata_table))
-        self.snapshot = snapshot_shown(engine(), resolved, self.kind, version, micros)
+        self.snapshot = shown_snapshot(engine(), resolved, self.kind, version, micros)
         self.fields = table_schema(self.kind, resolved.table.metadata).fields
 
     @property
@@ -91,31 +91,31 @@ class SparkMetadataTable(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Which, and of which state of the table."""
+        """The metadata table and the state of the table that it shows."""
         snapshot_id = None if self.snapshot is None else self.snapshot.snapshot_id
         return self.name(), snapshot_id, self.resolved.table.metadata_location
 
     def name(self) -> str:
-        """Its full name."""
+        """Return the full name."""
         return f"{self.resolved.name}.{self.kind}"
 
     def schema(self) -> JavaObject:
-        """Its columns."""
+        """Return the columns as a Spark schema."""
         return struct_type(frames.spark_schema(self.fields))
 
     def columns(self) -> JavaObject:
-        """Its columns, as Spark makes them of the schema."""
+        """Return the columns, which Spark derives from the schema."""
         return self._java_columns
 
     def capabilities(self) -> JavaObject:
-        """It is read, and nothing else."""
+        """Allow batch reads only."""
         return capabilities("BATCH_READ")
 
     def newScanBuilder(self, options: JavaObject) -> "MetadataScan":
-        """A builder of scans, which is its scan; of another snapshot where options say so."""
-        version, micros = travel_options(options_of(options), elsewhere=self._travels)
-        asked = version is not None or micros is not None
-        table = SparkMetadataTable(self._provide, self.resolved, version, micros) if asked else self
+        """Return the scan, which is its own builder; of another snapshot if the options select one."""
+        version, micros = travel_options(options_of(options), is_pinned=self._travels)
+        is_pinned = version is not None or micros is not None
+        table = SparkMetadataTable(self._provide, self.resolved, version, micros) if is_pinned else self
         return MetadataScan(table, tuple(field.name for field in self.fields))
 
     @cached_property
@@ -123,10 +123,10 @@ class SparkMetadataTable(Proxy):
         return default_method(self, "columns")
 
 
-def snapshot_shown(
+def shown_snapshot(
     engine: Engine, resolved: ResolvedTable, kind: MetadataTable, version: str | None, micros: int | None
 ) -> Snapshot | None:
-    """The snapshot that a metadata table shows; of the current one, whatever `spark.wap.branch` says."""
+    """Return the snapshot that a metadata table shows: by default the current one, ignoring `spark.wap.branch`."""
     reference = replace(
         reference_of((resolved.catalog_name, *resolved.identifier)),
         version=version,
@@ -140,7 +140,7 @@ def snapshot_shown(
 
 
 class MetadataScan(Proxy):
-    """Some columns of a metadata table; built by itself.
+    """Some columns of a metadata table, as scan and as its own builder.
 
     Args:
         table: The metadata table.
@@ -163,25 +163,25 @@ class MetadataScan(Proxy):
         return (*self.table.identity, self.wanted)
 
     def pruneColumns(self, wanted: JavaObject) -> None:
-        """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
+        """Drop the columns that Spark does not need. If it needs none, keep one so that rows are still counted."""
         names = set(map(str, wanted.fieldNames()))
         fields = self.table.fields
         self.wanted = tuple(field.name for field in fields if field.name in names) or (fields[0].name,)
 
     def build(self) -> "MetadataScan":
-        """Itself."""
+        """Return this object: it is the scan."""
         return self
 
     def description(self) -> str:
-        """What EXPLAIN shows."""
+        """Return the text that EXPLAIN shows."""
         return f"RowDelta {self.table.name()}"
 
     def readSchema(self) -> JavaObject:
-        """The columns of its rows."""
+        """Return the schema of the pruned columns."""
         return struct_type(frames.spark_schema([field for field in self.table.fields if field.name in self.wanted]))
 
     def rows(self) -> JavaObject:
-        """Its rows."""
+        """Read the rows."""
         table, settings = self.table, StatementSettings.of(self.table.engine)
         read = MetadataRead(
             columns=self.wanted,
@@ -193,15 +193,15 @@ class MetadataScan(Proxy):
         return internal_rows(frame.select(*(f"`{name}`" for name in self.wanted)))
 
     def supportedCustomMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """Rows, not batches of columns."""
+        """Report that the scan returns rows, not columnar batches."""
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
 
@@ -223,8 +223,8 @@ class SparkTable(Proxy):
     """A table in one state.
 
     Args:
-        engine: Gives the session and its catalogs: a temporary view keeps its tables, and is kept by its session, which
-            nobody could let go if they held it.
+        engine: Returns the session and its catalogs. A temporary view keeps its tables and is kept by its session, so a
+            strong reference would leak the session.
         state: The table.
     """
 
@@ -244,39 +244,39 @@ class SparkTable(Proxy):
         return self._provide()
 
     def name(self) -> str:
-        """Its full name."""
+        """Return the full name."""
         return self.state.resolved.name
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The table in its state: Spark would keep an older state that is equal to the one that it loads anew.
+        """The table in its state: if two states were equal, Spark would keep the older one instead of the reloaded one.
 
-        Where Spark keeps a table and we load it anew, all states are one: else no cache of rows would be found again.
+        Where Spark keeps a table and RowDelta reloads it, all states are equal: otherwise no row cache would be found.
         """
-        return (*self.state.identity, self.id()) if self._follows else self.state.version
+        return (*self.state.identity, self.id()) if self._reloads else self.state.version
 
     def id(self) -> str:
-        """What stays when it is renamed, and goes when it is dropped."""
+        """Return the table's UUID, which survives a rename but not a drop."""
         return str(self.state.table.metadata.table_uuid)
 
     def version(self) -> str | None:
-        """The state it is in."""
+        """Return the snapshot id, or None if the table has no snapshot."""
         return None if self.state.snapshot_id is None else str(self.state.snapshot_id)
 
     def schema(self) -> JavaObject:
-        """Its columns."""
+        """Return the columns as a Spark schema."""
         return self._java_schema
 
     def columns(self) -> JavaObject:
-        """Its columns, as Spark makes them of the schema."""
+        """Return the columns, which Spark derives from the schema."""
         return self._java_columns
 
     def partitioning(self) -> JavaObject:
-        """The partition fields that new files have."""
+        """Return the transforms of the partition spec that new files use."""
         return array(CONNECTOR + "expressions.Transform", self._transforms())
 
     def properties(self) -> JavaObject:
-        """What Iceberg shows of a table: its own properties, and where and in what state it is."""
+        """Return the properties that Iceberg shows: the table's own, its location, format and snapshot."""
         table = self.state.table
         snapshot = self.state.snapshot_id
         return java_map(
@@ -291,33 +291,33 @@ class SparkTable(Proxy):
         )
 
     def capabilities(self) -> JavaObject:
-        """What can be done with it."""
+        """Return what Spark may do with the table."""
         accepts = (ACCEPT_ANY_SCHEMA,) if self._accepts_any_schema else ()
         return capabilities(*CAPABILITIES, *accepts)
 
     @property
     def _accepts_any_schema(self) -> bool:
-        """Whether Spark leaves the columns of a write as they are."""
+        """True if Spark must not cast the columns of a write to those of the table."""
         return accepts_any_schema(self.state.table)
 
     def metadataColumns(self) -> JavaObject:
-        """What may be named beside its own columns."""
+        """Return the metadata columns that queries may name."""
         return self._metadata_columns
 
     def newScanBuilder(self, options: JavaObject) -> SparkScanBuilder:
-        """A builder of scans, of another snapshot where options say so."""
-        engine, asked = self.engine, options_of(options)
-        state = (self._state_now() if self._follows else self.state).with_options(asked)
-        make_scan = partial(StreamableScan, engine, state, asked)
+        """Return a scan builder, of another snapshot if the options select one."""
+        engine, read_options = self.engine, options_of(options)
+        state = (self._current_state() if self._reloads else self.state).with_options(read_options)
+        make_scan = partial(StreamableScan, engine, state, read_options)
         return scan_builder(engine.spark, state.read(StatementSettings.of(engine)), make_scan)
 
     @property
-    def _follows(self) -> bool:
-        """Whether scans have to look for a newer state: before Spark 4.1 a DataFrame keeps the table that it found."""
+    def _reloads(self) -> bool:
+        """True if scans reload the table: before Spark 4.1 a DataFrame keeps the table that it resolved."""
         return not has(Feature.TABLES_ANEW) and not self.state.is_pinned
 
-    def _state_now(self) -> TableState:
-        """The table as it is now, which a statement that runs loads once."""
+    def _current_state(self) -> TableState:
+        """Return the current state; a running statement loads it once."""
         engine, resolved = self.engine, self.state.resolved
         parts = (resolved.catalog_name, *resolved.identifier)
 
@@ -327,13 +327,13 @@ class SparkTable(Proxy):
                 raise NotFoundError(f"There is no table {quote_name(parts)} any more", table=resolved.name)
             return SparkTable(self._provide, TableState.of(engine, found, None, None))
 
-        now = loaded_once(engine.spark, (*parts, None, None), load).state
+        now = load_once(engine.spark, (*parts, None, None), load).state
         found = {field.name: field.field_type for field in now.schema.fields}
         kept = all(found.get(field.name) == field.field_type for field in self.state.schema.fields)
         if now.table.metadata.table_uuid != self.state.table.metadata.table_uuid or not kept:
             raise AnalysisError(
-                f"The table {quote_name(parts)} was made anew, or has other columns, since this DataFrame was made",
-                hint="Make the DataFrame again",
+                f"The table {quote_name(parts)} was recreated or its columns changed after this DataFrame was created",
+                hint="Create the DataFrame again",
                 table=resolved.name,
             )
         return now
@@ -354,7 +354,7 @@ class SparkTable(Proxy):
         return array(CATALOG + "MetadataColumn", map(SparkMetadataColumn, fields))
 
     def newWriteBuilder(self, info: JavaObject) -> SparkWriteBuilder:
-        """A builder of one write."""
+        """Return a builder of one write."""
         return SparkWriteBuilder(WrittenTable(engine=self.engine, resolved=self.state.resolved), info)
 
     @property
@@ -401,33 +401,33 @@ class SparkMetadataColumn(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Its name and type."""
+        """The name and type."""
         return self.field.name, self.field.dataType.simpleString()
 
     def name(self) -> str:
-        """Its name."""
+        """Return the name."""
         return str(self.field.name)
 
     def dataType(self) -> JavaObject:
-        """Its type."""
+        """Return the type."""
         return data_type(self.field.dataType)
 
     def isNullable(self) -> bool:
-        """It may be NULL."""
+        """Return True: the column may be NULL."""
         return True
 
     def comment(self) -> None:
-        """None."""
+        """Return no comment."""
 
     def metadataInJSON(self) -> None:
-        """Nothing: no write keeps it."""
+        """Return nothing: no write keeps the column."""
 
 
 PLURAL = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 
 
 def column_field(field: NestedField) -> StructField:
-    """A column, with the default that Spark gives it where a writer leaves it out."""
+    """Convert an Iceberg field to a Spark field with the defaults that Spark inserts and reads."""
     shown = spark_field(field)
     if field.write_default is not None:
         before = field.model_copy(update={"write_default": field.initial_default})
@@ -443,7 +443,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
         name: The table's name, as in a statement.
 
     Returns:
-        Its rows; None if a statement must resolve the name: on Spark Connect, or if it is not a data table.
+        The table's rows; None if a statement must resolve the name: on Spark Connect, or if it is not a data table.
 
     Raises:
         NotFoundError: The table has no such branch, tag or snapshot.
@@ -456,13 +456,13 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
     if resolved is None or resolved.metadata_table is not None:
         return None
     take_callbacks()
-    state = TableState.of(engine, resolved, None, None).fixed()
+    state = TableState.of(engine, resolved, None, None).pin()
     relation = relation_of(SparkTable(lambda: engine, state))
     plan = java_class(SUBQUERY_ALIAS)(name_of(resolved), relation)
     return frame_of(engine.spark, plan)
 
 
 def name_of(resolved: ResolvedTable) -> JavaObject:
-    """The name that columns may be qualified with, or its end."""
+    """Return the alias that lets columns be qualified with the table's name, or the end of it."""
     qualifier = scala_sequence((resolved.catalog_name, *resolved.identifier[:-1]))
     return java_class(ALIAS)(resolved.identifier[-1], qualifier)

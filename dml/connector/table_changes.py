@@ -1,7 +1,7 @@
-"""What Spark wants of tables, as our own statements: CREATE TABLE and ALTER TABLE. Driver, classic Spark only.
+"""Spark's table definitions and changes as RowDelta statements: CREATE TABLE, ALTER TABLE. Driver, classic Spark only.
 
 Input: columns, transforms, properties and changes, as Spark's connector API has them. Output: statements of
-`dml.sqlparse`, which `dml.ddl` runs. Nothing is decided here: what a table may be is said there.
+`dml.sqlparse`, which `dml.ddl` runs and checks. This module only translates.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,37 +27,37 @@ from dml.sqlparse.statements import (
     UnsetProperties,
 )
 
-__all__ = ["NOWHERE", "SAID_OTHERWISE", "alter_actions", "create_statement", "reference_of"]
+__all__ = ["NOWHERE", "RESERVED_PROPERTIES", "alter_actions", "create_statement", "reference_of"]
 
 NOWHERE: Final = Span(0, 0)
-"""The place of what no text says."""
+"""The span of names that are not in any SQL text."""
 
 SINGULAR: Final = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 
 PARQUET: Final = "parquet"
-"""The provider of a writer that says none. To Iceberg it is the format of the files, and ours are of this one."""
+"""Spark's provider for a writer without a format. Iceberg takes it for the file format, and Parquet is the default."""
 
-SAID_OTHERWISE: Final = frozenset(
+RESERVED_PROPERTIES: Final = frozenset(
     {"comment", "external", "is_managed_location", "location", "owner", "path", "provider"}
 )
-"""Properties that Spark adds, or that a statement says in another way."""
+"""Properties that Spark adds, or that a statement has clauses for."""
 
 
 def reference_of(parts: Sequence[str]) -> TableReference:
-    """The reference to a table that no text names."""
+    """Build the reference to a table that is not named in any SQL text."""
     return TableReference(parts=tuple(parts), span=NOWHERE)
 
 
 def create_statement(
     parts: Sequence[str], columns: Iterable[JavaObject], partitions: Iterable[JavaObject], properties: Mapping[str, str]
 ) -> CreateTable:
-    """CREATE TABLE.
+    """Build a CREATE TABLE statement.
 
     Args:
         parts: The table's name, catalog first.
         columns: `Column`s.
         partitions: `Transform`s.
-        properties: As Spark gives them: the clauses of the statement among them.
+        properties: Spark's properties, which include the clauses of the statement.
     """
     given = {str(key): str(value) for key, value in properties.items()}
     return CreateTable(
@@ -66,7 +66,9 @@ def create_statement(
         provider=None if given.get("provider", "").lower() == PARQUET else given.get("provider"),
         partitioning=tuple(term(partition) for partition in partitions),
         properties=tuple(
-            (key, value) for key, value in given.items() if key not in SAID_OTHERWISE and key.lower() != "option.path"
+            (key, value)
+            for key, value in given.items()
+            if key not in RESERVED_PROPERTIES and key.lower() != "option.path"
         ),
         comment=given.get("comment"),
         location=given.get("location"),
@@ -74,7 +76,7 @@ def create_statement(
 
 
 def column_definition(column: JavaObject) -> ColumnDefinition:
-    """A column of a new table."""
+    """Convert a column of a new table."""
     return ColumnDefinition(
         path=(str(column.name()),),
         data_type=str(column.dataType().sql()),
@@ -86,12 +88,12 @@ def column_definition(column: JavaObject) -> ColumnDefinition:
 
 
 def default_text(default: JavaObject | None) -> str | None:
-    """The text of a DEFAULT."""
+    """Return the SQL text of a DEFAULT, or None if there is none."""
     return None if default is None else str(default.getSql())
 
 
 def term(transform: JavaObject) -> TransformTerm:
-    """A partition field."""
+    """Convert a partition transform."""
     name = str(transform.name()).lower()
     references = list(transform.references())
     numbers = [
@@ -110,20 +112,20 @@ def term(transform: JavaObject) -> TransformTerm:
 
 
 def alter_actions(changes: Iterable[JavaObject]) -> Iterator[AlterAction]:
-    """ALTER TABLE: neighbours that one statement can say are one action, and take effect together."""
+    """Convert the changes of an ALTER TABLE. Neighbors of one kind become one action, applied atomically."""
     run: list[Any] = []
     for change in changes:
         action = alter_action(change)
         if run and type(run[0]) is not type(action):
-            yield joined(run)
+            yield merge_actions(run)
             run = []
         run.append(action)
     if run:
-        yield joined(run)
+        yield merge_actions(run)
 
 
 def alter_action(change: JavaObject) -> AlterAction | AlterColumn:
-    """One change."""
+    """Convert one change."""
     kind = simple_name(change)
     match kind:
         case "SetProperty":
@@ -151,8 +153,8 @@ def alter_action(change: JavaObject) -> AlterAction | AlterColumn:
             raise java_error("java.lang.UnsupportedOperationException", f"Iceberg tables cannot be changed by {kind}")
 
 
-def joined(run: list[Any]) -> AlterAction:
-    """Actions of one kind as one; renames are never neighbours in a statement of Spark's."""
+def merge_actions(run: list[Any]) -> AlterAction:
+    """Merge actions of one kind into one. Spark never sends two renames in one statement."""
     first = run[0]
     match first:
         case SetProperties():
@@ -172,7 +174,7 @@ def joined(run: list[Any]) -> AlterAction:
 
 
 def added_column(change: JavaObject) -> ColumnDefinition:
-    """A column of ADD COLUMNS."""
+    """Convert a column of ADD COLUMNS."""
     return ColumnDefinition(
         path=path(change),
         data_type=str(change.dataType().sql()),
@@ -185,10 +187,10 @@ def added_column(change: JavaObject) -> ColumnDefinition:
 
 
 def path(change: JavaObject) -> tuple[str, ...]:
-    """The column that a change is about, the outermost first."""
+    """Return the path of the changed column, outermost first."""
     return tuple(map(str, change.fieldNames()))
 
 
 def position(place: JavaObject) -> ColumnPosition:
-    """FIRST or AFTER."""
+    """Convert FIRST or AFTER."""
     return ColumnPosition(after=str(place.column()) if simple_name(place) == "After" else None)

@@ -1,17 +1,17 @@
-"""What a DataFrame's writer, or a stream's, does to a table of ours. Driver, classic Spark only.
+"""Writes of DataFrames and streams to RowDelta tables. Driver, classic Spark only.
 
-Input: the table as Spark loaded it for the write, the write's columns, options and condition. Output: Spark's `Write`:
-rows into the table, in the place of all, of those of a condition, or of those of their partitions.
+Input: the table as Spark loaded it for the write, the write's columns, options and condition. Output: Spark's `Write`,
+which appends rows, or replaces all rows, those of a condition, or those of the partitions of the new rows.
 
-The rows arrive as a DataFrame (Spark's `V1Write`) with the columns and types of the table, or with their own where the
-table accepts any, and are written and committed as those of an INSERT. For partitions that the rows themselves choose,
-and for streams, Spark has no such way: there the tasks of Spark's own jobs run our writer as the write function of a
-Python data source (`WriterJob`), and the commit is that of an INSERT OVERWRITE, or of a micro-batch. Spark makes one
-write for each micro-batch, so each is planned on the table as it is then, by `dml.streaming.sink`.
+The rows arrive as a DataFrame (Spark's `V1Write`) with the columns and types of the table, or with their own if the
+table accepts any schema. They are written and committed like those of an INSERT. Spark has no such path for dynamic
+overwrites and for streams: there, tasks of Spark's own jobs run RowDelta's writer as the write function of a Python
+data source (`WriterJob`), and the commit is that of an INSERT OVERWRITE or of a micro-batch. Spark creates one write
+per micro-batch, so `dml.streaming.sink` plans each on the table's current state.
 
-Spark distributes the rows of such a job, and can do so by columns alone. By those of the partition's values where these
-follow the columns' order, so that the rows of a partition come to one task or to neighbours. The bucket of a value is
-not known to Spark: each task may have rows of each bucket, and keeps a file open for each.
+Spark distributes the rows of such a job, by columns only. If partition values follow the order of their source columns,
+range distribution by these columns brings the rows of a partition to one task or to neighbors. Spark cannot compute
+Iceberg's bucket of a value: each task may get rows of every bucket, and keeps a file open for each.
 """
 
 import time
@@ -73,16 +73,16 @@ __all__ = ["OF_PARTITIONS", "SparkWriteBuilder", "WrittenTable", "stream_write"]
 
 EXPRESSIONS: Final = CONNECTOR + "expressions."
 CURRENT_SNAPSHOT: Final = "current-snapshot-id"
-"""The property with the snapshot that a table was loaded at: before Spark 4.1 tables have no version."""
+"""The property with the snapshot at which a table was loaded; before Spark 4.1 tables have no version."""
 
 
 class DistributedWrite(Proxy):
     """A write whose rows Spark distributes and orders.
 
     Args:
-        write: The write, planned with `keeping_files_open`.
-        tasks: How many tasks write at most, where rows are distributed; 0 for as many as Spark thinks right.
-        left_out: Ids of the columns that the rows have not.
+        write: The write, planned with `keep_files_open`.
+        tasks: The maximum number of tasks if rows are distributed; 0 lets Spark choose.
+        left_out: Ids of the table's columns that the rows lack.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.RequiresDistributionAndOrdering",)
@@ -93,48 +93,50 @@ class DistributedWrite(Proxy):
         self._left_out = left_out
 
     def description(self) -> str:
-        """What Spark shows."""
+        """Return the text that EXPLAIN shows."""
         return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
 
     def toString(self) -> str:
-        """What Spark shows."""
+        """Return the description."""
         return self.description()
 
     def requiredDistribution(self) -> JavaObject:
-        """Which rows have to come to one task."""
-        distributions, spread = java_class(CONNECTOR + "distributions.Distributions"), self._spread()
-        if spread is None:
+        """Return how Spark distributes the rows to tasks."""
+        distributions, distribution = java_class(CONNECTOR + "distributions.Distributions"), self._distribution_terms()
+        if distribution is None:
             return distributions.unspecified()
-        is_ordered, terms = spread
+        is_ordered, terms = distribution
         if is_ordered:
             return distributions.ordered(array(EXPRESSIONS + "SortOrder", terms))
         return distributions.clustered(array(EXPRESSIONS + "Expression", terms))
 
     def distributionStrictlyRequired(self) -> bool:
-        """Whether Spark may not put many small parts together, or split a large one."""
+        """Return False: Spark may coalesce small partitions and split large ones."""
         return False
 
     def requiredNumPartitions(self) -> int:
-        """How many tasks there are, where rows are distributed; Spark takes a number for nothing else."""
-        return self._tasks if self._tasks and self._spread() is not None else 0
+        """Return the number of tasks, or 0 if rows are not distributed: Spark rejects a number without distribution."""
+        return self._tasks if self._tasks and self._distribution_terms() is not None else 0
 
     def advisoryPartitionSizeInBytes(self) -> int:
-        """As large as the table says, or as Spark thinks right; only where Spark chooses how many tasks there are."""
+        """Return the table's advisory size if Spark chooses the number of tasks; 0 for Spark's default."""
         properties = self._write.context.properties
-        chosen = ADVISORY_PARTITION_SIZE in properties and not self._tasks and self._spread() is not None
+        chosen = ADVISORY_PARTITION_SIZE in properties and not self._tasks and self._distribution_terms() is not None
         return integer(properties, ADVISORY_PARTITION_SIZE, 0, minimum=1) if chosen else 0
 
     def requiredOrdering(self) -> JavaObject:
-        """The order in which the rows come to a task."""
+        """Return the sort order of the rows within a task."""
         columns = [] if self._write.context.options.fanout is not False else self._partition_columns()
         order = self._table_order() if orders_rows(self._write.target.table) else ()
         return array(EXPRESSIONS + "SortOrder", [*map(ascending, columns), *order])
 
-    def _spread(self) -> tuple[bool, list[JavaObject]] | None:
-        """By what rows are spread, and whether that is an order; None where they stay where they are."""
+    def _distribution_terms(self) -> tuple[bool, list[JavaObject]] | None:
+        """Return whether rows are range-distributed, and by which terms; None if they are not distributed."""
         table, columns = self._write.target.table, self._partition_columns()
         match distribution_mode(table, self._write.context.properties):
-            case DistributionMode.HASH if columns and follow_columns(table) and not all_identities(table):
+            case DistributionMode.HASH if (
+                columns and preserves_column_order(table) and not has_only_identity_transforms(table)
+            ):
                 return True, list(map(ascending, columns))
             case DistributionMode.HASH if columns:
                 return False, columns
@@ -145,34 +147,34 @@ class DistributedWrite(Proxy):
                 return None
 
     def _partition_columns(self) -> list[JavaObject]:
-        """The columns that tell partitions apart, each once: those whose order partitions follow, if there are any."""
+        """Return the distinct source columns of the partition fields; if any transforms preserve order, only theirs."""
         table = self._write.target.table
-        fields = [field for field in partition_fields(table) if self._has(field.source_id)]
+        fields = [field for field in partition_fields(table) if self._has_column(field.source_id)]
         chosen = [field for field in fields if field.transform.preserves_order] or fields
         ids = dict.fromkeys(field.source_id for field in chosen)
         return [column_reference(table, source_id) for source_id in ids]
 
     def _table_order(self) -> Iterator[JavaObject]:
-        """The table's sort order, where each of its fields is a column as it is."""
+        """Yield the fields of the table's sort order whose source columns the rows have."""
         table = self._write.target.table
         fields: Sequence[SortField] = table.sort_order().fields
         for field in fields:
-            if self._has(field.source_id):
-                yield sorted_by(
+            if self._has_column(field.source_id):
+                yield sort_field(
                     column_reference(table, field.source_id),
                     ascends=field.direction == SortDirection.ASC,
                     nulls_first=field.null_order == NullOrder.NULLS_FIRST,
                 )
 
-    def _has(self, field_id: int) -> bool:
-        """Whether the rows have a column, or the column that a field is in."""
+    def _has_column(self, field_id: int) -> bool:
+        """Return True if the rows have a column, or the column that contains a nested field."""
         path = column_path(self._write.target.table.schema(), field_id)
         assert path is not None
         return self._write.target.table.schema().find_field(path[0]).field_id not in self._left_out
 
 
 class WriterJob:
-    """One job of Spark's that runs a writer: what it wrote, or nothing that stays.
+    """One Spark job that runs a writer. It returns what the tasks wrote, or deletes it.
 
     Args:
         write: The write, planned.
@@ -185,23 +187,23 @@ class WriterJob:
         self._commits = False
 
     def begin(self) -> None:
-        """The job begins after this.
+        """Tag the job, which starts after this call.
 
         Raises:
-            SetupError: the workers run a Python without this package.
+            SetupError: The workers run a Python without this package.
         """
         spark = self._write.engine.spark
         check_writes(spark, self._write.target.table, self._write.context)
         self._job.enter_context(tagged(spark, self._tag, interrupts=False))
 
-    def written(self, messages: Sequence[JavaObject]) -> WriteOutcome:
-        """What the tasks wrote. From here on the files are the commit's, also where it fails.
+    def collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
+        """Combine the reports of the tasks. From here on the commit owns the files, even if it fails.
 
         Args:
-            messages: What each task said.
+            messages: The message of each task.
 
         Raises:
-            DmlError: the first failure that a task reported; the files of all tasks are deleted.
+            DmlError: The first failure that a task reported; the files of all tasks are deleted.
         """
         self._job.close()
         self._commits = True
@@ -209,43 +211,45 @@ class WriterJob:
         return written_by(reports, self._write.target.table, self._write.task.spec)
 
     def abort(self) -> None:
-        """Delete what the tasks wrote, when they have ended."""
+        """Wait for the tasks to end, then delete what they wrote."""
         self._job.close()
         if not self._commits:
             await_tasks(self._write.engine.spark.sparkContext, self._tag)
             delete_uncommitted(self._write.target.table, self._write.context)
 
 
-def keeping_files_open(options: InsertOptions, table: Table) -> InsertOptions:
-    """The options of a write, with `fanout-enabled` where Spark cannot bring the rows of a partition together.
+def keep_files_open(options: InsertOptions, table: Table) -> InsertOptions:
+    """Add `fanout-enabled` to write options if Spark cannot bring the rows of a partition together.
 
-    One file at a time is enough only where rows in the order of the columns are partition by partition, and no other
-    order is wanted.
+    A single open file is enough only if column order keeps the rows of a partition adjacent and no other order is
+    required.
     """
-    if all_identities(table) or (follow_columns(table) and clustered_by_columns(table) and not orders_rows(table)):
+    if has_only_identity_transforms(table) or (
+        preserves_column_order(table) and is_clustered_by_columns(table) and not orders_rows(table)
+    ):
         return options
     return replace(options, write={**options.write, "fanout-enabled": "true"})
 
 
 def partition_fields(table: Table) -> Iterator[PartitionField]:
-    """The fields that tell partitions apart."""
+    """Return the fields of the partition spec, without void transforms."""
     return (field for field in table.spec().fields if not isinstance(field.transform, VoidTransform))
 
 
-def all_identities(table: Table) -> bool:
-    """Whether a partition is told by the values of columns themselves."""
+def has_only_identity_transforms(table: Table) -> bool:
+    """Return True if all partition fields are identity transforms."""
     return all(isinstance(field.transform, IdentityTransform) for field in partition_fields(table))
 
 
-def follow_columns(table: Table) -> bool:
-    """Whether the partitions of rows that are in the order of the columns are in order too."""
+def preserves_column_order(table: Table) -> bool:
+    """Return True if partitions are ordered whenever their source columns are."""
     return all(field.transform.preserves_order for field in partition_fields(table))
 
 
-def clustered_by_columns(table: Table) -> bool:
-    """Whether rows in the order of the columns are partition by partition.
+def is_clustered_by_columns(table: Table) -> bool:
+    """Return True if rows in column order are clustered by partition.
 
-    With `(days(ts), k)` they are not: a day has each `k` as often as it has other values of `ts`.
+    Rows partitioned by `(days(ts), k)` are not: within a day each `k` recurs for every value of `ts`.
     """
     ids = list(dict.fromkeys(field.source_id for field in partition_fields(table)))
     whole = {field.source_id for field in partition_fields(table) if isinstance(field.transform, IdentityTransform)}
@@ -253,25 +257,25 @@ def clustered_by_columns(table: Table) -> bool:
 
 
 def column_reference(table: Table, field_id: int) -> JavaObject:
-    """A column, or a field of one, as Spark's expressions name it."""
+    """Return Spark's reference to a column or to a nested field."""
     path = column_path(table.schema(), field_id)
     assert path is not None
     return java_class(EXPRESSIONS + "Expressions").column(quote_name(path))
 
 
 def ascending(column: JavaObject) -> JavaObject:
-    """Ascending, NULL first."""
-    return sorted_by(column, ascends=True, nulls_first=True)
+    """Sort ascending, NULLS FIRST."""
+    return sort_field(column, ascends=True, nulls_first=True)
 
 
-def sorted_by(column: JavaObject, *, ascends: bool, nulls_first: bool) -> JavaObject:
-    """One part of an order."""
+def sort_field(column: JavaObject, *, ascends: bool, nulls_first: bool) -> JavaObject:
+    """Return one field of a Spark sort order."""
     direction = constant(EXPRESSIONS + "SortDirection", "ASCENDING" if ascends else "DESCENDING")
     nulls = constant(EXPRESSIONS + "NullOrdering", "NULLS_FIRST" if nulls_first else "NULLS_LAST")
     return java_class(EXPRESSIONS + "Expressions").sort(column, direction, nulls)
 
 
-def reading_itself(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
+def mark_self_read(write: RowsWrite, plan: JavaObject | None) -> RowsWrite:
     """Mark the write if it reads its own table, as far as the plan of its rows shows.
 
     Such a write validates against the snapshot that the plan reads. Otherwise it would silently replace rows that
@@ -324,12 +328,12 @@ def snapshot_id(relation: JavaObject) -> int | None:
 
 
 class PartitionWrite(DistributedWrite):
-    """Rows that replace the partitions that they lie in.
+    """Rows that replace the partitions that contain them.
 
     Args:
-        write: The write, planned with `keeping_files_open`.
+        write: The write, planned with `keep_files_open`.
         schema: The columns of the rows.
-        arranged: Puts them in the table's order where Spark has not.
+        arranged: Puts the columns in the table's order; None if Spark has done so.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
@@ -340,12 +344,12 @@ class PartitionWrite(DistributedWrite):
         self._arranged = arranged
 
     def description(self) -> str:
-        """What Spark shows."""
+        """Return the text that EXPLAIN shows."""
         return f"RowDelta {self._write.command} {self._write.target.resolved.name} (dynamic)"
 
     def toBatch(self) -> "SparkBatchWrite":
-        """The write of one job."""
-        write = reading_itself(self._write, running_plan(self._write.engine.spark))
+        """Return the write of one job."""
+        write = mark_self_read(self._write, running_plan(self._write.engine.spark))
         return SparkBatchWrite(write, self._schema, self._arranged)
 
 
@@ -355,7 +359,7 @@ class SparkBatchWrite(Proxy):
     Args:
         write: The write, planned.
         schema: The columns of the rows.
-        arranged: Puts them in the table's order where Spark has not.
+        arranged: Puts the columns in the table's order; None if Spark has done so.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.BatchWrite",)
@@ -367,51 +371,51 @@ class SparkBatchWrite(Proxy):
         self._job = WriterJob(write)
 
     def toString(self) -> str:
-        """What Spark's log shows."""
+        """Return the text in Spark's log."""
         return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
 
     def createBatchWriterFactory(self, _: JavaObject) -> JavaObject:
-        """What writes the rows of a task; the job begins after this."""
+        """Return the factory of task writers. The job starts after this call."""
         factory = writer_factory(self._arranged or self._write.task, self._schema)
         self._job.begin()
         return factory
 
     def useCommitCoordinator(self) -> bool:
-        """One attempt of a task counts."""
+        """Return True: only one attempt of each task may commit."""
         return True
 
     def onDataWriterCommit(self, message: JavaObject) -> None:
-        """Nothing: the files of a task are known with those of all tasks."""
+        """Do nothing: `commit` receives the messages of all tasks."""
 
     def commit(self, messages: Sequence[JavaObject], *_: JavaObject) -> None:
         """Commit what the tasks wrote."""
-        commit_rows(self._write, self._job.written(messages))
+        commit_rows(self._write, self._job.collect_reports(messages))
 
     def abort(self, _: Sequence[JavaObject | None]) -> None:
-        """Delete what the tasks wrote, when they have ended."""
+        """Wait for the tasks to end, then delete what they wrote."""
         self._job.abort()
 
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""What Spark says of itself in the thread of a streaming query; only micro-batches have a number."""
+"""Local properties that Spark sets in the thread of a streaming query; only micro-batches have a batch id."""
 
 
 def is_of_stream(spark: SparkSession, write_id: str, options: Collection[str]) -> bool:
-    """Whether a write is that of a streaming query's own sink, and not one that its `foreachBatch` makes.
+    """Return True if a write belongs to a streaming query's own sink, not to its `foreachBatch` function.
 
     Args:
         spark: The session.
-        write_id: Spark's id of the write: a stream's has the id of the query.
-        options: The names of its options.
+        write_id: Spark's id of the write, which is the query's id in a stream.
+        options: The names of the write options.
     """
     return spark.sparkContext.getLocalProperty(QUERY_ID) == write_id or any(
         name.lower() == "checkpointlocation" for name in options
     )
 
 
-def not_continuous() -> NotSupportedError:
-    """The error for a stream in continuous mode, which Spark plans outside of the query's thread."""
+def continuous_mode_error() -> NotSupportedError:
+    """Build the error for a stream in continuous mode, which Spark plans outside of the query's thread."""
     return NotSupportedError(
         "Streams write to tables in micro-batches, not in continuous mode",
         hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
@@ -427,23 +431,23 @@ def stream_write(
     *,
     complete: bool,
 ) -> "StreamWrite":
-    """The write of the micro-batch that this thread runs.
+    """Plan the write of the micro-batch that this thread runs.
 
     Args:
         engine: The session and its catalogs.
         started_on: The table as it was when the query was started.
         query_id: The query.
         schema: The columns of its rows.
-        options: Of the stream's writer.
-        complete: Whether the rows replace all others.
+        options: The options of the stream's writer.
+        complete: True if the rows replace all others.
 
     Raises:
-        NotSupportedError: the query runs in continuous mode.
-        DmlError: the rows do not fit the table, or it is not there any more.
+        NotSupportedError: The query runs in continuous mode.
+        DmlError: The rows do not fit the table, or the table does not exist any more.
     """
     number = engine.spark.sparkContext.getLocalProperty(BATCH_ID)
     if number is None:
-        raise not_continuous()
+        raise continuous_mode_error()
     epoch = StreamEpoch(
         query_id=query_id,
         epoch_id=int(number),
@@ -451,17 +455,17 @@ def stream_write(
         adopts_checkpoint=options.adopts_checkpoint,
     )
     columns = python_schema(schema)
-    planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keeping_files_open)
+    planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keep_files_open)
     return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
 
 
 class StreamWrite(DistributedWrite):
-    """A micro-batch.
+    """The write of a micro-batch.
 
     Args:
         planned: The micro-batch, planned.
         schema: The columns of its rows.
-        tasks: How many tasks run at once: a micro-batch is too small for more, and each would leave files of its own.
+        tasks: The number of tasks that run at once. A micro-batch is too small for more: each would add small files.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
@@ -472,7 +476,7 @@ class StreamWrite(DistributedWrite):
         self._schema = schema
 
     def toStreaming(self) -> "SparkStreamingWrite":
-        """The write of its job."""
+        """Return the write of the micro-batch's job."""
         return SparkStreamingWrite(self._planned, self._schema)
 
 
@@ -492,46 +496,46 @@ class SparkStreamingWrite(Proxy):
         self._job = WriterJob(planned.rows)
 
     def toString(self) -> str:
-        """What Spark's log shows."""
+        """Return the text in Spark's log."""
         return f"RowDelta streaming {self._planned.rows.command} {self._planned.rows.target.resolved.name}"
 
     def createStreamingWriterFactory(self, _: JavaObject) -> JavaObject:
-        """What writes the rows of a task; the job begins after this."""
+        """Return the factory of task writers. The job starts after this call."""
         factory = stream_writer_factory(self._planned.function, self._schema)
         self._job.begin()
         return factory
 
     def useCommitCoordinator(self) -> bool:
-        """One attempt of a task counts."""
+        """Return True: only one attempt of each task may commit."""
         return True
 
     def commit(self, _: int, messages: Sequence[JavaObject]) -> None:
         """Commit what the tasks wrote, unless the table has the micro-batch already."""
-        commit_epoch(self._planned, self._job.written(messages))
+        commit_epoch(self._planned, self._job.collect_reports(messages))
 
     def abort(self, _: int, __: Sequence[JavaObject | None]) -> None:
-        """Delete what the tasks wrote, when they have ended."""
+        """Wait for the tasks to end, then delete what they wrote."""
         self._job.abort()
 
 
 OF_PARTITIONS: Final = "rowdelta.overwrite-partitions"
-"""The option of a writer that is called to overwrite partitions: no user's, so that it can be taken back."""
+"""The internal option with which `overwritePartitions` marks its write, so that the mark can be removed."""
 
 OnResult = Callable[[Result], None]
 
 
-def ignored(_: Result) -> None:
-    """What came of a write, where nobody asks."""
+def discard_result(_: Result) -> None:
+    """Discard the result of a write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenTable:
-    """A table that is written to, as Spark loaded it for the write.
+    """The target of a write, as Spark loaded it.
 
     Attributes:
         engine: The session and its catalogs.
-        resolved: The table, and what its name says beside it.
-        load_state: Where the table is created or replaced by the same commit: finds it as it is for each attempt.
+        resolved: The table, and the part of it that its name selects.
+        load_state: Set if the same commit creates or replaces the table: loads its state for each attempt.
     """
 
     engine: Engine
@@ -544,13 +548,13 @@ class SparkWriteBuilder(Proxy):
 
     Args:
         written: The table.
-        info: What Spark says of the write: its options.
-        on_result: Is told what came of it.
+        info: Spark's description of the write, with its options.
+        on_result: Called with the result of the write.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.SupportsOverwriteV2", "write.SupportsDynamicOverwrite")
 
-    def __init__(self, written: WrittenTable, info: JavaObject, on_result: OnResult = ignored) -> None:
+    def __init__(self, written: WrittenTable, info: JavaObject, on_result: OnResult = discard_result) -> None:
         self._written = written
         self._schema = info.schema()
         self._write_id = str(info.queryId())
@@ -564,36 +568,36 @@ class SparkWriteBuilder(Proxy):
         self._dynamic = False
 
     def truncate(self) -> "SparkWriteBuilder":
-        """The rows replace all others; where the writer or `overwrite-mode` says so, those of their partitions."""
+        """Replace all rows, or the partitions of the new rows if the writer or `overwrite-mode` selects that."""
         self._command, self._predicates = "INSERT OVERWRITE", ()
         return self
 
     def canOverwrite(self, _: Sequence[JavaObject]) -> bool:
-        """Whether `overwrite` may be asked: it says better than Spark why a condition is refused."""
+        """Return True: `overwrite` gives a better reason than Spark if it refuses a condition."""
         return True
 
     def overwrite(self, predicates: Sequence[JavaObject]) -> "SparkWriteBuilder":
-        """The rows replace those of a condition."""
+        """Replace the rows that satisfy a condition."""
         self._command, self._predicates = "INSERT OVERWRITE", tuple(predicates)
         return self
 
     def overwriteDynamicPartitions(self) -> "SparkWriteBuilder":
-        """The rows replace those of their partitions."""
+        """Replace the rows of the partitions that the new rows belong to."""
         self._command, self._dynamic = "INSERT OVERWRITE", True
         return self
 
     def build(self) -> Proxy:
-        """The write."""
+        """Plan the write."""
         started = time.perf_counter()
         written, engine = self._written, self._written.engine
         if self._of_stream:
             return self._stream_write()
         settings = StatementSettings.of(engine)
         target = target_of_write(written, self._command, settings, self._options)
-        # A table that is being created or replaced has no rows to replace, and the columns of its rows.
+        # A table that is being created or replaced has no rows to replace, and is created with the columns of its rows.
         creates = written.load_state is not None
-        replaced = None if creates else self._replaced(target, settings)
-        fitted = None if creates else self._fitted(target, settings, replaced)
+        replaced = None if creates else self._rows_to_replace(target, settings)
+        fitted = None if creates else self._match_columns(target, settings, replaced)
         target = target if fitted is None else fitted.target
         write = plan_rows_write(
             engine,
@@ -601,12 +605,12 @@ class SparkWriteBuilder(Proxy):
             self._command,
             started,
             replaced=replaced,
-            options=keeping_files_open(self._options, target.table) if self._dynamic else self._options,
+            options=keep_files_open(self._options, target.table) if self._dynamic else self._options,
             load_state=written.load_state,
             by_columns=self._dynamic,
         )
         if self._dynamic:
-            rows = None if fitted is None else arranged(write, python_schema(self._schema), settings)
+            rows = None if fitted is None else arrange_columns(write, python_schema(self._schema), settings)
             return PartitionWrite(write, self._schema, rows)
         return SparkWrite(write, self._on_result, fitted)
 
@@ -615,7 +619,7 @@ class SparkWriteBuilder(Proxy):
         return writer_options(self._given, creates=self._written.load_state is not None)
 
     def _stream_write(self) -> Proxy:
-        """That of a micro-batch; a stream in complete mode truncates first."""
+        """Plan the write of a micro-batch. In complete mode Spark has called `truncate` before."""
         return stream_write(
             self._written.engine,
             self._written.resolved,
@@ -625,8 +629,8 @@ class SparkWriteBuilder(Proxy):
             complete=self._predicates is not None,
         )
 
-    def _fitted(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
-        """The target with a place for the columns of the rows; None where Spark has fitted them to the table's."""
+    def _match_columns(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
+        """Match the columns of the rows with the table's, adding some if enabled; None if Spark has done so."""
         options = self._options.columns
         if accepts_any_schema(target.table):
             return fitted_rows(target, python_schema(self._schema), options, settings, replaced)
@@ -634,8 +638,8 @@ class SparkWriteBuilder(Proxy):
             overwritten_target(target, python_schema(self._schema), settings, replaced)
         return None
 
-    def _replaced(self, target: Target, settings: StatementSettings) -> Replaced | None:
-        """Which rows the new ones replace."""
+    def _rows_to_replace(self, target: Target, settings: StatementSettings) -> Replaced | None:
+        """Return which rows are replaced; None for an append."""
         if self._dynamic or (self._predicates == () and (self._of_partitions or self._options.dynamic)):
             return Replaced(row_filter=None)
         if self._predicates is None:
@@ -658,8 +662,8 @@ class SparkWrite(Proxy):
 
     Args:
         write: The write, planned.
-        on_result: Is told what came of it.
-        fitted: How their columns are matched; None where Spark has done so.
+        on_result: Called with the result of the write.
+        fitted: How their columns are matched; None if Spark has done so.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.V1Write",)
@@ -670,29 +674,29 @@ class SparkWrite(Proxy):
         self._fitted = fitted
 
     def description(self) -> str:
-        """What Spark shows."""
+        """Return the text that EXPLAIN shows."""
         return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
 
     def toString(self) -> str:
-        """What Spark shows."""
+        """Return the description."""
         return self.description()
 
     def toStreaming(self) -> Proxy:
-        """None: micro-batches have a write of their own, so this is a stream in continuous mode."""
-        raise not_continuous()
+        """Raise an error: micro-batches use `StreamWrite`, so this is a stream in continuous mode."""
+        raise continuous_mode_error()
 
     def toInsertableRelation(self) -> "RowsRelation":
-        """Where the rows go."""
+        """Return the relation that inserts the rows."""
         return RowsRelation(self._write, self._on_result, self._fitted)
 
 
 class RowsRelation(Proxy):
-    """Takes the rows of a write.
+    """Inserts the rows of a write.
 
     Args:
         write: The write, planned.
-        on_result: Is told what came of it.
-        fitted: How their columns are matched; None where Spark has done so.
+        on_result: Called with the result of the write.
+        fitted: How their columns are matched; None if Spark has done so.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.sources.InsertableRelation",)
@@ -707,7 +711,7 @@ class RowsRelation(Proxy):
 
         Args:
             data: The rows, with the table's columns, in its order and types.
-            _: Whether they replace others: always false, what is replaced is known before.
+            _: Spark's overwrite flag, always False: the builder has recorded which rows are replaced.
         """
         write, spark = self._write, self._write.engine.spark
         rows = DataFrame(data, spark)
@@ -715,22 +719,22 @@ class RowsRelation(Proxy):
             rows = self._in_place(rows)
         else:
             rows = rows_by_name(rows, self._fitted, StatementSettings.of(write.engine))
-        self._on_result(write_rows(reading_itself(write, data.queryExecution().analyzed()), rows))
+        self._on_result(write_rows(mark_self_read(write, data.queryExecution().analyzed()), rows))
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
-        """Rows that Spark has fitted to the table's columns."""
+        """Rename the columns of rows that Spark has matched with the table's columns by position."""
         write = self._write
         columns = write.target.table.schema().fields
-        if len(rows.columns) != len(columns):  # values go to columns by their places: these would go to others
+        if len(rows.columns) != len(columns):  # columns match by position: values would go to the wrong columns
             raise ExecutionError(
                 f"Spark gave {len(rows.columns)} columns for the {len(columns)} of {write.target.resolved.name}",
-                hint="The table has changed meanwhile: write again",
+                hint="The table has changed since the write was planned: write again",
             )
         return rows.toDF(*(value_name(index) for index in range(len(rows.columns))))
 
 
-def arranged(write: RowsWrite, source: StructType, settings: StatementSettings) -> StreamRows:
-    """What puts the columns of rows that Spark has not fitted in the table's order."""
+def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSettings) -> StreamRows:
+    """Build the task function that puts the columns of rows that Spark has not matched in the table's order."""
     target = write.target
     columns = stream_columns(
         source, target.table.schema(), target.resolved.name, case_sensitive=settings.case_sensitive, rows="DataFrame"
@@ -739,7 +743,7 @@ def arranged(write: RowsWrite, source: StructType, settings: StatementSettings) 
 
 
 def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:
-    """The branch that a write changes."""
+    """Return the branch that a write changes."""
     resolved = written.resolved
     suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
     parts = (resolved.catalog_name, *resolved.identifier, *suffix)
@@ -749,14 +753,14 @@ def target_of_write(written: WrittenTable, command: str, settings: StatementSett
 
 
 def writer_options(given: Mapping[str, str], *, creates: bool) -> InsertOptions:
-    """The options of a writer.
+    """Parse the options of a writer.
 
     Args:
-        given: They, by name.
-        creates: Whether the write creates its table: the location among its options is the table's then.
+        given: The options by name.
+        creates: True if the write creates its table. The option `path` is the table's location then.
 
     Raises:
-        NotSupportedError: an option that is not known.
-        AnalysisError: a value that the option cannot have.
+        NotSupportedError: An option is unknown.
+        AnalysisError: An option has an invalid value.
     """
     return insert_options([pair for pair in given.items() if not creates or pair[0].lower() != "path"])

@@ -1,8 +1,8 @@
-"""PySpark's calls on tables of ours where no JVM is beside us: Spark Connect to a server that is not ours. Driver.
+"""PySpark's calls on RowDelta tables without a JVM: Spark Connect to a server without RowDelta. Driver.
 
-Input: calls of readers, writers and `spark.catalog`, as values (`dml.spark.table_calls`). Output: DataFrames, rows in
-tables, answers, by the parts that run our statements too; what is not there, or is there already, is said as Spark says
-it. On classic Spark `dml.connector` does the same for Spark's own planner.
+Input: calls of readers, writers and `spark.catalog`, as values (`dml.spark.table_calls`). Output: DataFrames, written
+rows and results, by the modules that also run RowDelta's statements; missing and existing objects raise Spark's
+exceptions. On classic Spark `dml.connector` does the same for Spark's own planner.
 """
 
 from dml.engine.engine import Engine
@@ -16,7 +16,7 @@ __all__ = ["table_calls"]
 
 
 def table_calls(engine: Engine) -> TableCalls:
-    """What takes the calls of a session.
+    """Return the handlers of a session's calls.
 
     Args:
         engine: The session and its catalogs.
@@ -28,5 +28,5 @@ def table_calls(engine: Engine) -> TableCalls:
         write=lambda call: write_rows_of(engine, call),
         stream=lambda call: start_stream(engine, call),
         catalog=catalog_calls(engine),
-        current=CurrentCatalog(engine).answers(),
+        current=CurrentCatalog(engine).methods(),
     )

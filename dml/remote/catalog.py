@@ -1,11 +1,12 @@
-"""`spark.catalog` on namespaces and tables of ours, and what names without a catalog mean. Driver, Spark Connect.
+"""`spark.catalog` on RowDelta's namespaces and tables, and the current catalog. Driver, Spark Connect.
 
 Input: the name that a method was given, and its other arguments by PySpark's names. Output: PySpark's own values, from
-the catalog; what creates and drops goes through `dml.ddl`. Caching is the server's: what is cached is the scan of the
-state that the table has then.
+the catalog; creating and dropping go through `dml.ddl`. The server caches: it caches the scan of the table's state at
+that time.
 
-The server's current catalog is none of ours: while one of ours was entered, by `USE` or `setCurrentCatalog`, names
-without a catalog are looked up in it, behind the server's temporary views, and the server goes on with its own.
+RowDelta's catalogs are never the server's current catalog. After `USE` or `setCurrentCatalog` has entered one, names
+without a catalog resolve to the server's temporary views first, then to that catalog. The server's own current catalog
+does not change.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ from dml.engine.ownership import names_a_catalog_of_spark
 from dml.engine.row_level import run_truncate
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
 from dml.remote.reads import read_table
-from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal, said_by
+from dml.remote.refusals import ErrorCondition, message_of, spark_error, translate_errors
 from dml.spark.handlers import is_temporary_view, running
 from dml.spark.types import spark_field
 from dml.sqlparse.names import name_parts
@@ -56,7 +57,7 @@ NOWHERE = Span(0, 0)
 
 
 def catalog_calls(engine: Engine) -> Mapping[str, Callable[..., Any]]:
-    """What answers methods of `spark.catalog`, by PySpark's names of them.
+    """Return the implementations of `spark.catalog` methods, by PySpark's names.
 
     Args:
         engine: The session and its catalogs.
@@ -85,7 +86,7 @@ def catalog_calls(engine: Engine) -> Mapping[str, Callable[..., Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Methods that are about tables.
+    """Methods for tables.
 
     Attributes:
         engine: The session and its catalogs.
@@ -99,7 +100,7 @@ class Tables:
 
     def get(self, parts: Parts) -> Table:
         """`getTable`."""
-        found = self._resolved(parts)
+        found = self._resolve(parts)
         return Table(
             name=parts[-1],
             catalog=found.catalog_name,
@@ -115,13 +116,13 @@ class Tables:
             statement = ShowTables(namespace=parts, pattern=pattern)
             shown = ddl.execute(statement, self.engine.registry, time_zone="UTC")
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         names = ((*parts, str(row[1])) for row in shown.rows)
-        return [self.get(name) for name in names if self.exists(name)]  # one may be gone meanwhile
+        return [self.get(name) for name in names if self.exists(name)]  # a table may have been dropped since
 
     def columns(self, parts: Parts) -> list[Column]:
         """`listColumns`."""
-        table = self._resolved(parts).table
+        table = self._resolve(parts).table
         fields = table.spec().fields
         partitions = {field.source_id for field in fields if isinstance(field.transform, IdentityTransform)}
         buckets = {field.source_id for field in fields if isinstance(field.transform, BucketTransform)}
@@ -156,7 +157,7 @@ class Tables:
             location=path,
         )
         catalog_name, identifier = self.engine.registry.split(parts)
-        with running(), in_sparks_words(self.engine, parts, creates=True):
+        with running(), translate_errors(self.engine, parts, creates=True):
             ddl.create_table(
                 statement,
                 self.engine.registry.catalog(catalog_name),
@@ -172,7 +173,7 @@ class Tables:
 
     def truncate(self, parts: Parts) -> None:
         """`truncateTable`."""
-        with running(), in_sparks_words(self.engine, parts):
+        with running(), translate_errors(self.engine, parts):
             run_truncate(self.engine, Truncate(target=reference(parts)), quote_name(parts), None)
 
     def properties(self, parts: Parts) -> dict[str, str]:
@@ -181,7 +182,7 @@ class Tables:
         return {str(row[0]): str(row[1]) for row in rows}
 
     def create_text(self, parts: Parts, asSerde: bool = False) -> str:  # noqa: ARG002, N803  PySpark's name
-        """`getCreateTableString`; there is no Hive form of it."""
+        """`getCreateTableString`. There is no Hive form, so `asSerde` is ignored."""
         return str(self._run(ShowCreateTable(table=reference(parts)), parts).rows[0][0])
 
     def cache(self, parts: Parts, storageLevel: StorageLevel | None = None) -> None:  # noqa: N803  PySpark's name
@@ -199,28 +200,28 @@ class Tables:
         read_table(self.engine, parts, {}).unpersist()
 
     def refresh(self, parts: Parts) -> None:
-        """`refreshTable`: it is read anew in any case; whether it is there is what is left to say."""
-        self._resolved(parts)
+        """`refreshTable`: check that the table exists. Reads always use the current state."""
+        self._resolve(parts)
 
     @property
     def _time_zone(self) -> str:
         return StatementSettings.of(self.engine).time_zone
 
-    def _resolved(self, parts: Parts) -> ResolvedTable:
+    def _resolve(self, parts: Parts) -> ResolvedTable:
         found = self.engine.registry.resolve(parts)
         if found is None:
             message = f"The table or view {quote_name(parts)} cannot be found. {self.engine.registry.proposal(parts)}"
-            raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
+            raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
         return found
 
     def _run(self, statement: ddl.DdlStatement, parts: Parts) -> ddl.DdlResult:
-        with running(), in_sparks_words(self.engine, parts):
+        with running(), translate_errors(self.engine, parts):
             return ddl.execute(statement, self.engine.registry, time_zone=self._time_zone)
 
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """Methods that are about namespaces.
+    """Methods for namespaces.
 
     Attributes:
         engine: The session and its catalogs.
@@ -237,7 +238,7 @@ class Namespaces:
         try:
             properties = catalogs.namespace_properties(self.engine.registry.catalog(parts[0]), parts[1:])
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         return Database(
             name=quote_name(parts[1:]),
             catalog=parts[0],
@@ -257,18 +258,18 @@ class Namespaces:
         try:
             self._run(statement)
         except AlreadyExistsError as error:
-            raise refusal(ErrorCondition.SCHEMA_ALREADY_EXISTS, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_ALREADY_EXISTS, parts, message_of(error)) from error
 
     def drop(self, parts: Parts, ifExists: bool = False, cascade: bool = False) -> None:  # noqa: N803  PySpark's name
         """`dropDatabase`."""
         try:
             self._run(DropNamespace(name=parts, span=NOWHERE, if_exists=ifExists, cascade=cascade))
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         except AnalysisError as error:
             if "is not empty" not in error.message:
                 raise
-            raise refusal(ErrorCondition.SCHEMA_NOT_EMPTY, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_EMPTY, parts, message_of(error)) from error
 
     def _run(self, statement: ddl.DdlStatement) -> None:
         with running():
@@ -277,7 +278,7 @@ class Namespaces:
 
 
 def reference(parts: Parts) -> TableReference:
-    """The reference to a table that no text names."""
+    """Build the reference to a table that is not named in any SQL text."""
     return TableReference(parts=parts, span=NOWHERE)
 
 
@@ -285,7 +286,7 @@ GLOBAL_TEMPORARY = "global_temp"
 
 
 def whole_table_name(engine: Engine, parts: Parts) -> Parts:
-    """The name of a table with its catalog first; empty where it is Spark's.
+    """Return the name of a RowDelta table with its catalog first, or an empty tuple if the name is Spark's.
 
     Args:
         engine: The session and its catalogs.
@@ -303,11 +304,11 @@ def whole_table_name(engine: Engine, parts: Parts) -> Parts:
 
 
 def whole_namespace_name(engine: Engine, parts: Parts) -> Parts:
-    """The name of a namespace with its catalog first, the current one's where there is none; empty where it is Spark's.
+    """Return the name of a RowDelta namespace with its catalog first, or an empty tuple if the name is Spark's.
 
     Args:
         engine: The session and its catalogs.
-        parts: The name as written.
+        parts: The name as written; empty for the current namespace.
     """
     registry = engine.registry
     if len(parts) > 1 and parts[0] in registry.catalogs:
@@ -318,12 +319,12 @@ def whole_namespace_name(engine: Engine, parts: Parts) -> Parts:
 
 
 def is_entered(engine: Engine) -> bool:
-    """Whether names without a catalog are ours."""
+    """Return True if names without a catalog resolve to a RowDelta catalog."""
     return is_connect(engine.spark) and engine.registry.is_entered
 
 
 def is_sparks(engine: Engine, parts: Parts) -> bool:
-    """Whether a name begins with a catalog of Spark's, or its namespace of temporary views."""
+    """Return True if a name begins with one of Spark's catalogs, or with its namespace of temporary views."""
     if parts[0].lower() == GLOBAL_TEMPORARY:
         return True
     return len(parts) > 1 and names_a_catalog_of_spark(engine, parts[0])
@@ -345,8 +346,8 @@ class CurrentCatalog:
 
     engine: Engine
 
-    def answers(self) -> Mapping[str, Callable[..., Answer | None]]:
-        """The methods, by PySpark's names of them."""
+    def methods(self) -> Mapping[str, Callable[..., Answer | None]]:
+        """Return the methods, by PySpark's names."""
         return {
             "currentCatalog": self.name,
             "currentDatabase": self.namespace,
@@ -365,19 +366,19 @@ class CurrentCatalog:
         return (lambda _: quote_name(self.engine.registry.current_namespace)) if is_entered(self.engine) else None
 
     def catalogs(self, pattern: str | None = None) -> Answer | None:
-        """`listCatalogs`: the server's, and ours."""
+        """`listCatalogs`: the server's catalogs, then RowDelta's."""
         names = matching(self.engine.registry.catalogs, pattern)
-        ours = [CatalogMetadata(name=name, description=None) for name in names]
+        added = [CatalogMetadata(name=name, description=None) for name in names]
 
-        def listed(original: Callable[[], list[CatalogMetadata]]) -> list[CatalogMetadata]:
+        def list_all(original: Callable[[], list[CatalogMetadata]]) -> list[CatalogMetadata]:
             theirs = original()
             known = {getattr(found, "name", None) for found in theirs}
-            return [*theirs, *(found for found in ours if found.name not in known)]
+            return [*theirs, *(found for found in added if found.name not in known)]
 
-        return listed
+        return list_all
 
     def namespaces(self, pattern: str | None = None) -> Answer | None:
-        """`listDatabases`: of the current catalog."""
+        """`listDatabases` of the current catalog."""
         return (lambda _: self._namespaces(pattern)) if is_entered(self.engine) else None
 
     def _namespaces(self, pattern: str | None) -> list[Database]:
@@ -405,7 +406,7 @@ class CurrentCatalog:
         try:
             self._use((self.engine.registry.current_catalog, *parts))
         except NotFoundError as error:
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
 
     def _use(self, name: Parts, *, catalog_only: bool = False) -> None:
         text = ".".join(map(quoted, name))

@@ -1,8 +1,8 @@
-"""`spark.table` and `spark.read` on tables of ours. Driver, Spark Connect.
+"""`spark.table` and `spark.read` on RowDelta tables. Driver, Spark Connect.
 
-Input: a table's name and the options of the reader. Output: a DataFrame that follows the table, or stays with the
-version, time, branch or snapshot that is asked for, as on classic Spark (decision 021). All its columns are read, and
-all files: a server that is not ours does not say what a query needs. Queries given as SQL prune.
+Input: a table's name and the options of the reader. Output: a DataFrame that follows the table, or is pinned to the
+requested version, time, branch or snapshot, as on classic Spark (decision 021). It reads all columns and all files,
+because a server without RowDelta does not report what a query needs. Queries given as SQL prune.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from dml.catalog.registry import ResolvedTable
-from dml.connector.state import TableState, loaded_once
+from dml.connector.state import TableState, load_once
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import parsed
 from dml.engine.query import run_query, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind
-from dml.remote.refusals import ErrorCondition, in_sparks_words, refusal
+from dml.remote.refusals import ErrorCondition, spark_error, translate_errors
 from dml.scan.table_scan import TableScan
 from dml.spark.connect_plans import CurrentRows, following_frame
 from dml.spark.handlers import running
@@ -30,23 +30,23 @@ TIME = "timestampasof"
 
 
 def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> DataFrame:
-    """The DataFrame of a table.
+    """Return the DataFrame of a table.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name, catalog first, perhaps with a branch, a tag or a metadata table at its end.
-        options: The reader's.
+        options: The reader's options.
 
     Raises:
-        AnalysisException: there is no such table.
-        DmlError: the options do not go together, or there is no such version, branch or snapshot.
+        AnalysisException: The table does not exist.
+        DmlError: The options conflict, or there is no such version, branch or snapshot.
     """
-    with running(), in_sparks_words(engine, parts):
+    with running(), translate_errors(engine, parts):
         read = RemoteRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
-        resolved = read.resolved()
-        read.current()  # what is wrong is said now, not when rows are asked for
+        resolved = read.resolve()
+        read.current_rows()  # raise errors now, not at the first action
         name = (resolved.catalog_name, *resolved.identifier)
-        return following_frame(engine.spark, name, resolved.metadata_table or name[-1], read.current)
+        return following_frame(engine.spark, name, resolved.metadata_table or name[-1], read.current_rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class RemoteRead:
     Attributes:
         engine: The session and its catalogs.
         parts: The table's name, catalog first.
-        version: The snapshot, branch or tag that is asked for.
+        version: The requested snapshot, branch or tag.
         options: The reader's options, in lower case.
-        settings: The session's settings when the DataFrame was made.
+        settings: The session's settings when the DataFrame was created.
     """
 
     engine: Engine
@@ -69,10 +69,10 @@ class RemoteRead:
 
     @staticmethod
     def of(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str]) -> "RemoteRead":
-        """What a reader asks for; a time becomes the snapshot of that time.
+        """Parse the options of a reader; a timestamp is resolved to its snapshot.
 
         Raises:
-            AnalysisError: a version and a time.
+            AnalysisError: The options have both a version and a timestamp.
         """
         settings = StatementSettings.of(engine)
         read = RemoteRead(engine=engine, parts=parts, version=options.get(VERSION), options=options, settings=settings)
@@ -82,45 +82,45 @@ class RemoteRead:
             raise AnalysisError("A table cannot be read as of a version and as of a time", kind=ErrorKind.INVALID_VALUE)
         when = quote_string(options[TIME])
         reference = replace(read.reference, timestamp=when)
-        snapshot_id, _ = snapshot_to_read(engine, settings, when, read.resolved(), reference)
+        snapshot_id, _ = snapshot_to_read(engine, settings, when, read.resolve(), reference)
         return replace(read, version=str(snapshot_id))
 
     @property
     def reference(self) -> TableReference:
-        """The table as a statement would name it."""
+        """The table reference as in a statement."""
         return TableReference(parts=self.parts, span=Span(0, 0), version=self.version)
 
-    def resolved(self) -> ResolvedTable:
-        """The table as it is now.
+    def resolve(self) -> ResolvedTable:
+        """Load the table.
 
         Raises:
-            AnalysisException: it is not there.
+            AnalysisException: The table does not exist.
         """
         found = self.engine.registry.resolve(self.parts)
         if found is None:
             hint = self.engine.registry.proposal(self.parts)
             message = f"The table or view {quote_name(self.parts)} cannot be found. {hint}"
-            raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
+            raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
         return found
 
-    def current(self) -> CurrentRows:
-        """The rows as they are now; while a statement of ours runs, as they were when it asked first."""
+    def current_rows(self) -> CurrentRows:
+        """Return the current rows; a running RowDelta statement resolves them once."""
         key = (self.parts, self.version, *sorted(self.options.items()))
-        return loaded_once(self.engine.spark, key, self.found)
+        return load_once(self.engine.spark, key, self.resolve_rows)
 
-    def found(self) -> CurrentRows:
-        """The rows as they are now."""
-        resolved = self.resolved()
+    def resolve_rows(self) -> CurrentRows:
+        """Resolve the current rows."""
+        resolved = self.resolve()
         if resolved.metadata_table is not None:
             return CurrentRows(state=resolved.table.metadata_location, frame=self.metadata_rows)
         snapshot_id, schema = snapshot_to_read(self.engine, self.settings, "", resolved, self.reference)
         state = TableState(resolved=resolved, snapshot_id=snapshot_id, schema=schema, pinned=self.version)
         state = state.with_options(self.options)
         access = tuple(sorted((str(key), str(value)) for key, value in resolved.table.io.properties.items()))
-        return CurrentRows(state=(state.version, access), frame=lambda: self.rows(state))
+        return CurrentRows(state=(state.version, access), frame=lambda: self.rows_of(state))
 
-    def rows(self, state: TableState) -> DataFrame:
-        """The rows of a state of the table."""
+    def rows_of(self, state: TableState) -> DataFrame:
+        """Return the rows of a state of the table."""
         spark = self.engine.spark
         scan = TableScan(
             table=state.table,
@@ -131,7 +131,7 @@ class RemoteRead:
         return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism))
 
     def metadata_rows(self) -> DataFrame:
-        """The rows of a metadata table, of the version that is asked for."""
+        """Return the rows of a metadata table at the requested version."""
         version = "" if self.version is None else f" VERSION AS OF {quote_string(self.version)}"
         text = f"SELECT * FROM {quote_name(self.parts)}{version}"
         statement = parsed(text)

@@ -1,7 +1,7 @@
-"""What is not there, or is there already, in Spark's words. Driver, Spark Connect.
+"""Missing and existing objects as Spark's exceptions. Driver, Spark Connect.
 
-Input: an error of ours, and the name that a call of PySpark gave. Output: the exception that Spark raises for a call on
-a table of a catalog that it knows: programs catch it by its class and condition. Other errors stay as they are.
+Input: a RowDelta error, and the name in the PySpark call. Output: the exception that Spark raises for a table of its
+own catalogs: programs catch it by class and condition. Other errors are not changed.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from dml.errors import AlreadyExistsError, DmlError, NotFoundError
 from dml.spark.errors import raised_by_us
 from dml.sqlparse.quoting import quoted
 
-__all__ = ["ErrorCondition", "in_sparks_words", "refusal", "said_by"]
+__all__ = ["ErrorCondition", "message_of", "spark_error", "translate_errors"]
 
 
 class ErrorCondition(Enum):
@@ -31,8 +31,8 @@ class ErrorCondition(Enum):
     SCHEMA_NOT_EMPTY = ("2BP01", "schemaName")
 
 
-def refusal(condition: ErrorCondition, parts: Sequence[str], message: str) -> Exception:
-    """The exception of a condition, of the kind that Spark Connect's client raises.
+def spark_error(condition: ErrorCondition, parts: Sequence[str], message: str) -> Exception:
+    """Build the exception of a condition, of the class that Spark Connect's client raises.
 
     Args:
         condition: The condition.
@@ -51,31 +51,31 @@ def refusal(condition: ErrorCondition, parts: Sequence[str], message: str) -> Ex
 
 
 @contextmanager
-def in_sparks_words(engine: Engine, parts: Sequence[str], *, creates: bool = False) -> Iterator[None]:
-    """While a call on a table runs.
+def translate_errors(engine: Engine, parts: Sequence[str], *, creates: bool = False) -> Iterator[None]:
+    """Translate errors of the calls on a table in this context to Spark's exceptions.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name, catalog first.
-        creates: Whether the call makes the table: then it is its namespace that may be missing.
+        creates: True if the call creates the table: then its namespace may be what is missing.
     """
     try:
         yield
     except AlreadyExistsError as error:
-        raise refusal(ErrorCondition.TABLE_OR_VIEW_ALREADY_EXISTS, parts, said_by(error)) from error
+        raise spark_error(ErrorCondition.TABLE_OR_VIEW_ALREADY_EXISTS, parts, message_of(error)) from error
     except NotFoundError as error:
         if engine.registry.resolve(tuple(parts)) is not None:  # a branch, a snapshot
             raise
         if creates and not namespace_exists(engine.registry.catalog(parts[0]), tuple(parts[1:-1])):
-            raise refusal(ErrorCondition.SCHEMA_NOT_FOUND, parts[:-1], said_by(error)) from error
-        raise refusal(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, said_by(error)) from error
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts[:-1], message_of(error)) from error
+        raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message_of(error)) from error
     except DmlError:
         raise
     except PySparkException as error:
-        ours = raised_by_us(error)
-        if ours is None:
+        error_of_worker = raised_by_us(error)
+        if error_of_worker is None:
             raise
-        raise ours from error
+        raise error_of_worker from error
     except Exception as error:
         if not is_unreachable(error):
             raise
@@ -83,6 +83,6 @@ def in_sparks_words(engine: Engine, parts: Sequence[str], *, creates: bool = Fal
         raise translate(error, "The call", properties) from None  # the cause may hold credentials
 
 
-def said_by(error: DmlError) -> str:
-    """What happened, and what to do."""
+def message_of(error: DmlError) -> str:
+    """Return the message of an error with its hint."""
     return error.message if error.hint is None else f"{error.message}. {error.hint}"

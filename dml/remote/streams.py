@@ -1,8 +1,8 @@
-"""`df.writeStream.toTable` on tables of ours, where Spark knows nothing of our catalogs: Connect, and before Spark 4.0.
+"""`df.writeStream.toTable` on RowDelta tables if Spark lacks RowDelta's catalogs: Connect, and Spark before 4.0.
 
-Input: what a stream's writer was told. Output: a query whose micro-batches `foreachBatch` gives to an INSERT, each once
-as on other Sparks: by the query's id and the number. Driver; on Connect micro-batches are written beside the server,
-where the id is looked up in the checkpoint, on classic Spark in the process of the session.
+Input: the settings of a stream's writer. Output: a query whose `foreachBatch` function runs an INSERT per micro-batch,
+exactly once as on other Spark versions: by the query's id and the batch number. Driver. On Connect micro-batches are
+written beside the server, where the id is read from the checkpoint; on classic Spark, in the process of the session.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,14 +15,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from dml import ddl
 from dml.commit import AlreadyAppliedError, StreamEpoch
-from dml.connector.state import reading_one_state
+from dml.connector.state import load_tables_once
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parsed
 from dml.engine.schema_evolution import merged_target
 from dml.engine.target import target_of
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
-from dml.remote.refusals import in_sparks_words
+from dml.remote.refusals import translate_errors
 from dml.remote.writes import NO_PROVIDERS
 from dml.spark.handlers import running
 from dml.spark.jobs import running_query_id
@@ -47,12 +47,12 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
 
     Args:
         engine: The session and its catalogs.
-        call: What its writer was told.
+        call: The settings of the stream's writer.
 
     Raises:
-        NotSupportedError: a mode, a trigger or an option that there is not.
-        AnalysisError: the rows do not fit the table, or there is no checkpoint.
-        AnalysisException: the namespace of a table that is to be made is not there.
+        NotSupportedError: An output mode, a trigger or an option is not supported.
+        AnalysisError: The rows do not fit the table, or there is no checkpoint.
+        AnalysisException: The table must be created and its namespace does not exist.
     """
     mode = (call.output_mode or APPEND).lower()
     if mode not in {APPEND, COMPLETE}:
@@ -64,14 +64,14 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
     checkpoint = given.get(CHECKPOINT)
     if not checkpoint:
         raise AnalysisError(
-            "A stream into a table needs a checkpoint: its id is there, by which micro-batches are known",
+            "A stream into a table needs a checkpoint: it holds the query's id, which identifies micro-batches",
             kind=ErrorKind.INVALID_VALUE,
             hint="Set the option checkpointLocation",
         )
     options = stream_options(call.options)
     connect = is_connect(engine.spark)
-    words = in_sparks_words(engine, call.table, creates=True) if connect else nullcontext()
-    with running(), words:
+    translation = translate_errors(engine, call.table, creates=True) if connect else nullcontext()
+    with running(), translation:
         resolved = engine.registry.resolve(call.table)
         if resolved is None:
             create(engine, call, given.get(PATH))
@@ -107,7 +107,7 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
 
 
 def create(engine: Engine, call: StreamCall, location: str | None) -> None:
-    """Make the table, with the columns of the stream."""
+    """Create the table with the columns of the stream."""
     catalog_name, identifier = engine.registry.split(call.table)
     statement = CreateTable(
         table=TableReference(parts=call.table, span=Span(0, 0)),
@@ -133,10 +133,10 @@ class BatchInsert:
 
     Attributes:
         table: The table's name, catalog first.
-        complete: Whether the rows replace all others.
-        merges: Whether columns that the table has not are added.
-        options: Of the write.
-        epoch: All but the query and the number.
+        complete: True if the rows replace all others.
+        merges: True if columns that the table lacks are added.
+        options: The write options.
+        epoch: The stream epoch without the query id and the batch number.
     """
 
     table: tuple[str, ...]
@@ -152,14 +152,14 @@ class BatchInsert:
             engine: The micro-batch's session and the catalogs.
             batch: Its rows.
             query_id: The query.
-            number: Of the micro-batch.
+            number: The batch number.
 
         Raises:
-            DmlError: the rows do not fit the table, or it cannot be written.
+            DmlError: The rows do not fit the table, or the table cannot be written.
         """
         epoch = replace(self.epoch, query_id=query_id, epoch_id=number)
         command, options = ("INSERT OVERWRITE", {"overwrite-mode": "static"}) if self.complete else ("INSERT INTO", {})
-        text = f"{command} {quote_name(self.table)} SELECT * FROM rows"  # what an error shows; the rows are given
+        text = f"{command} {quote_name(self.table)} SELECT * FROM rows"  # for error messages; the rows are the batch
         statement = parsed(text)
         assert isinstance(statement, InsertStatement)
         statement = replace(
@@ -168,7 +168,7 @@ class BatchInsert:
             with_schema_evolution=self.merges,
             options=tuple({**self.options, **options}.items()),
         )
-        with reading_one_state(engine.spark), running():
+        with load_tables_once(engine.spark), running():
             try:
                 run_insert(engine, statement, text, epoch, GivenRows(frame=batch))
             except AlreadyAppliedError:
@@ -180,9 +180,9 @@ class RemoteInsert:
     """Writes a micro-batch beside a Spark Connect server. It can be pickled.
 
     Attributes:
-        catalogs: Those of the session that started the query.
-        insert: What is done.
-        checkpoint: The query's.
+        catalogs: The packed catalogs of the session that started the query.
+        insert: The INSERT.
+        checkpoint: The query's checkpoint location.
     """
 
     catalogs: bytes = field(repr=False)
@@ -190,7 +190,7 @@ class RemoteInsert:
     checkpoint: str
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write it, unless the table has it already."""
+        """Write the micro-batch, unless the table has it already."""
         query_id = query_id_of(batch.sparkSession, self.checkpoint)
         self.insert.run(engine_of(batch, self.catalogs), batch, query_id, number)
 
@@ -201,16 +201,16 @@ class LocalInsert:
 
     Attributes:
         engine: The session that started the query, and its catalogs.
-        insert: What is done.
+        insert: The INSERT.
     """
 
     engine: Engine = field(repr=False)
     insert: BatchInsert
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Write it, unless the table has it already."""
+        """Write the micro-batch, unless the table has it already."""
         engine = replace(self.engine, spark=batch.sparkSession, progress=False)
         try:
             self.insert.run(engine, batch, running_query_id(), number)
         except DmlError as error:
-            raise carried(error) from error  # so that it is raised as itself where the query is waited for
+            raise carried(error) from error  # so that awaitTermination raises this error, unwrapped

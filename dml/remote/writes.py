@@ -1,22 +1,22 @@
-"""`df.writeTo` and `df.write` on tables of ours. Driver, Spark Connect.
+"""`df.writeTo` and `df.write` on RowDelta tables. Driver, Spark Connect.
 
-Input: a call of a writer. Output: its rows in the table, planned, written and committed as those of INSERT INTO, INSERT
-OVERWRITE and CREATE TABLE ... AS SELECT. The rows stay a DataFrame: of what users say only a condition becomes text, as
-everywhere from its tree, so that it is decided by the one translator whether it is exact.
+Input: a call of a writer. Output: its rows in the table, planned, written and committed like those of INSERT INTO,
+INSERT OVERWRITE and CREATE TABLE ... AS SELECT. The rows stay a DataFrame. Only a condition is converted to SQL text,
+from its expression tree, so that a single translator decides whether it is exact.
 """
 
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dml.connector.state import reading_one_state
-from dml.connector.table_changes import SAID_OTHERWISE
+from dml.connector.state import load_tables_once
+from dml.connector.table_changes import RESERVED_PROPERTIES
 from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
 from dml.engine.ownership import parsed
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
-from dml.remote.refusals import in_sparks_words
+from dml.remote.refusals import translate_errors
 from dml.spark.columns import column_sql
 from dml.spark.connect_plans import tables_of
 from dml.spark.handlers import running
@@ -35,10 +35,10 @@ CREATIONS = frozenset(
         WriteAction.CREATE_OR_REPLACE,
     }
 )
-"""Actions that make a table."""
+"""Actions that may create a table."""
 
 NO_PROVIDERS = frozenset({"iceberg", "parquet"})
-"""What a writer may say of a new table's format: ours, and that of PySpark's writers that say none."""
+"""Providers to ignore: RowDelta's own, and PySpark's default for writers without a format."""
 OVERWRITE_MODE = "overwrite-mode"
 DYNAMIC = "dynamic"
 
@@ -51,11 +51,11 @@ def write_rows_of(engine: Engine, call: WriteCall) -> None:
         call: The call.
 
     Raises:
-        AnalysisException: the table is not there, or there already.
-        DmlError: the rows do not fit the table, or could not be written; nothing is changed then.
+        AnalysisException: The table does not exist, or exists already.
+        DmlError: The rows do not fit the table, or could not be written. The table is unchanged then.
     """
     action = call.action
-    with reading_one_state(engine.spark), running(), in_sparks_words(engine, call.table, creates=action in CREATIONS):
+    with load_tables_once(engine.spark), running(), translate_errors(engine, call.table, creates=action in CREATIONS):
         resolved = engine.registry.resolve(call.table) if action in APPENDS_OR_CREATES else None
         if resolved is not None and action is WriteAction.CREATE_IF_NOT_EXISTS:
             return
@@ -72,35 +72,35 @@ APPENDS_OR_CREATES = frozenset({WriteAction.APPEND_OR_CREATE, WriteAction.CREATE
 
 
 def check_partitioning(call: WriteCall, names: list[str]) -> None:
-    """Refuse a partitioning that is not that of the table: rows would not be where the program thinks that they are.
+    """Refuse a `partitionBy` that differs from the table's partitioning, which a program may rely on.
 
     Raises:
-        AnalysisError: it is another one.
+        AnalysisError: The partitioning differs.
     """
-    said = [field_name(term) for term in call.partitioning]
-    if said and [name.lower() for name in said] != [name.lower() for name in names]:
+    wanted = [field_name(term) for term in call.partitioning]
+    if wanted and [name.lower() for name in wanted] != [name.lower() for name in names]:
         raise AnalysisError(
-            f"The table {quote_name(call.table)} is partitioned by ({', '.join(names)}), not by ({', '.join(said)})",
+            f"The table {quote_name(call.table)} is partitioned by ({', '.join(names)}), not by ({', '.join(wanted)})",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Leave partitionBy out: rows are partitioned as the table is",
+            hint="Remove partitionBy: the table's partitioning applies",
         )
 
 
 def field_name(term: PartitionTerm) -> str:
-    """The name that a partition field has where nobody gives it one."""
+    """Return the default name of a partition field."""
     name = ".".join(term.column)
     return name if term.transform == "identity" else f"{name}_{term.transform}"
 
 
 def insert(engine: Engine, call: WriteCall) -> None:
-    """Write rows into a table that is there."""
+    """Write rows to an existing table."""
     name, options = quote_name(call.table), dict(call.options)
     match call.action:
         case WriteAction.OVERWRITE_WHERE:
             assert call.condition is not None
             condition = column_sql(call.condition)
             head = f"INSERT INTO {name} REPLACE WHERE {condition}"
-            if condition.upper() == "TRUE":  # all rows, or those of the partitions that the option speaks of
+            if condition.upper() == "TRUE":  # all rows, or the partitions if overwrite-mode is dynamic
                 head = f"INSERT OVERWRITE {name}"
                 options = {OVERWRITE_MODE: "static"} | lower(options)
         case WriteAction.OVERWRITE_PARTITIONS:
@@ -109,7 +109,7 @@ def insert(engine: Engine, call: WriteCall) -> None:
             head = f"INSERT OVERWRITE {name}"
         case _:
             head = f"INSERT INTO {name}"
-    text = f"{head} SELECT * FROM rows"  # what an error shows; the rows are given
+    text = f"{head} SELECT * FROM rows"  # for error messages; the rows are the DataFrame
     statement = parsed(text)
     assert isinstance(statement, InsertStatement)
     statement = replace(statement, by_name=call.by_name, options=tuple(options.items()))
@@ -117,14 +117,14 @@ def insert(engine: Engine, call: WriteCall) -> None:
 
 
 def lower(options: Mapping[str, str]) -> dict[str, str]:
-    """Options whose name of `overwrite-mode` is as it is written here."""
+    """Return the options with the name `overwrite-mode` in lower case."""
     return {OVERWRITE_MODE if key.lower() == OVERWRITE_MODE else key: value for key, value in options.items()}
 
 
 def create(engine: Engine, call: WriteCall) -> None:
-    """Make a table of rows, or replace one, in one commit with them."""
+    """Create or replace a table, in one commit with its rows."""
     text, properties = quote_name(call.table), call.properties
-    location, options = location_apart(call.options)
+    location, options = split_location(call.options)
     statement = CreateTable(
         table=TableReference(parts=call.table, span=Span(0, len(text))),
         provider=None if (call.provider or "").lower() in NO_PROVIDERS else call.provider,
@@ -132,7 +132,7 @@ def create(engine: Engine, call: WriteCall) -> None:
             TransformTerm(transform=term.transform, column=term.column, argument=term.argument, span=Span(0, 0))
             for term in call.partitioning
         ),
-        properties=tuple((key, value) for key, value in properties.items() if key not in SAID_OTHERWISE),
+        properties=tuple((key, value) for key, value in properties.items() if key not in RESERVED_PROPERTIES),
         comment=properties.get("comment"),
         location=location or properties.get("location"),
         if_not_exists=call.action is WriteAction.CREATE_IF_NOT_EXISTS,
@@ -147,7 +147,7 @@ def create(engine: Engine, call: WriteCall) -> None:
             raise
 
 
-def location_apart(options: Mapping[str, str]) -> tuple[str | None, InsertOptions]:
-    """Where a new table lies, and the options of the write of its rows."""
+def split_location(options: Mapping[str, str]) -> tuple[str | None, InsertOptions]:
+    """Separate the location of a new table from the write options of its rows."""
     location = next((value for key, value in options.items() if key.lower() == "path"), None)
     return location, insert_options([(key, value) for key, value in options.items() if key.lower() != "path"])

@@ -61,16 +61,16 @@ def partial_aggregation(aggregation: JavaObject, read: SparkRead) -> tuple[Spark
             return None
         groups.append(place_of(column))
     aggregates: list[Aggregate] = []
-    for asked in aggregation.aggregateExpressions():
-        name = simple_name(asked)
+    for call in aggregation.aggregateExpressions():
+        name = simple_name(call)
         if name not in set(AggregateFunction):
             return None
         function = AggregateFunction(name)
         if function is AggregateFunction.COUNT_ROWS:
             aggregates.append(Aggregate(function=function))
             continue
-        counted_once = function in {AggregateFunction.COUNT, AggregateFunction.SUM} and asked.isDistinct()
-        column = column_of(asked.column(), schema, KINDS[function])
+        counted_once = function in {AggregateFunction.COUNT, AggregateFunction.SUM} and call.isDistinct()
+        column = column_of(call.column(), schema, KINDS[function])
         if counted_once or column is None:
             return None
         aggregates.append(Aggregate(function=function, place=place_of(column)))
@@ -121,7 +121,7 @@ class AggregatedScan(Proxy):
         return (*self.scan.identity, self.program)
 
     def description(self) -> str:
-        """The text that EXPLAIN shows."""
+        """Return the text that EXPLAIN shows."""
         names = [column.name for column in self.columns]
         groups = ", ".join(names[place] for place in self.program.by)
         values = ", ".join(
@@ -132,7 +132,7 @@ class AggregatedScan(Proxy):
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether tasks aggregate faster than Spark, which groups numbers fast if it reads the files itself.
+        """True if tasks aggregate faster than Spark, which groups numbers fast if it reads the files itself.
 
         Integers, times and decimals are often nearly unique, and then Python workers return as many groups as rows.
         Which reader is used is known only after planning, so that test comes last.
@@ -142,7 +142,7 @@ class AggregatedScan(Proxy):
         return (has_texts and are_few) or self.scan.vectorized is None
 
     def readSchema(self) -> JavaObject:
-        """The grouping columns and the aggregates."""
+        """Return the schema of the grouping columns and the aggregates."""
         return self._java_schema
 
     def toBatch(self) -> "AggregatedBatch":
@@ -150,14 +150,14 @@ class AggregatedScan(Proxy):
         return AggregatedBatch(self)
 
     def estimateStatistics(self) -> SparkStatistics:
-        """Rows and bytes, as if each row were a group; without grouping columns, one row for each task."""
+        """Estimate as if each row were a group; without grouping columns, as one row per scan task."""
         if not self.program.by:
             rows = max(1, len(self.scan.tasks))
             return SparkStatistics(rows, rows * ROW_BYTES)
         return self.scan.estimateStatistics()
 
     def filterAttributes(self) -> JavaObject:
-        """The grouping columns whose values on the other side of a join can prune files."""
+        """Return the grouping columns whose values on the other side of a join can prune files."""
         names = [str(field.name).lower() for field in self.row_schema.fields]
         sources = {column.name for column in self.scan.partition_sources}
         return references(
@@ -173,23 +173,23 @@ class AggregatedScan(Proxy):
         return array(FILTER_PREDICATE, ())
 
     def supportsIterativePushdown(self) -> bool:
-        """False: one round of pushdown is enough."""
+        """Return False: one round of pushdown is enough."""
         return False
 
     def reflectsFullyPushedDownFilters(self) -> bool:
-        """False: statistics cover the files that remain after pruning."""
+        """Return False: statistics cover the files that remain after pruning."""
         return False
 
     def supportedCustomMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """Rows."""
+        """Report that the scan returns rows, not columnar batches."""
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
     @cached_property
@@ -251,7 +251,7 @@ class AggregatedBatch(SparkBatch):
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
-        """The factory of the readers that executors run."""
+        """Return the factory of the readers that executors run."""
         scan = self.scan
         check_reads(scan.spark, scan.read.table)
         context = Scan(read=scan.read, plan=scan.plan).context

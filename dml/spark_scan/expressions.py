@@ -23,7 +23,7 @@ from dml.spark.java import companion, java_class, simple_name
 from dml.spark.jvm import gateway
 from dml.spark_scan.conditions import UNKNOWN, column, literal, tree, unknown
 
-__all__ = ["EXPRESSIONS", "condition_trees", "has_marked", "held", "marked"]
+__all__ = ["EXPRESSIONS", "condition_trees", "has_marked_calls", "mark_call", "wrap_column"]
 
 EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
 TAG: Final = "org.apache.spark.sql.catalyst.trees.TreeNodeTag"
@@ -39,7 +39,7 @@ COMPARISONS: Final[dict[str, type[exp.Expression]]] = {
     "GreaterThan": exp.GT,
     "GreaterThanOrEqual": exp.GTE,
 }
-HOLDER: Final = "KnownNullable"
+WRAPPER: Final = "KnownNullable"
 """The wrapper of a call and of its column. It returns its child's value, and an outer join cannot invalidate it."""
 
 
@@ -53,14 +53,14 @@ def call_tag(_: object) -> JavaObject:
     return java_class(TAG)("rowdelta.transform")
 
 
-def held(source: JavaObject) -> JavaObject:
+def wrap_column(source: JavaObject) -> JavaObject:
     """Wrap the argument of a function if it is a column; return any other argument unchanged."""
     if simple_name(source) != COLUMN:
         return source
-    return java_class(EXPRESSIONS + HOLDER)(source)
+    return java_class(EXPRESSIONS + WRAPPER)(source)
 
 
-def marked(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> JavaObject:
+def mark_call(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> JavaObject:
     """Mark a call of one of Iceberg's functions if its argument is a column.
 
     Args:
@@ -69,13 +69,13 @@ def marked(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> Java
         call: The expression of the call.
     """
     *widths, source = arguments
-    if simple_name(source) != HOLDER or not all(map(is_width, widths)):
+    if simple_name(source) != WRAPPER or not all(map(is_width, widths)):
         return call
     # Without a wrapper, rules would move the other side of a comparison into the branches of the expression.
-    made = java_class(EXPRESSIONS + HOLDER)(call)
-    made.setTagValue(call_tag(gateway()), " ".join([*(str(width.eval(None)) for width in widths), name]))
+    wrapped = java_class(EXPRESSIONS + WRAPPER)(call)
+    wrapped.setTagValue(call_tag(gateway()), " ".join([*(str(width.eval(None)) for width in widths), name]))
     MARKED.add(gateway())
-    return made
+    return wrapped
 
 
 def is_width(argument: JavaObject) -> bool:
@@ -83,7 +83,7 @@ def is_width(argument: JavaObject) -> bool:
     return bool(argument.foldable()) and str(argument.dataType().sql()) == "INT" and argument.eval(None) is not None
 
 
-def has_marked() -> bool:
+def has_marked_calls() -> bool:
     """Return whether a condition can have a marked call."""
     return gateway() in MARKED
 
@@ -135,16 +135,16 @@ def condition_tree(node: JavaObject, depth: int = 0) -> exp.Expression:
 
 def call_tree(node: JavaObject) -> exp.Expression:
     """Convert a marked expression back to the call of one of Iceberg's functions."""
-    said = node.getTagValue(call_tag(gateway()))
-    source = held_column(node.child()) if said.isDefined() and simple_name(node) == HOLDER else None
+    tag = node.getTagValue(call_tag(gateway()))
+    source = wrapped_column(node.child()) if tag.isDefined() and simple_name(node) == WRAPPER else None
     if source is None:
         return unknown()
-    *widths, name = str(said.get()).split(" ")
+    *widths, name = str(tag.get()).split(" ")
     arguments = [*map(exp.Literal.number, widths), column([source])]
     return exp.Dot(this=exp.Identifier(this=NAMESPACE), expression=exp.Anonymous(this=name, expressions=arguments))
 
 
-def held_column(call: JavaObject) -> str | None:
+def wrapped_column(call: JavaObject) -> str | None:
     """Return the only column of a call; None if it has several, or a rule has replaced it."""
     names, left = set[str](), [call]
     for _ in range(limits.MAX_CALL_NODES):
@@ -154,7 +154,7 @@ def held_column(call: JavaObject) -> str | None:
         kind = simple_name(node)
         if kind == COLUMN:
             return None
-        if kind == HOLDER:
+        if kind == WRAPPER:
             if simple_name(node.child()) != COLUMN:
                 return None
             names.add(str(node.child().name()))

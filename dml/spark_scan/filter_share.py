@@ -35,11 +35,11 @@ from dml.read.data_file import DataFile, Piece
 from dml.read.open_data_file import open_data_file
 from dml.scan.table_scan import Scan
 
-__all__ = ["leaves_most"]
+__all__ = ["keeps_most_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Estimate:
     """The estimated effect of a filter on some rows.
 
     Attributes:
@@ -52,13 +52,13 @@ class Left:
     may_match: int = 0
     match: float = 0.0
 
-    def __add__(self, other: "Left") -> "Left":
-        return Left(
+    def __add__(self, other: "Estimate") -> "Estimate":
+        return Estimate(
             rows=self.rows + other.rows, may_match=self.may_match + other.may_match, match=self.match + other.match
         )
 
 
-def leaves_most(scan: Scan) -> bool:
+def keeps_most_rows(scan: Scan) -> bool:
     """Return whether Spark's own reader is faster: it ignores the filter, which keeps most rows.
 
     Raises:
@@ -66,17 +66,17 @@ def leaves_most(scan: Scan) -> bool:
     """
     read, schema = scan.read, scan.read.schema
     files = list({task.path: task for task in scan.plan.tasks}.values())
-    asked = files[:: -(-len(files) // limits.SAMPLED_FOOTERS)]
+    sample = files[:: -(-len(files) // limits.SAMPLED_FOOTERS)]
     bound = bound_filter(read.row_filter, schema, case_sensitive=read.case_sensitive)
     may_match = any_match(read.row_filter, schema, case_sensitive=read.case_sensitive)
-    left = Left()
-    for task in asked:
+    left = Estimate()
+    for task in sample:
         io = file_io(read.table.io.properties, task.path)
         with open_data_file(io, task.path, "parquet", NameMapping([]), size=task.file_size_in_bytes) as file:
             for piece in file.pieces:
                 known = partial(bounds_of, file, piece, schema)
                 matches = may_match(known)
-                left += Left(
+                left += Estimate(
                     rows=piece.rows,
                     may_match=piece.rows if matches else 0,
                     match=piece.rows * share(bound, known) if matches else 0.0,

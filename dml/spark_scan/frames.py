@@ -58,19 +58,19 @@ class NoTable(Proxy):
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
 
     def name(self) -> str:
-        """A name."""
+        """Return a name."""
         return "nothing"
 
     def schema(self) -> JavaObject:
-        """No columns."""
+        """Return an empty schema."""
         return struct_type(StructType([]))
 
     def columns(self) -> JavaObject:
-        """No columns, derived by Spark from the schema."""
+        """Return no columns, derived by Spark from the schema."""
         return default_method(self, "columns")
 
     def capabilities(self) -> JavaObject:
-        """It is read, and nothing else."""
+        """Allow batch reads only."""
         return capabilities("BATCH_READ")
 
 
@@ -134,19 +134,19 @@ class ReadTable(Proxy):
         return (*self.read.identity, self.plan is None)
 
     def name(self) -> str:
-        """The table's full name."""
+        """Return the table's full name."""
         return self.read.name
 
     def schema(self) -> JavaObject:
-        """Its columns."""
+        """Return the columns as a Spark schema."""
         return self._java_schema
 
     def columns(self) -> JavaObject:
-        """Its columns, derived by Spark from the schema."""
+        """Return the columns, which Spark derives from the schema."""
         return self._java_columns
 
     def capabilities(self) -> JavaObject:
-        """It is read, and nothing else."""
+        """Allow batch reads only."""
         return capabilities("BATCH_READ")
 
     def newScanBuilder(self, _: JavaObject) -> Proxy:

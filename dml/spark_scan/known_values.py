@@ -41,7 +41,7 @@ from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name, 
 from dml.spark.proxies import Proxy
 from dml.spark.types import spark_type
 from dml.spark_scan.scan import SparkRead
-from dml.spark_scan.vectorized import kept_types
+from dml.spark_scan.vectorized import has_stable_types
 
 __all__ = [
     "Function",
@@ -78,17 +78,17 @@ Value = int | float | Decimal
 class Function(StrEnum):
     """Aggregate functions of all rows, by the names of Spark's classes."""
 
-    ROWS = "CountStar"
-    FILLED = "Count"
-    LEAST = "Min"
-    GREATEST = "Max"
+    COUNT_ROWS = "CountStar"
+    COUNT = "Count"
+    MIN = "Min"
+    MAX = "Max"
 
 
-COUNTS: Final = frozenset({Function.ROWS, Function.FILLED})
+COUNTS: Final = frozenset({Function.COUNT_ROWS, Function.COUNT})
 """Functions that are never NULL."""
 
 
-NAMES: Final[Mapping[str, Function]] = {"count": Function.FILLED, "min": Function.LEAST, "max": Function.GREATEST}
+NAMES: Final[Mapping[str, Function]] = {"count": Function.COUNT, "min": Function.MIN, "max": Function.MAX}
 """Functions by their names in SQL."""
 
 
@@ -107,7 +107,7 @@ class KnownAggregate:
     @property
     def kind(self) -> spark_types.DataType:
         """The type of its value."""
-        if self.column is None or self.function is Function.FILLED:
+        if self.column is None or self.function is Function.COUNT:
             return spark_types.LongType()
         return spark_type(self.column.field_type)
 
@@ -122,25 +122,25 @@ def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggrega
     if len(aggregation.groupByExpressions()):
         return None
     found: list[KnownAggregate] = []
-    for asked in aggregation.aggregateExpressions():
-        known = aggregate_of(asked, schema)
+    for call in aggregation.aggregateExpressions():
+        known = aggregate_of(call, schema)
         if known is None:
             return None
         found.append(known)
     return tuple(found)
 
 
-def aggregate_of(asked: JavaObject, schema: Schema) -> KnownAggregate | None:
+def aggregate_of(call: JavaObject, schema: Schema) -> KnownAggregate | None:
     """Convert one of Spark's functions of a top-level column."""
-    name = simple_name(asked)
+    name = simple_name(call)
     if name not in set(Function):
         return None
     function = Function(name)
-    if function is Function.ROWS:
+    if function is Function.COUNT_ROWS:
         return KnownAggregate(function=function)
-    if (function is Function.FILLED and asked.isDistinct()) or simple_name(asked.column()) != "FieldReference":
+    if (function is Function.COUNT and call.isDistinct()) or simple_name(call.column()) != "FieldReference":
         return None
-    parts = list(map(str, asked.column().fieldNames()))
+    parts = list(map(str, call.column().fieldNames()))
     columns = {field.name: field for field in schema.fields}
     column = columns.get(parts[0]) if len(parts) == 1 else None
     return None if column is None else aggregate(function, column)
@@ -150,7 +150,7 @@ def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
     """Return a function of a column, if manifests may have its value."""
     if not isinstance(column.field_type, PrimitiveType):
         return None
-    if function is not Function.FILLED and not isinstance(column.field_type, VALUE_TYPES):
+    if function is not Function.COUNT and not isinstance(column.field_type, VALUE_TYPES):
         return None
     return KnownAggregate(function=function, column=column)
 
@@ -168,20 +168,20 @@ def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggrega
     """
     if not works(ROW, try_row, "queries read values that the manifests have"):
         return None
-    if all(asked.column is None for asked in aggregates):
+    if all(call.column is None for call in aggregates):
         rows = live_rows(plan.tasks, trust_position_deletes=False)
         return None if rows is None else KnownRow(read, aggregates, [rows] * len(aggregates))
-    columns = [asked.column for asked in aggregates if asked.column is not None]
+    columns = [call.column for call in aggregates if call.column is not None]
     if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > limits.MAX_KNOWN_VALUE_FILES:
         return None
-    if any(column.initial_default is not None for column in columns) or not kept_types(read.table, columns):
+    if any(column.initial_default is not None for column in columns) or not has_stable_types(read.table, columns):
         return None
     files = read.plan(keep_metrics=True).metrics if plan.tasks else ()
     if [file.path for file in files] != [task.path for task in plan.tasks]:
         return None
     values: list[Value | None] = []
-    for asked in aggregates:
-        answer = answered(asked, files)
+    for call in aggregates:
+        answer = answer_aggregate(call, files)
         if answer is None:
             return None
         values.append(answer.value)
@@ -199,9 +199,9 @@ def has_known_extremes(
         plan: Its files.
         extremes: SQL functions and the names of their columns, `*` for rows.
     """
-    asked = [named_aggregate(*each, read.schema) for each in extremes]
-    known = [each for each in asked if each is not None]
-    if not asked or len(known) != len(asked) or read.metadata_columns:
+    aggregates = [named_aggregate(*each, read.schema) for each in extremes]
+    known = [each for each in aggregates if each is not None]
+    if not aggregates or len(known) != len(aggregates) or read.metadata_columns:
         return False
     return is_wanted(spark) and known_row(read, plan, known) is not None
 
@@ -209,7 +209,7 @@ def has_known_extremes(
 def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate | None:
     """Return a SQL function of the column with a name."""
     if name == "*":
-        return KnownAggregate(function=Function.ROWS)
+        return KnownAggregate(function=Function.COUNT_ROWS)
     found = [field for field in schema.fields if field.name.lower() == name.lower()]
     return aggregate(NAMES[function], found[0]) if len(found) == 1 else None
 
@@ -221,23 +221,23 @@ class Answer:
     value: Value | None
 
 
-def answered(asked: KnownAggregate, files: Sequence[ContentFile]) -> Answer | None:
+def answer_aggregate(call: KnownAggregate, files: Sequence[ContentFile]) -> Answer | None:
     """Return the value of a function over all rows of files without deletes; None if their metrics lack it."""
-    column = asked.column
+    column = call.column
     if column is None:
         return Answer(sum(file.record_count for file in files))
     filled = [filled_rows(file, column.field_id) for file in files]
-    if asked.function is Function.FILLED:
+    if call.function is Function.COUNT:
         known = [rows for rows in filled if rows is not None]
         return Answer(sum(known)) if len(known) == len(files) else None
     assert isinstance(column.field_type, PrimitiveType)
     decode = MetricColumn.of(column.field_type).decode
-    best: Callable[[list[Value]], Value] = min if asked.function is Function.LEAST else max
+    best: Callable[[list[Value]], Value] = min if call.function is Function.MIN else max
     values: list[Value] = []
     for file, rows in zip(files, filled, strict=True):
         if rows == 0:
             continue
-        bounds = file.lower_bounds if asked.function is Function.LEAST else file.upper_bounds
+        bounds = file.lower_bounds if call.function is Function.MIN else file.upper_bounds
         value = decode(bounds.get(column.field_id))
         if value is None or file.file_format != "parquet":
             return None
@@ -275,40 +275,40 @@ class KnownRow(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is asked, and the answer."""
-        asked = ((each.function, each.column and each.column.field_id) for each in self.aggregates)
-        return (*self.read.identity, *asked, *self.values)
+        """A key for the scan, the aggregates and their values."""
+        functions = ((each.function, each.column and each.column.field_id) for each in self.aggregates)
+        return (*self.read.identity, *functions, *self.values)
 
     def description(self) -> str:
-        """What EXPLAIN shows."""
-        asked = (
+        """Return the text that EXPLAIN shows."""
+        functions = (
             "count" if each.column is None else f"{each.function.lower()}({each.column.name})"
             for each in self.aggregates
         )
-        return f"RowDelta {', '.join(dict.fromkeys(asked))} of {self.read.name} (snapshot {self.read.snapshot_id})"
+        return f"RowDelta {', '.join(dict.fromkeys(functions))} of {self.read.name} (snapshot {self.read.snapshot_id})"
 
     def readSchema(self) -> JavaObject:
-        """A column for each value."""
+        """Return the schema: one column per value."""
         fields = (
-            spark_types.StructField(f"value{number}", asked.kind, nullable=asked.function not in COUNTS)
-            for number, asked in enumerate(self.aggregates)
+            spark_types.StructField(f"value{number}", call.kind, nullable=call.function not in COUNTS)
+            for number, call in enumerate(self.aggregates)
         )
         return struct_type(spark_types.StructType(list(fields)))
 
     def rows(self) -> JavaObject:
-        """The one row."""
-        return one_row([asked.kind for asked in self.aggregates], self.values)
+        """Return the single row."""
+        return one_row([call.kind for call in self.aggregates], self.values)
 
     def supportedCustomMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """A row, not batches of columns."""
+        """Report that the scan returns rows, not columnar batches."""
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", "UNSUPPORTED")
 
 
@@ -334,7 +334,7 @@ def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None
 
 
 def try_row() -> None:
-    """Make a row with a value of each type, as a trial."""
+    """Make a row with a value of each type, to test that Spark's internals work."""
     kinds = (
         spark_types.LongType(),
         spark_types.IntegerType(),

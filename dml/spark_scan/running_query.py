@@ -56,8 +56,8 @@ def has_distinct(plan: JavaObject) -> bool:
         node = stack.pop()
         if not node.containsPattern(pattern):  # the pattern covers children and subqueries
             continue
-        asked = (each for each in items(node.expressions()) if each.containsPattern(pattern))
-        if any("DISTINCT" in str(each.sql()) for each in asked):
+        aggregates = (each for each in items(node.expressions()) if each.containsPattern(pattern))
+        if any("DISTINCT" in str(each.sql()) for each in aggregates):
             return True
         stack += [*items(node.children()), *items(node.subqueries())]
     return False

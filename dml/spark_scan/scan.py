@@ -56,7 +56,7 @@ class SparkRead(TableScan):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What two scans of the same rows have in common."""
+        """A key that is equal for scans of the same rows."""
         return (*self.version, self.columns, self.metadata_columns, repr(self.row_filter), repr(self.row_predicate))
 
 
@@ -65,7 +65,7 @@ class SparkScan(Proxy):
 
     Args:
         spark: The session.
-        read: What is read.
+        read: The read to plan.
         plan: Its scan tasks, if they are known.
     """
 
@@ -87,17 +87,17 @@ class SparkScan(Proxy):
         return self.read.identity
 
     def description(self) -> str:
-        """What EXPLAIN shows."""
+        """Return the text that EXPLAIN shows."""
         read = self.read
         shown = "" if isinstance(read.row_filter, AlwaysTrue) else f", filter {filter_text(read.row_filter)}"
         return f"RowDelta {read.name} (snapshot {read.snapshot_id}{shown})"
 
     def readSchema(self) -> JavaObject:
-        """The columns of its rows."""
+        """Return the schema of the rows."""
         return self._java_schema
 
     def toBatch(self) -> "SparkBatch":
-        """Its rows."""
+        """Return the batch of the rows."""
         return SparkBatch(self)
 
     def estimateStatistics(self) -> "SparkStatistics":
@@ -106,7 +106,7 @@ class SparkScan(Proxy):
         return SparkStatistics(found.rows, found.size)
 
     def filterAttributes(self) -> JavaObject:
-        """The sources of partition fields: their values on the other side of a join can prune files."""
+        """Return the source columns of partition fields. Their values on the other side of a join can prune files."""
         return references(known.name for known in self.partition_sources)
 
     @property
@@ -123,33 +123,33 @@ class SparkScan(Proxy):
         self._narrowed = tuple(task for task in self.tasks if task.path in left)
 
     def pushedPredicates(self) -> JavaObject:
-        """None that replaces Spark's own filter."""
+        """Return none: Spark applies its whole filter."""
         return array(FILTER_PREDICATE, ())
 
     def supportsIterativePushdown(self) -> bool:
-        """Once is enough."""
+        """Return False: one round of pushdown is enough."""
         return False
 
     def reflectsFullyPushedDownFilters(self) -> bool:
-        """Statistics are those of the files that are left."""
+        """Return False: statistics cover the files that remain after pruning."""
         return False
 
     def supportedCustomMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomMetric", ())
 
     def reportDriverMetrics(self) -> JavaObject:
-        """None."""
+        """Return no metrics."""
         return array(CONNECTOR + "metric.CustomTaskMetric", ())
 
     def columnarSupportMode(self) -> JavaObject:
-        """Rows, or column batches if Spark's own reader supports them."""
+        """Report rows, or columnar batches if Spark's own reader supports the scan."""
         mode = "UNSUPPORTED" if self.vectorized is None else "PARTITION_DEFINED"
         return constant(CONNECTOR + "read.Scan$ColumnarSupportMode", mode)
 
     @property
     def tasks(self) -> tuple[ScanTask, ...]:
-        """The files that are read."""
+        """The scan tasks that remain after pruning."""
         return self.plan.tasks if self._narrowed is None else self._narrowed
 
     @cached_property
@@ -166,7 +166,7 @@ class SparkScan(Proxy):
 
     @cached_property
     def context(self) -> ScanContext:
-        """What its tasks share."""
+        """The context that its tasks share."""
         read = self.read if self.vectorized is None else replace(self.read, columns=self.vectorized.order)
         return Scan(read=read, plan=self.plan).context
 
@@ -193,7 +193,7 @@ class PlannedScan(SparkScan):
         """Prune nothing: the columns are those of the query. After this call Spark finds columns by name."""
 
     def build(self) -> "PlannedScan":
-        """Itself."""
+        """Return this object: it is the scan."""
         return self
 
 
@@ -217,11 +217,11 @@ class SparkBatch(Proxy):
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """That of its scan."""
+        """The key of its scan."""
         return self.scan.identity
 
     def planInputPartitions(self) -> JavaObject:
-        """A partition for each group of tasks."""
+        """Return a partition for each task group."""
         scan = self.scan
         groups = scan.read.groups(scan.tasks, scan.read.parallelism)
         if scan.vectorized is not None:
@@ -230,7 +230,7 @@ class SparkBatch(Proxy):
         return array(CONNECTOR + "read.InputPartition", partitions)
 
     def createReaderFactory(self) -> JavaObject:
-        """What reads a partition on an executor."""
+        """Return the factory of the readers that executors run."""
         scan = self.scan
         if scan.vectorized is not None:
             check_files(scan.spark, scan.read.table)
@@ -254,13 +254,13 @@ class SparkStatistics(Proxy):
         self.size = size
 
     def numRows(self) -> JavaObject:
-        """Rows."""
+        """Return the number of rows."""
         return optional_long(self.rows)
 
     def sizeInBytes(self) -> JavaObject:
-        """Bytes."""
+        """Return the number of bytes."""
         return optional_long(self.size)
 
     def columnStats(self) -> JavaObject:
-        """Nothing of single columns."""
+        """Return no column statistics."""
         return java_class("java.util.HashMap")()

@@ -25,11 +25,11 @@ from dml.spark.jvm import scala_list
 from dml.spark.proxies import Proxy
 from dml.spark_scan.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.spark_scan.conditions import pushable_trees, pushed_down
-from dml.spark_scan.expressions import condition_trees, has_marked
+from dml.spark_scan.expressions import condition_trees, has_marked_calls
 from dml.spark_scan.known_values import Function, KnownAggregate, KnownRow, aggregates_of, is_wanted, known_row
 from dml.spark_scan.running_query import counts_no_values
 from dml.spark_scan.scan import FILTER_PREDICATE, SparkRead, SparkScan
-from dml.spark_scan.workers import has_python_readers, runs_our_tasks
+from dml.spark_scan.workers import can_run_tasks, has_python_readers
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
@@ -46,7 +46,7 @@ class SparkScanBuilder(Proxy):
     Args:
         spark: The session.
         read: The read without pushdown.
-        make_scan: Makes the scan of rows.
+        make_scan: Builds the scan of rows.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -73,40 +73,41 @@ class SparkScanBuilder(Proxy):
         self._answered: tuple[tuple[KnownAggregate, ...], KnownRow | None] | None = None
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
-        """Take conditions into account.
+        """Prune by conditions.
 
         Returns:
-            Those that Spark has to ask of every row: all, but where the files that are left hold no other rows.
+            The predicates that Spark must evaluate for each row: none if the remaining files hold only matches, else
+            all.
         """
         if not len(predicates):
             return predicates
-        self._ask(pushed_down(predicates, self.read.schema, self.read.rules))
+        self._narrow(pushed_down(predicates, self.read.schema, self.read.rules))
         return array(FILTER_PREDICATE, ()) if self.is_whole else predicates
 
-    def _ask(self, found: Condition) -> None:
-        """Read only rows for which conditions may be true, and only files that may have such rows."""
+    def _narrow(self, found: Condition) -> None:
+        """Narrow the read to rows that may satisfy the conditions, and plan its files."""
         self.read = replace(
             self.read,
-            row_filter=both(self.read.row_filter, found.pruning),
+            row_filter=combine_filters(self.read.row_filter, found.pruning),
             row_predicate=all_of((self.read.row_predicate, found.rows_beyond_pruning)),
         )
         self.plan = self.read.plan(find_whole_files=found.pruning_is_exact)
         self.is_whole = found.pruning_is_exact and self.plan.covers_whole_files
 
     def pushedPredicates(self) -> JavaObject:
-        """None by Spark's names: the scan's description has the filter."""
+        """Return none: the filter is in the scan's description."""
         return array(FILTER_PREDICATE, ())
 
     def supportsIterativePushdown(self) -> bool:
-        """Once is enough."""
+        """Return False: one round of pushdown is enough."""
         return False
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
-        """Return whether the pushed-down aggregation is complete: the manifests have the answer."""
+        """Return True if the manifests answer the aggregation completely."""
         return self._known_row(aggregation) is not None
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
-        """Answer by the manifests, or group by group in the tasks, where every file counts whole."""
+        """Answer from the manifests, or aggregate partially in tasks. Both need all rows of the remaining files."""
         self.known = self._known_row(aggregation)
         if self.known is None and self._may_aggregate(aggregation):
             self.groups = self._groups(aggregation)
@@ -118,34 +119,34 @@ class SparkScanBuilder(Proxy):
             return None
         read, partial = found
         groups = AggregatedScan(SparkScan(self.spark, read, self.plan), partial)
-        if groups.is_worthwhile and runs_our_tasks(self.spark):
+        if groups.is_worthwhile and can_run_tasks(self.spark):
             return groups
         self.plan = groups.scan.plan
         return None
 
     def _may_aggregate(self, aggregation: JavaObject) -> bool:
         is_plain = self.is_whole and not self.read.metadata_columns and is_wanted(self.spark)
-        return is_plain and self._counts_what_it_says(aggregation)
+        return is_plain and self._has_plain_counts(aggregation)
 
-    def _counts_what_it_says(self, aggregation: JavaObject) -> bool:
-        """Return False if a count of rows may stand for a count of a DISTINCT constant."""
-        if all(simple_name(asked) != Function.ROWS for asked in aggregation.aggregateExpressions()):
+    def _has_plain_counts(self, aggregation: JavaObject) -> bool:
+        """Return False if a count of rows may represent a count of a DISTINCT constant."""
+        if all(simple_name(call) != Function.COUNT_ROWS for call in aggregation.aggregateExpressions()):
             return True
         if self._counts_no_values is None:
             self._counts_no_values = counts_no_values(self.spark)
         return self._counts_no_values
 
     def _known_row(self, aggregation: JavaObject) -> KnownRow | None:
-        asked = aggregates_of(aggregation, self.read.schema) if self._may_aggregate(aggregation) else None
-        if asked is None:
+        aggregates = aggregates_of(aggregation, self.read.schema) if self._may_aggregate(aggregation) else None
+        if aggregates is None:
             return None
-        if self._answered is None or self._answered[0] != asked:
+        if self._answered is None or self._answered[0] != aggregates:
             self.plan = self.plan or self.read.plan()
-            self._answered = (asked, known_row(self.read, self.plan, asked))
+            self._answered = (aggregates, known_row(self.read, self.plan, aggregates))
         return self._answered[1]
 
     def pruneColumns(self, wanted: JavaObject) -> None:
-        """Leave out the columns that Spark does not need; of none, one stays, or no row would be counted."""
+        """Drop the columns that Spark does not need. If it needs none, keep one so that rows are still counted."""
         names = set(map(str, wanted.fieldNames()))
         fields = self.read.schema.fields
         own = {field.name for field in fields}
@@ -163,19 +164,19 @@ class SparkScanBuilder(Proxy):
         return (cheapest([read.schema.find_field(known) for known in read.columns]).field_id,), ()
 
     def build(self) -> Proxy:
-        """The scan."""
+        """Return the scan."""
         return self.known or self.groups or self.make_scan(self.spark, self.read, self.plan)
 
 
-def both(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
+def combine_filters(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:
     """Return the conjunction of two filters without duplicates; conjuncts of the first above the limit are dropped."""
-    asked = {repr(part) for part in conjuncts(second)}
-    rest = [part for part in conjuncts(first) if repr(part) not in asked]
-    return reduce(And, rest[: max(0, limits.MAX_CONDITION_DEPTH - len(asked))], second)
+    kept = {repr(part) for part in conjuncts(second)}
+    rest = [part for part in conjuncts(first) if repr(part) not in kept]
+    return reduce(And, rest[: max(0, limits.MAX_CONDITION_DEPTH - len(kept))], second)
 
 
 def conjuncts(expression: BooleanExpression) -> Iterator[BooleanExpression]:
-    """The parts of a filter that must all be true."""
+    """Yield the conjuncts of a filter."""
     stack = [expression]
     while stack:
         part = stack.pop()
@@ -204,22 +205,22 @@ class ConditionScanBuilder(SparkScanBuilder):
     )
 
     def pushFilters(self, filters: JavaObject) -> JavaObject:
-        """Take conditions into account, a `Seq[Expression]`; Spark asks those of it that are left, as ever."""
+        """Prune by conditions, a `Seq[Expression]`, and return those that Spark must evaluate."""
         if not int(filters.size()):
             return filters
         found = pushable_trees(condition_trees(filters), self.read.schema, self.read.rules)
         is_short = int(filters.size()) <= limits.MAX_CONDITION_DEPTH
-        self._ask(replace(found, pruning_is_exact=found.pruning_is_exact and is_short))
+        self._narrow(replace(found, pruning_is_exact=found.pruning_is_exact and is_short))
         return scala_list(()) if self.is_whole else filters
 
     def pushedFilters(self) -> JavaObject:
-        """None by Spark's names: the scan's description has the filter."""
+        """Return none: the filter is in the scan's description."""
         return array(FILTER_PREDICATE, ())
 
 
 def scan_builder(spark: SparkSession, read: SparkRead, make_scan: MakeScan = SparkScan) -> SparkScanBuilder:
-    """A builder, as fits the conditions that there can be; the arguments are its own."""
-    kind = ConditionScanBuilder if has_marked() and takes_catalyst_filters() else SparkScanBuilder
+    """Return the scan builder for the kind of conditions that may occur. The arguments are those of its constructor."""
+    kind = ConditionScanBuilder if has_marked_calls() and takes_catalyst_filters() else SparkScanBuilder
     return kind(spark, read, make_scan)
 
 

@@ -53,7 +53,7 @@ from dml.scan.table_scan import Scan
 from dml.spark.internals import further_arguments, works
 from dml.spark.java import CONNECTOR, array, java_class, none, static, struct_type
 from dml.spark.jvm import classic_session
-from dml.spark_scan.filter_share import leaves_most
+from dml.spark_scan.filter_share import keeps_most_rows
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 
@@ -98,14 +98,14 @@ TYPES: Final = (
     TimestampType,
     TimestamptzType,
 )
-"""Types whose values Parquet holds in one way, the way that Spark's reader takes for its own type."""
+"""Types with a single encoding in Parquet, which Spark's reader expects for its own type."""
 
 SETTINGS: Final = (
     ("spark.sql.iceberg.vectorization.enabled", "true", "true"),
     ("spark.sql.parquet.enableVectorizedReader", "true", "true"),
     ("spark.sql.parquet.binaryAsString", "false", "false"),
 )
-"""Settings of a session, their defaults, and what they have to be."""
+"""Settings of a session, their defaults, and the required values."""
 
 OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
@@ -113,7 +113,7 @@ OPTIONS: Final = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
 }
-"""What no setting of a session may change: dates mean what the specification says, and every file is read."""
+"""Fixed options: dates follow the specification, and every file is read, whatever the session's settings are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +122,8 @@ class VectorizedRead:
 
     Attributes:
         columns: Field ids of the columns that are read from the files.
-        constants: Field ids of the columns whose values the manifests have; they come after the others.
-        places: Where in a partition tuple the constants are.
+        constants: Field ids of the columns whose values come from the manifests; they follow the others.
+        places: The indexes of the constants in a partition tuple.
     """
 
     columns: tuple[int, ...]
@@ -132,11 +132,11 @@ class VectorizedRead:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Field ids of all columns, as they come."""
+        """Field ids of all columns, in output order."""
         return (*self.columns, *self.constants)
 
     def factory(self, spark: SparkSession, schema: StructType) -> JavaObject:
-        """What reads a partition on an executor.
+        """Return the factory of the readers that executors run.
 
         Args:
             spark: The session.
@@ -159,7 +159,7 @@ class VectorizedRead:
         arguments = [
             session,
             hadoop,
-            None,  # the index of files: Spark's own scan lists them by it
+            None,  # the file index: only Spark's own scan lists files with it
             read,
             read,
             constants,
@@ -173,10 +173,10 @@ class VectorizedRead:
         return java_class(PARQUET_SCAN)(*arguments).createReaderFactory()
 
     def partitions(self, groups: Sequence[Sequence[ScanTask]], schema: Schema) -> JavaObject:
-        """Spark's partitions, one for each group of tasks.
+        """Return Spark's partitions, one for each task group.
 
         Args:
-            groups: The tasks.
+            groups: The scan tasks of each group.
             schema: The schema that the table is read with.
         """
         types = [schema.find_field(field_id).field_type for field_id in self.constants]
@@ -184,7 +184,7 @@ class VectorizedRead:
         no_more, anywhere = static(PARTITIONED_FILE, "apply$default$8")(), array("java.lang.String", ())
         new_file, new_partition = java_class(PARTITIONED_FILE), java_class(SOURCES + "FilePartition")
         rows: dict[tuple[Any, ...], JavaObject] = {}
-        made = []
+        result = []
         for number, group in enumerate(groups):
             files = []
             for task in group:
@@ -195,15 +195,15 @@ class VectorizedRead:
                 path = path_of(task.path)
                 size = task.file_size_in_bytes
                 files.append(new_file(row, path, task.start, task.length, anywhere, 0, size, no_more))
-            made.append(new_partition(number, array(PARTITIONED_FILE, files)))
-        return array(CONNECTOR + "read.InputPartition", made)
+            result.append(new_partition(number, array(PARTITIONED_FILE, files)))
+        return array(CONNECTOR + "read.InputPartition", result)
 
 
 def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
     """Plan how Spark's reader reads every row of the files of a scan. Spark applies the filter.
 
     Returns:
-        None where our reader must read them, or is quicker.
+        None if RowDelta's reader must read them or is faster.
     """
     table, schema, columns, tasks = scan.read.table, scan.read.schema, scan.read.columns, scan.plan.tasks
     fields = [schema.find_field(field_id) for field_id in columns]
@@ -214,7 +214,7 @@ def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
         and all(map(is_simple, fields))
         and DEFAULT_NAME_MAPPING not in table.properties
         and table.properties.get(PARQUET_VECTORIZATION_ENABLED, "true").lower() == "true"
-        and kept_types(table, fields)
+        and has_stable_types(table, fields)
     ):
         return None
     constants = identity_places(table, columns, {task.spec_id for task in tasks})
@@ -227,13 +227,13 @@ def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
         constants=tuple(constants),
         places=tuple(constants.values()),
     )
-    if not read.columns or not allows(spark):
+    if not read.columns or not allows_spark_reader(spark):
         return None
     try:
         check_reachable(table, tasks)
-        is_quicker = scan.context.row_filter is None or leaves_most(scan)
+        is_quicker = scan.context.row_filter is None or keeps_most_rows(scan)
         return read if is_quicker and have_field_ids(table, tasks) and is_supported(spark) else None
-    except DmlError:  # our reader says what is wrong
+    except DmlError:  # RowDelta's reader raises the error that users see
         return None
 
 
@@ -243,12 +243,12 @@ def is_plain(task: ScanTask) -> bool:
 
 
 def is_simple(known: NestedField) -> bool:
-    """Whether a column that a file lacks is NULL there, and its values are of a simple type."""
+    """Return True if a column has a simple type and is NULL in files without it."""
     return isinstance(known.field_type, TYPES) and known.initial_default is None
 
 
-def kept_types(table: Table, fields: Sequence[NestedField]) -> bool:
-    """Whether columns are of the types that they have had in all schemas of a table."""
+def has_stable_types(table: Table, fields: Sequence[NestedField]) -> bool:
+    """Return True if each column has had its type in all schemas of the table."""
     wanted = {known.field_id: known.field_type for known in fields}
     return all(
         wanted.get(known.field_id, known.field_type) == known.field_type
@@ -258,7 +258,7 @@ def kept_types(table: Table, fields: Sequence[NestedField]) -> bool:
 
 
 def identity_places(table: Table, columns: Sequence[int], spec_ids: set[int]) -> dict[int, int] | None:
-    """Where partition tuples have the values of columns; None where that is not the same for all specs."""
+    """Map columns to their index in partition tuples; None if specs differ."""
     specs = table.specs()
     found = [
         {
@@ -271,25 +271,25 @@ def identity_places(table: Table, columns: Sequence[int], spec_ids: set[int]) ->
     return found[0] if all(places == found[0] for places in found) else None
 
 
-def allows(spark: SparkSession) -> bool:
-    """Whether the session's settings leave the reader as it has to be."""
+def allows_spark_reader(spark: SparkSession) -> bool:
+    """Return True if the session's settings allow Spark's reader."""
     return all((spark.conf.get(key, default) or default).lower() == wanted for key, default, wanted in SETTINGS)
 
 
 def check_reachable(table: Table, tasks: Sequence[ScanTask]) -> None:
-    """Check that the table may have its files where they are.
+    """Check that the locations of the files are allowed for the table.
 
     Raises:
-        DmlError: it may not.
+        DmlError: A location is not allowed.
     """
     for task in tasks:
         check_location(table.io, task.path)
 
 
 def have_field_ids(table: Table, tasks: Sequence[ScanTask]) -> bool:
-    """Whether the columns of the oldest file have field ids.
+    """Return True if the columns of the oldest file have field ids.
 
-    Files that were imported have none. A younger file without any is an error of Spark's, never a row that is wrong.
+    Imported files have none. If a younger file lacks ids, Spark raises an error and never returns wrong rows.
     """
     oldest = min(tasks, key=lambda task: task.data_sequence_number)
     properties = tuple(sorted(storage_properties(table.io.properties).items()))
@@ -298,13 +298,13 @@ def have_field_ids(table: Table, tasks: Sequence[ScanTask]) -> bool:
 
 @lru_cache(maxsize=limits.CACHED_FIELD_ID_CHECKS)
 def has_field_ids(path: str, size: int, properties: tuple[tuple[str, str], ...]) -> bool:
-    """Whether all columns of a file have field ids."""
+    """Return True if all columns of a file have field ids."""
     with open_data_file(file_io(dict(properties), path), path, "parquet", NO_NAMES, size=size) as file:
         return all(column.field_id is not None for column in file.fields)
 
 
 def with_id(column: StructField, field_id: int) -> StructField:
-    """A column that Spark looks for by its field id."""
+    """Attach the field id by which Spark finds a column."""
     return StructField(column.name, column.dataType, nullable=True, metadata={"parquet.field.id": field_id})
 
 
@@ -334,7 +334,7 @@ def is_supported(spark: SparkSession) -> bool:
 
 
 def set_text(row: JavaObject, place: int, value: str) -> None:
-    """Put a string into a row."""
+    """Set a string in a row."""
     row.update(place, static("org.apache.spark.unsafe.types.UTF8String", "fromString")(value))
 
 
@@ -347,11 +347,11 @@ SETTERS: Final[Mapping[type[IcebergType], Callable[[JavaObject, int, Any], None]
     TimestamptzType: lambda row, place, value: row.setLong(place, value),
     StringType: set_text,
 }
-"""How partition values are put into rows of Spark's, by their types."""
+"""Setters of partition values in Spark's internal rows, by type."""
 
 
 def internal_row(values: Sequence[Any], types: Sequence[IcebergType]) -> JavaObject:
-    """A row of partition values."""
+    """Build Spark's internal row of partition values."""
     row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(len(values))
     for place, (value, kind) in enumerate(zip(values, types, strict=True)):
         if value is None:

@@ -1,8 +1,8 @@
 """Python functions on executors, as readers and writers of Spark's connector API. Driver, classic Spark only.
 
-Input: a function from Arrow batches to Arrow batches, and the schema of what it gives. Output: Spark's
-`PythonPartitionReaderFactory` or `PythonBatchWriterFactory`, which runs it in a Python worker: what Spark's Python data
-sources are read and written with.
+Input: a function from Arrow batches to Arrow batches, and the schema of its output. Output: Spark's
+`PythonPartitionReaderFactory` or `PythonBatchWriterFactory`, which runs the function in a Python worker. Spark uses the
+same classes for Python data sources.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,11 +28,11 @@ __all__ = [
     "PYTHON_SOURCES",
     "BatchFunction",
     "WriteFunction",
+    "can_run_tasks",
     "has_python_readers",
     "python_partition",
     "python_source",
     "reader_factory",
-    "runs_our_tasks",
     "stream_writer_factory",
     "user_data_source",
     "writer_factory",
@@ -46,10 +46,10 @@ FACTORY_PARAMETERS: Final = ("UserDefinedPythonDataSource", "byte[]", "StructTyp
 WITHOUT_READERS: Final = "Spark works without RowDelta's catalogs, and Python functions read tables in SQL"
 
 MESSAGE = StructType([StructField("message", BinaryType())])
-"""What a function that writes gives, once in a task."""
+"""The output of a write function: one row per task."""
 
 UNFIT: Final[set[str]] = set()
-"""Sessions whose workers cannot run our tasks: they are asked once."""
+"""Sessions whose workers failed the check for RowDelta's tasks, which runs once per session."""
 
 BatchFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -61,14 +61,14 @@ def has_python_readers() -> bool:
 
 
 def try_readers() -> None:
-    """Make the objects that a scan is read with, as a trial."""
+    """Make the objects that read a scan, to test that Spark's internals work."""
     schema = StructType([StructField("value", BinaryType())])
     reader_factory(iter, schema)  # it never runs
     python_partition(0, b"")
 
 
-def runs_our_tasks(spark: SparkSession) -> bool:
-    """Whether the workers of a session can run our tasks, where Spark may do without them."""
+def can_run_tasks(spark: SparkSession) -> bool:
+    """Return True if the workers of a session can run RowDelta's tasks. Use it only if Spark can do the work too."""
     key = session_key(spark)
     if key in UNFIT:
         return False
@@ -81,11 +81,11 @@ def runs_our_tasks(spark: SparkSession) -> bool:
 
 
 def python_partition(number: int, data: bytes) -> JavaObject:
-    """A partition of a scan.
+    """Build a partition of a scan.
 
     Args:
-        number: Its place.
-        data: What the function gets of it: the only value of the first column of the only row.
+        number: The index of the partition.
+        data: The function's input: the only value of the first column of the only row.
     """
     name = PYTHON_SOURCES + "PythonInputPartition"
     with internals(name):
@@ -93,38 +93,38 @@ def python_partition(number: int, data: bytes) -> JavaObject:
 
 
 def reader_factory(function: BatchFunction, schema: StructType) -> JavaObject:
-    """What reads partitions.
+    """Build the factory of partition readers.
 
     Args:
-        function: Reads them, in a Python worker.
-        schema: The columns of what it gives.
+        function: Reads a partition, in a Python worker.
+        schema: The columns of its output.
     """
     return factory("PythonPartitionReaderFactory", function, schema, struct_type(schema))
 
 
 def writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
-    """What writes the rows of tasks.
+    """Build the factory of the writers of a batch job.
 
     Args:
-        function: Writes those of one, in a Python worker, and gives one message: what it says to the driver.
+        function: Writes the rows of one task, in a Python worker, and returns one message for the driver.
         schema: The columns of the rows.
     """
     return factory("PythonBatchWriterFactory", function, MESSAGE, schema)
 
 
 def stream_writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
-    """As `writer_factory`, for a micro-batch."""
+    """Build the factory of the writers of a micro-batch; see `writer_factory`."""
     return factory("PythonStreamingWriterFactory", function, MESSAGE, schema)
 
 
 def factory(kind: str, function: BatchFunction | WriteFunction, result: StructType, schema: JavaObject) -> JavaObject:
-    """A factory of readers or writers.
+    """Build a factory of readers or writers.
 
     Args:
         kind: The name of Spark's class.
-        function: What runs in a Python worker.
-        result: The columns of what it gives.
-        schema: The schema that Spark's class asks for.
+        function: The function that runs in a Python worker.
+        result: The columns of its output.
+        schema: The schema that Spark's class requires.
     """
     pickled = bytearray(CloudPickleSerializer().dumps((function, result)))  # type: ignore[no-untyped-call]
     name = PYTHON_SOURCES + kind
@@ -135,7 +135,7 @@ def factory(kind: str, function: BatchFunction | WriteFunction, result: StructTy
 
 
 def python_source() -> JavaObject:
-    """What Spark knows of the Python that runs the functions: a data source that is never asked for anything."""
+    """Return a data source that Spark requires to find the Python of the functions. It is never used."""
     return user_data_source(python_function(len))
 
 

@@ -1,9 +1,9 @@
-"""The columns of a streaming query as those of a table. Driver.
+"""Match the columns of a streaming query with those of a table. Driver.
 
-Input: the query's schema and the table's. Output: for each column of the table where its values come from. Spark does
-not look whether the rows of a stream fit a table, nor does it cast them, so this is done here, by the reference's
-rules: columns are found by name, one that is left out gets the table's default or NULL, and a type may be narrower than
-the table's where Iceberg could widen it. Source: Iceberg documentation, "Spark Structured Streaming".
+Input: the query's schema and the table's. Output: the source of each table column's values. Spark neither checks
+whether the rows of a stream fit a table nor casts them, so this module applies the reference's rules: columns match by
+name, a missing column gets the table's default or NULL, and a type may be narrower than the table's if Iceberg can
+promote it. Source: Iceberg documentation, "Spark Structured Streaming".
 """
 
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ def stream_columns(
     """Find the columns of a table in a streaming query.
 
     Args:
-        stream: The query's columns.
-        schema: The table's.
-        table: Its name, for errors.
-        case_sensitive: How names match.
-        rows: What brings the rows, for errors.
+        stream: The query's schema.
+        schema: The table's schema.
+        table: The table's name, for errors.
+        case_sensitive: True if names match case-sensitively.
+        rows: What the rows come from, for errors: "stream" or "DataFrame".
 
     Raises:
-        AnalysisError: the query has a column that the table has not, lacks one that the table requires, has one of a
+        AnalysisError: The query has a column that the table lacks, lacks one that the table requires, has one of a
             type that does not fit, or has two of one name.
     """
     places: dict[str, int] = {}
@@ -47,27 +47,27 @@ def stream_columns(
             raise AnalysisError(
                 f"The {rows} has two columns '{column.name}'",
                 kind=ErrorKind.AMBIGUOUS_COLUMN,
-                hint="Give one of them another name, or leave it out",
+                hint="Rename or drop one of them",
                 column=column.name,
             )
         places[name] = place
-    found = tuple(matched(stream, schema, table, places, case_sensitive=case_sensitive, rows=rows))
+    found = tuple(match_columns(stream, schema, table, places, case_sensitive=case_sensitive, rows=rows))
     for place in places.values():
         unknown = stream.fields[place].name
         raise AnalysisError(
-            f"The {rows} has a column '{unknown}' which the table {table} has not",
+            f"The {rows} has a column '{unknown}', which the table {table} does not have",
             kind=ErrorKind.UNRESOLVED_COLUMN,
-            hint="Leave it out, give it the name of a column, or add a column with ALTER TABLE ... ADD COLUMNS. "
+            hint="Drop it, rename it, or add a column with ALTER TABLE ... ADD COLUMNS. "
             + did_you_mean(unknown, [field.name for field in schema.fields]),
             column=unknown,
         )
     return found
 
 
-def matched(
+def match_columns(
     stream: spark.StructType, schema: Schema, table: str, places: dict[str, int], *, case_sensitive: bool, rows: str
 ) -> Iterator[StreamColumn]:
-    """For each column of the table where its values come from; the places that are taken leave the dictionary."""
+    """Yield the source of each table column and remove the places that were used from `places`."""
     for field in schema.fields:
         place = places.pop(field.name if case_sensitive else field.name.lower(), None)
         if place is None:
@@ -86,10 +86,10 @@ def matched(
 
 
 def default_of(field: NestedField, table: str, rows: str) -> pa.Array:
-    """The value of a column that the stream leaves out.
+    """Return the value of a column that the stream lacks, as an array of length 1.
 
     Raises:
-        AnalysisError: the table requires one, and has no default.
+        AnalysisError: The column is required and has no default.
     """
     if field.required and field.write_default is None:
         raise AnalysisError(
@@ -104,12 +104,12 @@ def default_of(field: NestedField, table: str, rows: str) -> pa.Array:
 
 
 def widens_to(source: spark.DataType, target: spark.DataType, *, case_sensitive: bool) -> bool:
-    """Whether values of a type can be written into a column of another as they are, or after a widening of Iceberg's.
+    """Return True if values can be written to a column of another type unchanged or after an Iceberg type promotion.
 
     Args:
         source: The type of the values.
-        target: That of the column.
-        case_sensitive: How names of fields match.
+        target: The type of the column.
+        case_sensitive: True if names of fields match case-sensitively.
     """
     match source, target:
         case spark.NullType(), _:

@@ -1,12 +1,12 @@
-"""The data files of a snapshot by their places, as offsets of streams count them. Driver.
+"""The data files of a snapshot by position, as stream offsets count them. Driver.
 
-Input: a snapshot. Output: the files that it added, or all that it has, each with its position. Of many snapshots that
-are read whole the newest manifest list is enough, and those manifests are opened that have files of a micro-batch; what
-was read is kept for the next one.
+Input: a snapshot. Output: the files that it added, or all that it has, each with its position. For many snapshots that
+are read whole, the newest manifest list is enough. Only manifests with files of the micro-batch are opened, and their
+entries are cached for the next one.
 
-A position is the place of the file's manifest (the number of files that are live in those before it) and the file's
-place among those of the manifest that count: what Iceberg's JAR writes into checkpoints. So positions have gaps where a
-manifest carries files of older snapshots, and they only ever grow.
+A position is the number of live files in all earlier manifests, plus the index of the file among the counted files of
+its own manifest: this is what Iceberg's JAR writes to checkpoints. Positions therefore have gaps where a manifest
+carries files of older snapshots, and they only ever increase.
 
 Source: `MicroBatches` of Iceberg 1.10.
 """
@@ -40,8 +40,8 @@ class SnapshotPart:
     Attributes:
         snapshot: The snapshot.
         start: The position of the first file.
-        end: The position to stop before; None for all that follow.
-        scan_all_files: Whether all files of the snapshot count, or those that it added.
+        end: The position to stop before; None to read to the end.
+        scan_all_files: True to read all files of the snapshot, False to read those that it added.
     """
 
     snapshot: Snapshot
@@ -51,18 +51,18 @@ class SnapshotPart:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that the snapshot added is read."""
+        """True if every file that the snapshot added is read."""
         return self.start == 0 and self.end is None and not self.scan_all_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A manifest, and where its files are among those of the snapshot.
+    """A manifest, and the positions of its files in the snapshot.
 
     Attributes:
         manifest: The manifest.
         first: The position of its first file.
-        count: How many of its files are read.
+        count: The number of its files that are read.
     """
 
     manifest: ManifestFile
@@ -75,7 +75,7 @@ class Line:
         return self.first + self.count
 
     def is_in(self, part: SnapshotPart) -> bool:
-        """Whether some of its files are."""
+        """Return True if the part contains files of this manifest."""
         return self.count > 0 and self.end > part.start and (part.end is None or self.first < part.end)
 
 
@@ -84,12 +84,12 @@ class SnapshotFileCache:
 
     def __init__(self) -> None:
         self._newest_id: int | None = None
-        self._newest: Mapping[int, Sequence[ManifestFile]] = {}  # its data manifests, by the snapshots that added them
+        self._newest: Mapping[int, Sequence[ManifestFile]] = {}  # data manifests by added snapshot id
         self._lines: OrderedDict[tuple[int, bool], tuple[Line, ...]] = OrderedDict()
         self._files: OrderedDict[tuple[str, bool], tuple[PlannedFile, ...]] = OrderedDict()
 
-    def look_at(self, table: Table, newest: Snapshot) -> None:
-        """Read the manifest list of a snapshot: it has the manifests of most of those before it."""
+    def load_newest(self, table: Table, newest: Snapshot) -> None:
+        """Read the manifest list of a snapshot. It also lists the manifests of most earlier snapshots."""
         if newest.snapshot_id == self._newest_id:
             return
         added_by = defaultdict(list)
@@ -99,21 +99,21 @@ class SnapshotFileCache:
         self._newest_id, self._newest = newest.snapshot_id, added_by
 
     def end(self, table: Table, snapshot: Snapshot, *, scan_all_files: bool = False) -> int:
-        """The position after the last file of a snapshot; no manifest is opened for it."""
+        """Return the position after the last file of a snapshot, without opening manifests."""
         lines = self._lines_of(table, snapshot, scan_all_files)
         return lines[-1].end if lines else 0
 
     def with_positions(self, table: Table, part: SnapshotPart) -> Iterator[tuple[int, PlannedFile]]:
-        """Files with their positions; a manifest is opened when its turn comes."""
+        """Yield the files of a part with their positions. Manifests are opened lazily."""
         for line in self._lines_of(table, part.snapshot, part.scan_all_files):
             if line.is_in(part):
-                yield from placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
+                yield from files_in_part(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
 
-    def of_parts(self, table: Table, parts: Sequence[SnapshotPart]) -> list[list[PlannedFile]]:
-        """The files of each part; manifests of several are opened at once."""
+    def files_of_parts(self, table: Table, parts: Sequence[SnapshotPart]) -> list[list[PlannedFile]]:
+        """Return the files of each part. Manifests of several parts are read in parallel."""
         unknown = [part for part in parts if (part.snapshot.snapshot_id, part.scan_all_files) not in self._lines]
-        if len(unknown) > 1 and self._newest_id is None:  # a batch that a stopped query had planned
-            self.look_at(table, parts[-1].snapshot)
+        if len(unknown) > 1 and self._newest_id is None:  # a batch planned before a restart
+            self.load_newest(table, parts[-1].snapshot)
         wanted = [[line for line in self._lines_to_read(table, part) if line.is_in(part)] for part in parts]
         for scan_all_files in {part.scan_all_files for part in parts}:
             manifests = [
@@ -127,13 +127,15 @@ class SnapshotFileCache:
             [
                 file
                 for line in lines
-                for _, file in placed(line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0])
+                for _, file in files_in_part(
+                    line, part, self._files_of(table, (line.manifest,), part.scan_all_files)[0]
+                )
             ]
             for part, lines in zip(parts, wanted, strict=True)
         ]
 
     def _lines_to_read(self, table: Table, part: SnapshotPart) -> Sequence[Line]:
-        """Of a snapshot that is read whole, positions are no matter: a later list may have all that it added."""
+        """Return the manifests of a part. A whole part needs no positions, so a later manifest list may serve it."""
         key = (part.snapshot.snapshot_id, part.scan_all_files)
         later = self._newest.get(part.snapshot.snapshot_id, ())
         if part.is_whole and key not in self._lines and is_complete(later, part.snapshot):
@@ -141,7 +143,7 @@ class SnapshotFileCache:
         return self._lines_of(table, part.snapshot, part.scan_all_files)
 
     def _lines_of(self, table: Table, snapshot: Snapshot, scan_all_files: bool) -> tuple[Line, ...]:
-        """By the snapshot's own list alone: in later ones manifests that count for positions may be merged away."""
+        """List manifests from the snapshot's own list: later ones may have merged manifests that positions count."""
         key = (snapshot.snapshot_id, scan_all_files)
         if key not in self._lines:
             if snapshot.snapshot_id == self._newest_id and not scan_all_files:
@@ -176,18 +178,18 @@ class SnapshotFileCache:
 
 
 def is_complete(manifests: Sequence[ManifestFile], snapshot: Snapshot) -> bool:
-    """Whether what a later snapshot still lists of one is all that this one added."""
-    said = None if snapshot.summary is None else snapshot.summary.get(ADDED_DATA_FILES)
+    """Return True if a later manifest list still has all files that a snapshot added."""
+    added = None if snapshot.summary is None else snapshot.summary.get(ADDED_DATA_FILES)
     counts = [manifest.added_files_count for manifest in manifests]
-    return said is not None and None not in counts and said == str(sum(count or 0 for count in counts))
+    return added is not None and None not in counts and added == str(sum(count or 0 for count in counts))
 
 
 def lines_of(io: FileIO, manifests: Sequence[ManifestFile], *, scan_all_files: bool) -> Iterator[Line]:
-    """The manifests of a snapshot with their places."""
+    """Yield the manifests of a snapshot with their positions."""
     first = 0
     for manifest in manifests:
         added, existing = manifest.added_files_count, manifest.existing_files_count
-        if added is None or existing is None:  # a list of version 1 may not say
+        if added is None or existing is None:  # optional in format version 1
             live = [entry.status for entry in entries_of(manifest, io, live_only=True)]
             added = live.count(EntryStatus.ADDED)
             existing = len(live) - added
@@ -196,7 +198,7 @@ def lines_of(io: FileIO, manifests: Sequence[ManifestFile], *, scan_all_files: b
 
 
 def files_of(io: FileIO, scan_all_files: bool, manifest: ManifestFile) -> tuple[PlannedFile, ...]:
-    """The files of a manifest: those that its snapshot added, or all."""
+    """Return the files that a manifest's snapshot added, or all live files."""
     return tuple(
         PlannedFile.of(entry, with_metrics=False)
         for entry in entries_of(manifest, io, live_only=True)
@@ -204,15 +206,15 @@ def files_of(io: FileIO, scan_all_files: bool, manifest: ManifestFile) -> tuple[
     )
 
 
-def placed(line: Line, part: SnapshotPart, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
-    """The files of a manifest that are in a part, with their positions."""
+def files_in_part(line: Line, part: SnapshotPart, files: Sequence[PlannedFile]) -> Iterator[tuple[int, PlannedFile]]:
+    """Yield the files of a manifest that are in a part, with their positions."""
     for place, file in enumerate(files, line.first):
         if place >= part.start and (part.end is None or place < part.end):
             yield place, file
 
 
 def deletes_of(table: Table, snapshot: Snapshot) -> DeleteFileIndex:
-    """The delete files of a snapshot, by the data files that they apply to."""
+    """Index the delete files of a snapshot by the data files that they apply to."""
     manifests = [
         manifest
         for manifest in manifests_of(table.io, snapshot)

@@ -1,7 +1,7 @@
 """How far a stream has read a table. Driver; pure.
 
-Input: the JSON that stands in a checkpoint. Output: a place among the files that snapshots appended. The JSON is that
-of Iceberg's JAR, so that a query goes on with either.
+Input: the JSON in a checkpoint. Output: a position among the files that snapshots appended. The JSON is that of
+Iceberg's JAR, so that a query can continue with either implementation.
 
 Source: `StreamingOffset` of Iceberg 1.10.
 """
@@ -19,12 +19,12 @@ VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOffset:
-    """A place in a stream: before the file at a position of a snapshot, and after all that came earlier.
+    """A position in a stream: before one file of a snapshot, and after everything earlier.
 
     Attributes:
         snapshot_id: The snapshot; -1 while the table has none to read.
-        position: The place of the first file that is not read yet, among those of the snapshot (`dml.streaming.files`).
-        scan_all_files: Whether all files of the snapshot are read, or those that it added.
+        position: The position of the first file that is not read yet (`dml.streaming.files`).
+        scan_all_files: True to read all files of the snapshot, False to read those that it added.
     """
 
     snapshot_id: int
@@ -33,28 +33,28 @@ class StreamOffset:
 
     @staticmethod
     def of_json(text: str) -> "StreamOffset":
-        """The offset that a checkpoint holds.
+        """Parse the offset in a checkpoint.
 
         Raises:
-            AnalysisError: it is none of a table's.
+            AnalysisError: The text is not an offset of a table.
         """
         try:
             found = json.loads(text)
             version = found["version"]
             offset = StreamOffset(
-                snapshot_id=whole(found["snapshot_id"]),
-                position=whole(found["position"]),
+                snapshot_id=parse_integer(found["snapshot_id"]),
+                position=parse_integer(found["position"]),
                 scan_all_files=bool(found["scan_all_files"]),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise unreadable(f"The checkpoint holds '{text}', which is no place in a table") from error
+            raise unreadable(f"The checkpoint holds '{text}', which is not an offset in a table") from error
         if version != VERSION:
-            raise unreadable(f"The checkpoint holds an offset of version {version}, and only {VERSION} is known")
+            raise unreadable(f"The checkpoint holds an offset of version {version}; only {VERSION} is supported")
         return offset
 
     @property
     def json(self) -> str:
-        """As the JAR writes it, byte for byte: Spark compares offsets by their text."""
+        """The JSON that Iceberg's JAR writes, byte for byte: Spark compares offsets as text."""
         fields = {
             "version": VERSION,
             "snapshot_id": self.snapshot_id,
@@ -68,8 +68,8 @@ NOTHING_READ: Final = StreamOffset(snapshot_id=-1, position=-1)
 """The offset of a stream that has found nothing to read yet."""
 
 
-def whole(value: Any) -> int:
-    """A number, and nothing that Python would take for one."""
+def parse_integer(value: Any) -> int:
+    """Return an integer. Raise TypeError for bool, which Python also counts as int."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(value)
     return value
@@ -79,5 +79,5 @@ def unreadable(message: str) -> AnalysisError:
     return AnalysisError(
         message,
         kind=ErrorKind.CHECKPOINT,
-        hint="The checkpoint is that of another query: give each query a 'checkpointLocation' of its own",
+        hint="The checkpoint belongs to another query: give each query its own 'checkpointLocation'",
     )

@@ -1,6 +1,6 @@
 """The options of a stream's writer. Driver.
 
-Input: the options of `df.writeStream`. Output: those of an INSERT, and what is about the stream alone.
+Input: the options of `df.writeStream`. Output: the INSERT options among them, and those specific to streams.
 """
 
 from collections.abc import Mapping
@@ -16,19 +16,20 @@ __all__ = ["StreamOptions", "insert_options_of", "stream_options"]
 ADOPT_CHECKPOINT: Final = "adopt-checkpoint"
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
-"""What Spark reads of a stream's writer, and hands on to its sink."""
+"""Options that Spark handles itself and also passes to the sink."""
 
 OF_OVERWRITES: Final = frozenset({"isolation-level", "overwrite-mode", "validate-from-snapshot-id"})
-"""Options of an INSERT that a stream cannot have: it appends, or replaces all rows whatever they are."""
+"""INSERT options that streams do not support: a stream appends, or replaces all rows unconditionally."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What a stream's writer asks for.
+    """The parsed options of a stream's writer.
 
     Attributes:
-        write: As an INSERT has it.
-        adopts_checkpoint: Whether the stream may go on from a checkpoint whose earlier micro-batches the table has not.
+        write: The options that an INSERT also has.
+        adopts_checkpoint: True if the stream may continue from a checkpoint whose earlier micro-batches are not in the
+            table.
     """
 
     write: InsertOptions
@@ -36,21 +37,21 @@ class StreamOptions:
 
 
 def stream_options(given: Mapping[str, str]) -> StreamOptions:
-    """Read the options of a stream's writer.
+    """Parse the options of a stream's writer.
 
     Args:
-        given: They, by name.
+        given: The options by name.
 
     Raises:
-        NotSupportedError: an option that is not known, or that a stream cannot have.
-        AnalysisError: a value that the option cannot have.
+        NotSupportedError: An option is unknown, or not available for streams.
+        AnalysisError: An option has an invalid value.
     """
     lower = {key.lower(): value for key, value in given.items()}
     refused = sorted(OF_OVERWRITES.intersection(lower))
     if refused:
         raise NotSupportedError(
-            f"The write option '{refused[0]}' is none of a stream",
-            hint="A stream appends; in complete mode it replaces all rows",
+            f"The write option '{refused[0]}' is not supported for streams",
+            hint="Remove it: a stream appends, or replaces all rows in complete mode",
             option=refused[0],
         )
     return StreamOptions(
@@ -60,5 +61,5 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def insert_options_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Those of the options of a stream's writer that an INSERT has too."""
+    """Return the options of a stream's writer that an INSERT also has."""
     return {key: value for key, value in given.items() if key.lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}}

@@ -1,7 +1,7 @@
-"""Micro-batches on a Spark Connect server, whose process has no session of ours. Driver; runs beside the server.
+"""Micro-batches on a Spark Connect server, whose process has no RowDelta session. Driver; runs beside the server.
 
-Input: the catalogs of a session, the checkpoint of a query. Output: the same catalogs there; the query's id, which
-stands in the checkpoint's file `metadata`: Spark tells a function of `foreachBatch` nothing but the number.
+Input: the catalogs of a session, the checkpoint of a query. Output: the same catalogs in this process; the query's id,
+from the file `metadata` of the checkpoint: Spark passes only the batch number to a function of `foreachBatch`.
 """
 
 import json
@@ -20,32 +20,28 @@ __all__ = ["engine_of", "packed_catalogs", "query_id_of"]
 
 
 def packed_catalogs(registry: CatalogRegistry) -> bytes:
-    """The catalogs of a session for another process: their properties, which may hold credentials.
-
-    Args:
-        registry: The catalogs.
-    """
+    """Pickle the properties of a session's catalogs for another process. They may contain credentials."""
     properties = {name: dict(catalog.properties) for name, catalog in registry.catalogs.items()}
     return pickle.dumps((properties, registry.current_catalog, registry.current_namespace))
 
 
 @cache
 def registry_of(packed: bytes) -> CatalogRegistry:
-    """The catalogs that `packed_catalogs` packed."""
-    catalogs, current, namespace = pickle.loads(packed)  # noqa: S301 - of our own client, inside a pickled function
+    """Load the catalogs that `packed_catalogs` packed."""
+    catalogs, current, namespace = pickle.loads(packed)  # noqa: S301 - from RowDelta's client, in a pickled function
     loaded = {name: load(name, **properties) for name, properties in catalogs.items()}
     return CatalogRegistry(catalogs=loaded, current_catalog=current, current_namespace=namespace)
 
 
 def engine_of(batch: DataFrame, packed: bytes) -> Engine:
-    """A micro-batch's session with the catalogs of the one that started the query.
+    """Build an engine from the micro-batch's session and the catalogs of the session that started the query.
 
     Args:
         batch: The micro-batch.
-        packed: By `packed_catalogs`.
+        packed: The output of `packed_catalogs`.
 
     Raises:
-        SetupError: a catalog cannot be loaded here.
+        SetupError: A catalog cannot be loaded here.
     """
     return Engine(spark=batch.sparkSession, registry=registry_of(packed))
 
@@ -54,14 +50,14 @@ QUERY_IDS: Final[dict[str, str]] = {}
 
 
 def query_id_of(spark: SparkSession, checkpoint: str) -> str:
-    """The id of the query that a checkpoint belongs to. Spark writes it before the first micro-batch.
+    """Return the id of the query that a checkpoint belongs to. Spark writes it before the first micro-batch.
 
     Args:
-        spark: A session of the server, whose storage the checkpoint is in.
-        checkpoint: Its location.
+        spark: A session of the server, which can read the checkpoint.
+        checkpoint: The checkpoint's location.
 
     Raises:
-        CorruptFileError: the file has no id.
+        CorruptFileError: The file has no id.
     """
     if checkpoint not in QUERY_IDS:
         path = f"{checkpoint.rstrip('/')}/metadata"
@@ -70,7 +66,7 @@ def query_id_of(spark: SparkSession, checkpoint: str) -> str:
             QUERY_IDS[checkpoint] = str(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptFileError(
-                f"The file {path} does not say which query the checkpoint belongs to",
+                f"The file {path} does not contain the id of the checkpoint's query",
                 hint="Start the stream with a new checkpoint",
                 file=path,
             ) from error

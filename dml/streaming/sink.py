@@ -1,10 +1,11 @@
-"""One micro-batch of a streaming query into a table. Driver.
+"""Write one micro-batch of a streaming query to a table. Driver.
 
-Input: the query, the number of its micro-batch, the columns of its rows. Output: what tasks run; then a snapshot that
-names the query and the number, unless the branch has this micro-batch already: then the files of this run are deleted.
+Input: the query, the number of its micro-batch, the columns of its rows. Output: the function that tasks run; then a
+snapshot that records the query and the number. If the branch has this micro-batch already, the files of this run are
+deleted instead.
 
-The table is loaded anew for each micro-batch: others change its schema, its partitioning and its properties while a
-stream runs.
+The table is reloaded for each micro-batch, because its schema, partitioning and properties may change while a stream
+runs.
 """
 
 import logging
@@ -42,11 +43,11 @@ Refine = Callable[[InsertOptions, Table], InsertOptions]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochWrite:
-    """A micro-batch on its way into a table, planned.
+    """The planned write of a micro-batch.
 
     Attributes:
         rows: The write.
-        function: What each task runs.
+        function: The function that each task runs.
     """
 
     rows: RowsWrite
@@ -70,13 +71,13 @@ def plan_epoch(
         started_on: The table as it was when the query was started.
         epoch: The query and the number of its micro-batch.
         stream: The columns of its rows.
-        options: Of the stream's writer.
-        complete: Whether the rows replace all others.
-        refine: Adds to the options of a write what the way of its rows to the tasks asks for.
+        options: The options of the stream's writer.
+        complete: True if the rows replace all others.
+        refine: Adds the write options that depend on how Spark distributes the rows.
 
     Raises:
-        NotFoundError: the table, or its branch, is not there any more.
-        DmlError: the rows do not fit the table, or it cannot be written.
+        NotFoundError: The table or its branch does not exist any more.
+        DmlError: The rows do not fit the table, or the table cannot be written.
     """
     started = time.perf_counter()
     settings = StatementSettings.of(engine)
@@ -85,7 +86,7 @@ def plan_epoch(
     resolved = engine.registry.resolve(parts)
     if resolved is None:
         raise NotFoundError(
-            f"The table {started_on.name}, which the stream writes to, is not there any more",
+            f"The table {started_on.name}, which the stream writes to, does not exist any more",
             hint="It was dropped or renamed: start the stream again with another table and a new checkpoint",
         )
     text = quote_name(parts)
@@ -120,13 +121,13 @@ def commit_epoch(write: EpochWrite, written: WriteOutcome) -> Result | None:
 
     Args:
         write: The micro-batch.
-        written: What they wrote.
+        written: The combined output of the tasks.
 
     Returns:
-        What was committed; None where the branch has the micro-batch already.
+        The result of the commit; None if the branch has the micro-batch already.
 
     Raises:
-        DmlError: the commit failed; no file is left then.
+        DmlError: The commit failed. Its files have been deleted.
     """
     try:
         return commit_rows(write.rows, written)

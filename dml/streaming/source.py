@@ -1,11 +1,11 @@
-"""Which snapshots and files the micro-batches of a stream read. Driver.
+"""Select the snapshots and files that the micro-batches of a stream read. Driver.
 
-Input: a table as it is now, the offset that was reached, what the reader asks for. Output: the offset at which the next
-batch ends; the scan tasks between two offsets.
+Input: the current table, the offset that was reached, the reader's options. Output: the offset at which the next batch
+ends; the scan tasks between two offsets.
 
-Snapshots that appended are read: the files that they added, whole, whatever later ones deleted of them. Compactions are
-passed over. What else deletes or replaces rows is an error unless the reader leaves it out: a stream has no way to take
-rows back.
+A stream reads the files that append snapshots added, in full, even if later snapshots deleted rows of them. It skips
+compactions. Other snapshots that delete or replace rows raise an error unless the reader skips them: a stream cannot
+retract rows.
 
 Source: `SparkMicroBatchStream` and `SyncSparkMicroBatchPlanner` of Iceberg.
 """
@@ -33,26 +33,26 @@ from dml.streaming.source_options import (
     SKIP_OVERWRITES,
     ReadLimits,
     SourceOptions,
-    fixed_state,
+    fixed_state_error,
 )
 
 __all__ = ["StreamedTable", "check_columns"]
 
-BEGIN_ANEW: Final = (
-    "Give the query a new 'checkpointLocation' to begin anew; 'stream-from-snapshot-id', 'stream-from-timestamp' and "
-    "'stream-scan-all-files' say where"
+START_OVER: Final = (
+    "Give the query a new 'checkpointLocation' to start over; 'stream-from-snapshot-id', 'stream-from-timestamp' and "
+    "'stream-scan-all-files' select where"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedTable:
-    """A table as it is now, as a stream reads it.
+    """The current state of a table that a stream reads.
 
     Attributes:
-        name: Its full name, for errors.
+        name: The table's full name, for errors.
         table: The table.
-        options: What the reader asks for.
-        files: What is known of the files of its snapshots.
+        options: The reader's options.
+        files: The cache of the snapshots' files.
     """
 
     name: str
@@ -62,31 +62,31 @@ class StreamedTable:
 
     @property
     def head_id(self) -> int | None:
-        """The newest snapshot of the branch; None where it has none yet.
+        """The newest snapshot of the branch; None if it has none yet.
 
         Raises:
-            NotFoundError: there is no such branch.
+            NotFoundError: There is no such branch.
         """
         branch = self.options.branch or MAIN_BRANCH
         ref = self.table.refs().get(branch)
         if ref is not None and ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
-            raise fixed_state(f"'{branch}', a tag,")
+            raise fixed_state_error(f"'{branch}', a tag,")
         if ref is None and branch != MAIN_BRANCH:
             raise NotFoundError(f"There is no branch '{branch}'", hint=did_you_mean(branch, self.table.refs()))
         return None if ref is None else ref.snapshot_id
 
     def end_of_head(self) -> StreamOffset:
-        """The offset at which everything has been read."""
+        """Return the offset at which everything has been read."""
         head_id = self.head_id
         if head_id is None:
             return NOTHING_READ
-        return self.after(SnapshotPart(snapshot=self.known(head_id)))
+        return self.offset_after(SnapshotPart(snapshot=self.find_snapshot(head_id)))
 
     def starting_offset(self) -> StreamOffset:
-        """Where a new stream begins: with the oldest snapshot, or the one that the reader asks for.
+        """Return where a new stream begins: at the oldest snapshot, or at the one that the reader selects.
 
         Raises:
-            NotFoundError: that one is not there.
+            NotFoundError: The selected snapshot is not in the branch's history.
         """
         head_id, options = self.head_id, self.options
         if options.from_snapshot_id is not None:
@@ -107,7 +107,7 @@ class StreamedTable:
         return StreamOffset(snapshot_id=first.snapshot_id, scan_all_files=options.scan_all_files)
 
     def first_after_timestamp(self, head_id: int) -> Snapshot | None:
-        """The oldest snapshot of those that are not older than the reader asks for; of all, where it does not."""
+        """Return the oldest snapshot, not counting those before the reader's timestamp if it has one."""
         since, first = self.options.from_timestamp, None
         for snapshot in ancestors(self.table.metadata, head_id):
             if since is not None and snapshot.timestamp_ms < since:
@@ -116,96 +116,96 @@ class StreamedTable:
         return first
 
     def latest_offset(self, start: StreamOffset, limits: ReadLimits, head_id: int | None) -> StreamOffset:
-        """Where the next micro-batch ends; `start` itself where there is nothing to read.
+        """Return where the next micro-batch ends, or `start` if there is nothing to read.
 
         Args:
-            start: Where it begins.
-            limits: How much it reads.
-            head_id: The last snapshot that may be read; None for none.
+            start: Where the micro-batch begins.
+            limits: How much it may read.
+            head_id: The last snapshot that may be read; None if there is none.
 
         Raises:
-            NotFoundError: the snapshot of the start is not there, or not in the branch any more.
-            NotSupportedError: a snapshot deleted or replaced rows.
+            NotFoundError: The snapshot of the start does not exist, or is not in the branch any more.
+            NotSupportedError: A snapshot deleted or replaced rows.
         """
         if head_id is None and start == NOTHING_READ:
             return start
         if head_id is None:
-            raise self.rolled_back(start.snapshot_id, "branch has no snapshots")
-        begin = self.resolved(start, head_id)
+            raise self.rollback_error(start.snapshot_id, "branch has no snapshots")
+        begin = self.resolve_start(start, head_id)
         if begin == NOTHING_READ:
             return start
         if limits.is_open:
-            self.files.look_at(self.table, self.known(head_id))
-        taken, last = Taken(), None
+            self.files.load_newest(self.table, self.find_snapshot(head_id))
+        taken, last = BatchSize(), None
         for part in self.parts(begin, head_id):
             last = part
             if limits.is_open:
                 continue
             for place, file in self.files.with_positions(self.table, part):
-                grown = taken.plus(file.record_count, file.file_size_in_bytes)
+                grown = taken.add_file(file.record_count, file.file_size_in_bytes)
                 if taken.files and grown.exceeds(limits):
                     return offset_at(part, place)
                 if grown.reaches(limits):
                     return offset_at(part, place + 1)
                 taken = grown
-        return begin if last is None else self.after(last)
+        return begin if last is None else self.offset_after(last)
 
     def tasks(self, start: StreamOffset, end: StreamOffset) -> tuple[ScanTask, ...]:
-        """What a micro-batch reads: the same however often it is asked, and whatever was committed since.
+        """Return the scan tasks of a micro-batch. The result is repeatable: later commits do not change it.
 
         Args:
-            start: Its first offset.
-            end: The offset after it.
+            start: The first offset.
+            end: The offset after the last.
 
         Raises:
-            NotFoundError: a snapshot is not there any more.
-            NotSupportedError: a snapshot deleted or replaced rows.
+            NotFoundError: A snapshot does not exist any more.
+            NotSupportedError: A snapshot deleted or replaced rows.
         """
         if end in {NOTHING_READ, start}:
             return ()
-        self.known(end.snapshot_id)
-        parts = list(self.parts(self.resolved(start, end.snapshot_id), end.snapshot_id, end.position))
+        self.find_snapshot(end.snapshot_id)
+        parts = list(self.parts(self.resolve_start(start, end.snapshot_id), end.snapshot_id, end.position))
         no_deletes = delete_index((), self.table.specs())
         tasks: list[ScanTask] = []
-        for part, files in zip(parts, self.files.of_parts(self.table, parts), strict=True):
+        for part, files in zip(parts, self.files.files_of_parts(self.table, parts), strict=True):
             index = deletes_of(self.table, part.snapshot) if part.scan_all_files else no_deletes
             for file in files:
                 tasks.append(scan_task(len(tasks), file, index, {}))
         return tuple(tasks)
 
-    def resolved(self, start: StreamOffset, head_id: int) -> StreamOffset:
-        """An offset; of a stream that has found nothing yet, the first there is now.
+    def resolve_start(self, start: StreamOffset, head_id: int) -> StreamOffset:
+        """Return the offset, or the first that exists now if the stream has found nothing yet.
 
         Raises:
-            NotFoundError: snapshots that came after the stream began were expired before it read them.
+            NotFoundError: Snapshots that followed the start of the stream were expired before it read them.
         """
         if start != NOTHING_READ:
             return start
-        first = self.first_after_timestamp(self.known(head_id).snapshot_id)
+        first = self.first_after_timestamp(self.find_snapshot(head_id).snapshot_id)
         if first is None:
             return NOTHING_READ
         if self.options.from_timestamp is None and has_older_files(self.table, first):
             raise NotFoundError(
                 f"Snapshots of {self.name} from before {first.snapshot_id} were expired before the stream read them",
-                hint=BEGIN_ANEW,
+                hint=START_OVER,
                 snapshot_id=first.snapshot_id,
             )
         return StreamOffset(snapshot_id=first.snapshot_id)
 
     def parts(self, begin: StreamOffset, head_id: int, end: int | None = None) -> Iterator[SnapshotPart]:
-        """What is read from an offset on.
+        """Yield the snapshot parts to read from an offset on.
 
         Args:
             begin: The offset.
             head_id: The last snapshot.
-            end: The position in it to stop before; None for all of it.
+            end: The position in the last snapshot to stop before; None to read all of it.
         """
-        snapshots = [self.known(begin.snapshot_id)]
+        snapshots = [self.find_snapshot(begin.snapshot_id)]
         if begin.snapshot_id != head_id:
-            self.known(head_id)
+            self.find_snapshot(head_id)
             walked, reached = walk_back(self.table.metadata, head_id, begin.snapshot_id)
             if reached != begin.snapshot_id:
-                raise self.rolled_back(begin.snapshot_id, f"newest snapshot, {head_id}, does not descend from it")
+                raise self.rollback_error(begin.snapshot_id, f"newest snapshot, {head_id}, does not descend from it")
             snapshots += reversed(walked)
         for number, snapshot in enumerate(snapshots):
             is_whole = begin.scan_all_files and number == 0
@@ -217,37 +217,37 @@ class StreamedTable:
                     scan_all_files=is_whole,
                 )
 
-    def known(self, snapshot_id: int) -> Snapshot:
-        """A snapshot that the stream needs.
+    def find_snapshot(self, snapshot_id: int) -> Snapshot:
+        """Return a snapshot that the stream needs.
 
         Raises:
-            NotFoundError: it is not there any more.
+            NotFoundError: The snapshot does not exist any more.
         """
         found = self.table.snapshot_by_id(snapshot_id)
         if found is None:
             raise NotFoundError(
                 f"Cannot load current offset at snapshot {snapshot_id}, the snapshot was expired or removed: "
                 f"{self.name} does not have it",
-                hint=f"Or the table was dropped and created again since the checkpoint was written. {BEGIN_ANEW}",
+                hint=f"Or the table was dropped and created again since the checkpoint was written. {START_OVER}",
                 snapshot_id=snapshot_id,
             )
         return found
 
-    def rolled_back(self, snapshot_id: int, why: str) -> NotFoundError:
-        """The error for an offset in a history that the branch has no more."""
+    def rollback_error(self, snapshot_id: int, why: str) -> NotFoundError:
+        """Build the error for an offset that is not in the branch's history any more."""
         branch = self.options.branch or MAIN_BRANCH
         return NotFoundError(
-            f"Cannot go on from snapshot {snapshot_id} of {self.name} on branch '{branch}': the {why}",
+            f"Cannot continue from snapshot {snapshot_id} of {self.name} on branch '{branch}': the {why}",
             hint="The branch was rolled back or replaced, or snapshots between the two were expired before the stream "
-            f"read them. {BEGIN_ANEW}",
+            f"read them. {START_OVER}",
             snapshot_id=snapshot_id,
         )
 
     def is_read(self, snapshot: Snapshot) -> bool:
-        """Whether the rows that a snapshot added are read; False where it is passed over.
+        """Return True if the stream reads the rows that a snapshot added, or False if it skips the snapshot.
 
         Raises:
-            NotSupportedError: it took rows away, and nothing says that it may be passed over.
+            NotSupportedError: The snapshot deleted or replaced rows, and no option skips it.
         """
         operation = Operation.APPEND if snapshot.summary is None else snapshot.summary.operation
         match operation:
@@ -262,20 +262,20 @@ class StreamedTable:
             case _:
                 skip = SKIP_DELETES if operation is Operation.DELETE else SKIP_OVERWRITES
                 raise NotSupportedError(
-                    f"Cannot process {operation.value} snapshot: {snapshot.snapshot_id} of {self.name} took rows away, "
+                    f"Cannot process {operation.value} snapshot: {snapshot.snapshot_id} of {self.name} removed rows, "
                     "which a stream cannot do",
-                    hint=f"Set the option '{skip}' to true to pass over such snapshots, with all that they added",
+                    hint=f"Set the option '{skip}' to true to skip such snapshots, including the rows that they added",
                     snapshot_id=snapshot.snapshot_id,
                 )
 
-    def after(self, part: SnapshotPart) -> StreamOffset:
-        """The offset at which a snapshot has been read."""
+    def offset_after(self, part: SnapshotPart) -> StreamOffset:
+        """Return the offset after a part of a snapshot."""
         end = self.files.end(self.table, part.snapshot, scan_all_files=part.scan_all_files)
         return offset_at(part, max(part.start, end))
 
 
 def has_older_files(table: Table, snapshot: Snapshot) -> bool:
-    """Whether there were snapshots before one: not every writer leaves it its parent when that expires."""
+    """Return True if there were earlier snapshots. On expiry some writers drop the parent id, so check files too."""
     return snapshot.parent_snapshot_id is not None or any(
         manifest.added_snapshot_id != snapshot.snapshot_id or manifest.existing_files_count
         for manifest in manifests_of(table.io, snapshot)
@@ -287,34 +287,34 @@ def offset_at(part: SnapshotPart, position: int) -> StreamOffset:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a micro-batch has so far."""
+class BatchSize:
+    """What a micro-batch has read so far. Size is in bytes."""
 
     files: int = 0
     rows: int = 0
     size: int = 0
 
-    def plus(self, rows: int, size: int) -> "Taken":
-        """With one more file."""
-        return Taken(self.files + 1, self.rows + rows, self.size + size)
+    def add_file(self, rows: int, size: int) -> "BatchSize":
+        """Add one file."""
+        return BatchSize(self.files + 1, self.rows + rows, self.size + size)
 
     def exceeds(self, limits: ReadLimits) -> bool:
-        """Whether the last file was one too many."""
+        """Return True if the last file was one too many."""
         return (limits.files is not None and self.files > limits.files) or (
             limits.size is not None and self.size > limits.size
         )
 
     def reaches(self, limits: ReadLimits) -> bool:
-        """Whether no further file is wanted: of the limit in files the next file says so."""
+        """Return True if no further file fits. The limit in files is checked on the next file, by `exceeds`."""
         return (limits.rows is not None and self.rows >= limits.rows) or (
             limits.size is not None and self.size >= limits.size
         )
 
 
 def check_columns(name: str, read: Schema, now: Schema) -> None:
-    """Refuse to go on with columns that have become others since the query started.
+    """Refuse to continue if a column has changed its type or nullability since the query started.
 
-    Columns that were added or renamed are no matter: a stream reads those that it began with, by their ids.
+    Added and renamed columns are allowed: a stream reads its initial columns by id.
 
     Args:
         name: The table's full name.
@@ -322,7 +322,7 @@ def check_columns(name: str, read: Schema, now: Schema) -> None:
         now: The table's columns now.
 
     Raises:
-        AnalysisError: a column has another type now, or may be NULL where it could not.
+        AnalysisError: A column has another type now, or may be NULL where it could not.
     """
     columns = index_by_id(now)
     for field_id, field in index_by_id(read).items():
@@ -336,5 +336,5 @@ def check_columns(name: str, read: Schema, now: Schema) -> None:
         raise AnalysisError(
             f"The column '{field.name}' of {name} has {change} when the stream started",
             kind=ErrorKind.TYPE_MISMATCH,
-            hint="Start the query again: it goes on from its checkpoint, with the columns of now",
+            hint="Start the query again: it continues from its checkpoint with the current columns",
         )

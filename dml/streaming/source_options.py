@@ -1,7 +1,7 @@
-"""What a reader of streams asks for: where to begin, what to leave out, how much at a time. Driver; pure.
+"""Options of a stream's reader: where to begin, what to skip, how much to read at a time. Driver; pure.
 
-Input: the options of `spark.readStream`. Output: `SourceOptions`. The names are those of Iceberg's JAR, as far as it
-has them. An option of this kind that is not known is refused: a misspelled one would be no limit, or no permission.
+Input: the options of `spark.readStream`. Output: `SourceOptions`. Options that Iceberg's JAR also has keep its names.
+Unknown options with a stream prefix are rejected: a misspelled limit or skip option would be ignored silently.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Final
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.hints import did_you_mean
 
-__all__ = ["FROM_SNAPSHOT", "SKIP_DELETES", "SKIP_OVERWRITES", "ReadLimits", "SourceOptions", "fixed_state"]
+__all__ = ["FROM_SNAPSHOT", "SKIP_DELETES", "SKIP_OVERWRITES", "ReadLimits", "SourceOptions", "fixed_state_error"]
 
 FROM_TIMESTAMP: Final = "stream-from-timestamp"
 FROM_SNAPSHOT: Final = "stream-from-snapshot-id"
@@ -22,7 +22,7 @@ MAX_FILES: Final = "streaming-max-files-per-micro-batch"
 MAX_ROWS: Final = "streaming-max-rows-per-micro-batch"
 MAX_BYTES: Final = "streaming-max-bytes-per-micro-batch"
 POLLING: Final = "streaming-snapshot-polling-interval-ms"
-"""Of the JAR's planning ahead, which changes nothing of what is read: it is taken and not looked at."""
+"""Accepted and ignored: it tunes the JAR's asynchronous planning and does not change the rows that are read."""
 
 KNOWN: Final = (
     FROM_TIMESTAMP,
@@ -36,7 +36,7 @@ KNOWN: Final = (
     POLLING,
 )
 FIXED: Final = ("snapshot-id", "as-of-timestamp", "tag")
-"""Options of `spark.read` that ask for a state of a table, which gets no more rows."""
+"""Options of `spark.read` that select a fixed state of a table, which gets no more rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ class ReadLimits:
 
     Attributes:
         files: Data files.
-        rows: Rows; the file with which they are reached is the last one.
-        size: Bytes of data files; a file with which they would be exceeded waits, unless it is the first.
+        rows: Rows; the file that reaches the limit is the last one.
+        size: Bytes of data files; a file that would exceed the limit waits, unless it is the first.
     """
 
     files: int | None = None
@@ -55,11 +55,11 @@ class ReadLimits:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is no limit."""
+        """True if there is no limit."""
         return self.files is None and self.rows is None and self.size is None
 
-    def both(self, other: "ReadLimits") -> "ReadLimits":
-        """The lower limits of two."""
+    def combine(self, other: "ReadLimits") -> "ReadLimits":
+        """Return the lower limit of each kind."""
         return ReadLimits(
             files=least(self.files, other.files), rows=least(self.rows, other.rows), size=least(self.size, other.size)
         )
@@ -71,16 +71,16 @@ def least(first: int | None, second: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a reader asks for.
+    """The parsed options of a stream's reader.
 
     Attributes:
         branch: The branch that is read; None for `main`.
         from_timestamp: Begin with the first snapshot of this time or later, in milliseconds since 1970.
         from_snapshot_id: Begin with this snapshot.
-        scan_all_files: Read all rows of the first snapshot, not only those that it appended; of the newest snapshot,
-            where nothing says another.
-        skips_deletes: Leave out snapshots that deleted.
-        skips_overwrites: Leave out snapshots that replaced rows.
+        scan_all_files: Read all rows of the first snapshot, not only those that it appended. Without a start option
+            the first snapshot is the newest one.
+        skips_deletes: Skip snapshots that deleted rows.
+        skips_overwrites: Skip snapshots that replaced rows.
         limits: How much a micro-batch reads.
     """
 
@@ -94,31 +94,31 @@ class SourceOptions:
 
     @staticmethod
     def of(options: Mapping[str, str], branch: str | None = None) -> "SourceOptions":
-        """Read the options of a reader.
+        """Parse the options of a reader.
 
         Args:
-            options: They, in lower case.
-            branch: The branch that the table's name ends in.
+            options: The options, with names in lower case.
+            branch: The branch at the end of the table's name.
 
         Raises:
-            AnalysisError: one is not known, or its value is none.
-            NotSupportedError: they ask for a state of the table that stays as it is.
+            AnalysisError: An option is unknown or has an invalid value.
+            NotSupportedError: An option selects a fixed state of the table.
         """
         for key in options:
             if key.startswith(("stream-", "streaming-")) and key not in KNOWN:
                 raise AnalysisError(
-                    f"There is no option '{key}' of streams",
+                    f"Unknown option '{key}' of streams",
                     kind=ErrorKind.INVALID_VALUE,
                     hint=did_you_mean(key, KNOWN),
                 )
         for key in FIXED:
             if key in options:
-                raise fixed_state(f"the option '{key}'")
+                raise fixed_state_error(f"the option '{key}'")
         if FROM_TIMESTAMP in options and FROM_SNAPSHOT in options:
             raise AnalysisError(
-                f"The options '{FROM_TIMESTAMP}' and '{FROM_SNAPSHOT}' say two places to begin",
+                f"The options '{FROM_TIMESTAMP}' and '{FROM_SNAPSHOT}' cannot be combined: each selects where to begin",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="Give one of them",
+                hint="Set one of them",
             )
         return SourceOptions(
             branch=options.get("branch", branch),
@@ -135,16 +135,16 @@ class SourceOptions:
         )
 
 
-def fixed_state(what: str) -> NotSupportedError:
-    """The error for a stream of a state of a table."""
+def fixed_state_error(what: str) -> NotSupportedError:
+    """Build the error for a stream of a fixed state of a table."""
     return NotSupportedError(
-        f"A stream follows a branch, and {what} means a state of the table that gets no more rows",
+        f"A stream follows a branch, and {what} selects a state of the table that gets no more rows",
         hint=f"Begin at a snapshot with '{FROM_SNAPSHOT}' or '{FROM_TIMESTAMP}'",
     )
 
 
 def number(options: Mapping[str, str], key: str, *, minimum: int | None = None) -> int | None:
-    """The number that an option says; None without it."""
+    """Parse an option as an integer; return None if it is not set."""
     text = options.get(key)
     if text is None:
         return None
@@ -159,7 +159,7 @@ def number(options: Mapping[str, str], key: str, *, minimum: int | None = None) 
 
 
 def flag(options: Mapping[str, str], key: str) -> bool:
-    """Whether an option is true."""
+    """Parse an option as a boolean, false by default."""
     text = options.get(key, "false").strip().lower()
     if text not in {"true", "false"}:
         raise AnalysisError(

@@ -173,7 +173,7 @@ def test_rows_of_constants_that_cannot_be_made(lake, table, spark, monkeypatch, 
 
 def test_builders_of_scans_that_take_no_expressions_of_sparks(lake, table, spark, monkeypatch, caplog):
     monkeypatch.setattr(scan_builder, "CATALYST_FILTERS", UNKNOWN)
-    monkeypatch.setattr(scan_builder, "has_marked", lambda: True)
+    monkeypatch.setattr(scan_builder, "has_marked_calls", lambda: True)
     assert sorted(map(tuple, spark.table(f"lake.{table}").where("id >= 0").collect())) == EXPECTED
     assert len(warnings_of(caplog)) == 1
 

@@ -123,5 +123,5 @@ def test_programs_may_say_that_the_format_is_icebergs(lake, spark):
     frame(spark, range(2)).write.format("iceberg").saveAsTable(table)
     frame(spark, range(2, 3)).write.saveAsTable(table, format="iceberg", mode="append")
     assert spark.table(table).count() == 3
-    with pytest.raises(PySparkException, match="The format 'iceberg' loads and saves tables by their names"):
+    with pytest.raises(PySparkException, match="The format 'iceberg' loads and saves tables by name"):
         spark.read.format("iceberg").load("/somewhere/else")

@@ -244,14 +244,14 @@ def test_branches(lake: Lake, spark: SparkSession, name: str, tmp_path: Path) ->
     ]
     by_option = spark.readStream.option("branch", "audit").table(f"lake.{name}")
     assert Reader(by_option, tmp_path / "1").run() == []  # it goes on
-    with pytest.raises(NotSupportedError, match="the tag 'v1' means a state of the table that gets no more rows"):
+    with pytest.raises(NotSupportedError, match="the tag 'v1' selects a state of the table that gets no more rows"):
         Reader(spark.readStream.table(f"lake.{name}.tag_v1"), tmp_path / "2").run()
 
 
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"streaming-max-file-per-micro-batch": "1"}, AnalysisError, "There is no option"),
+        ({"streaming-max-file-per-micro-batch": "1"}, AnalysisError, "Unknown option"),
         ({"snapshot-id": "17"}, NotFoundError, "17"),
         ({"tag": "main", "branch": "main"}, AnalysisError, "more than one state"),
         ({"start-snapshot-id": "1"}, NotSupportedError, "start-snapshot-id"),
@@ -267,7 +267,7 @@ def test_options_that_cannot_be(
 def test_the_checkpoint_of_another_query(spark: SparkSession, name: str, tmp_path: Path) -> None:
     query = spark.readStream.format("rate").load().writeStream.format("noop").trigger(once=True)
     assert query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(60)
-    with pytest.raises(AnalysisError, match="which is no place in a table"):
+    with pytest.raises(AnalysisError, match="which is not an offset in a table"):
         Reader(spark.readStream.table(f"lake.{name}"), tmp_path).run()
 
 

@@ -192,7 +192,7 @@ def test_a_column_that_comes_while_the_stream_goes_on(lake, stream):
         lake.session.sql(f"ALTER TABLE {name} DROP COLUMN k")
         before = lake.state(name)
         stream.add(id=[3], k=["c"])
-        with pytest.raises((DmlError, StreamingQueryException), match="has a column 'k' which the table"):
+        with pytest.raises((DmlError, StreamingQueryException), match="has a column 'k', which the table"):
             query.processAllAvailable()
         assert lake.state(name) == before
     finally:
@@ -215,7 +215,7 @@ def test_rows_that_do_not_fit_are_refused(lake, stream):
     frame = stream.frame()
     assert "has no column 'id'" in failure(stream, lake, name, frame=frame.select("k"))
     unknown = failure(stream, lake, name, frame=frame.withColumn("v", lit(1)))
-    assert "has a column 'v' which the table" in unknown
+    assert "has a column 'v', which the table" in unknown
     assert unknown.endswith("ADD COLUMNS. There are 'id', 'k'")
     mistyped = frame.selectExpr("CAST(id AS string) AS id", "k")
     assert "col('id').cast('bigint')" in failure(stream, lake, name, frame=mistyped)
@@ -233,7 +233,7 @@ def test_what_a_stream_cannot_have_is_refused(lake, stream):
         stream, lake, name, mode="update", error=(DmlError, StreamingQueryException)
     )
     assert "is not known" in failure(stream, lake, name, error=NotSupportedError, **{"made-up": "1"})
-    assert "none of a stream" in failure(stream, lake, name, error=NotSupportedError, **{"overwrite-mode": "dynamic"})
+    assert "for streams" in failure(stream, lake, name, error=NotSupportedError, **{"overwrite-mode": "dynamic"})
     assert "does not exist" in failure(stream, lake, name, error=NotFoundError, branch="nowhere")
 
 
@@ -259,7 +259,7 @@ def test_a_checkpoint_of_another_query_is_refused(lake, stream):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ("DROP TABLE {0}", NotFoundError, "is not there any more"),
+        ("DROP TABLE {0}", NotFoundError, "does not exist any more"),
         (
             "DROP TABLE {0}; CREATE TABLE {0} (id bigint, k string)",
             CommitConflictError,

@@ -82,8 +82,8 @@ def positions(table: Table, snapshot: Snapshot, *newer: Snapshot) -> list[int]:
     """The positions of the files of a snapshot, as a stream has them that has looked at newer ones."""
     files = SnapshotFileCache()
     for other in newer:
-        files.look_at(table, other)
-        files.of_parts(table, [SnapshotPart(snapshot=snapshot)])
+        files.load_newest(table, other)
+        files.files_of_parts(table, [SnapshotPart(snapshot=snapshot)])
     return [place for place, _ in files.with_positions(table, SnapshotPart(snapshot=snapshot))]
 
 
@@ -131,7 +131,7 @@ def test_the_checkpoint_of_another_source_is_refused(text: str) -> None:
         ({"streaming-max-rows-per-micro-batch": "many"}, "a whole number from 1"),
         ({"streaming-max-bytes-per-micro-batch": "-5"}, "a whole number from 1"),
         ({"stream-from-timestamp": "2026-01-01"}, "is '2026-01-01'"),
-        ({"stream-from-timestamp": "1", "stream-from-snapshot-id": "1"}, "two places to begin"),
+        ({"stream-from-timestamp": "1", "stream-from-snapshot-id": "1"}, "each selects where to begin"),
         ({"streaming-skip-delete-snapshots": "yes"}, "true or false"),
         ({"snapshot-id": "1"}, "gets no more rows"),
         ({"as-of-timestamp": "1"}, "gets no more rows"),
@@ -388,7 +388,7 @@ def test_a_branch_is_followed(catalog: Catalog) -> None:
     stream = Stream(table.refresh(), SourceOptions(branch="audit"))
     assert stream.batch() == [*main, side.path]
     table.manage_snapshots().create_tag(made.snapshot_id, "v1").commit()
-    with pytest.raises(NotSupportedError, match="'v1', a tag, means a state"):
+    with pytest.raises(NotSupportedError, match="'v1', a tag, selects a state"):
         Stream(table.refresh(), SourceOptions(branch="v1")).batch()
     table.manage_snapshots().remove_branch("audit").commit()
     with pytest.raises(NotFoundError, match="no branch 'audit'"):
