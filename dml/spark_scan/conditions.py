@@ -39,9 +39,32 @@ BINARY: Final[dict[str, type[exp.Expression]]] = {
     "AND": exp.And,
     "OR": exp.Or,
     "STARTS_WITH": exp.StartsWith,
+    "+": exp.Add,
+    "-": exp.Sub,
+    "*": exp.Mul,
+    "/": exp.Div,
+    "%": exp.Mod,
 }
+UNARY: Final[dict[str, type[exp.Expression]]] = {
+    "NOT": exp.Not,
+    "-": exp.Neg,
+    "ABS": exp.Abs,
+    "UPPER": exp.Upper,
+    "LOWER": exp.Lower,
+    "CHAR_LENGTH": exp.Length,
+}
+DATE_PARTS: Final[dict[str, type[exp.Expression]]] = {"YEAR": exp.Year, "MONTH": exp.Month, "DAY": exp.Day}
 NAMED: Final = frozenset({"AlwaysFalse", "AlwaysTrue", "And", "GeneralScalarExpression", "Not", "Or", "Predicate"})
 """Classes of nodes that have a name and children."""
+
+CAST_TYPES: Final[dict[str, exp.DType]] = {
+    "integer": exp.DType.INT,
+    "long": exp.DType.BIGINT,
+    "double": exp.DType.DOUBLE,
+    "string": exp.DType.TEXT,
+    "date": exp.DType.DATE,
+}
+"""Types to which tasks can cast, by their JSON names."""
 
 WHOLE_NUMBERS: Final = frozenset({"byte", "short", "integer", "long"})
 PRINTED_AS_NUMBERS: Final = WHOLE_NUMBERS | {"date", "timestamp", "timestamp_ntz"}
@@ -76,22 +99,51 @@ def tree(node: JavaObject, depth: int = 0) -> exp.Expression:
     if kind == "FieldReference":
         return column(list(map(str, node.fieldNames())))
     if kind == "LiteralValue":
-        return literal(node.value(), str(node.dataType().json()).strip('"'))
+        return literal(node.value(), type_name(node))
+    below = depth + 1
+    if kind == "Cast":
+        to = CAST_TYPES.get(type_name(node))
+        return unknown() if to is None else typed(to, tree(node.expression(), below))
+    if kind == "Extract":
+        part = DATE_PARTS.get(str(node.field()))
+        return unknown() if part is None else part(this=tree(node.source(), below))
     if kind not in NAMED:
         return unknown()
-    name, children, below = str(node.name()), node.children(), depth + 1
-    if name in BINARY and len(children) == 2:
-        return BINARY[name](this=tree(children[0], below), expression=tree(children[1], below))
-    match name:
-        case "NOT":
-            return exp.Not(this=tree(children[0], below))
-        case "IS_NULL":
-            return exp.Is(this=tree(children[0], below), expression=exp.Null())
-        case "IS_NOT_NULL":
-            return exp.Not(this=exp.Is(this=tree(children[0], below), expression=exp.Null()))
-        case "IN":
-            return exp.In(this=tree(children[0], below), expressions=listed(node, children))
-        case "ALWAYS_TRUE" | "ALWAYS_FALSE":
+    name, children = str(node.name()), node.children()
+    if name == "IN":  # may have a thousand values
+        return exp.In(this=tree(children[0], below), expressions=listed(node, children))
+    if len(children) > limits.MAX_CONDITION_DEPTH:
+        return unknown()
+    return call(name, [tree(child, below) for child in children])
+
+
+def type_name(node: JavaObject) -> str:
+    """Return the JSON name of the type of a literal or a cast."""
+    return str(node.dataType().json()).strip('"')
+
+
+def call(name: str, parts: list[exp.Expression]) -> exp.Expression:
+    """Return the tree of an operator or a function of converted operands."""
+    match name, parts:
+        case _, [left, right] if name in BINARY:
+            return BINARY[name](this=left, expression=right)
+        case _, [operand] if name in UNARY:
+            return UNARY[name](this=operand)
+        case "IS_NULL", [operand]:
+            return exp.Is(this=operand, expression=exp.Null())
+        case "IS_NOT_NULL", [operand]:
+            return exp.Not(this=exp.Is(this=operand, expression=exp.Null()))
+        case "COALESCE", [first, *others]:
+            return exp.Coalesce(this=first, expressions=others)
+        case "CONCAT", _:
+            return exp.Concat(expressions=parts)
+        case "SUBSTRING", [text, start, *length] if len(length) < 2:
+            return exp.Substring(this=text, start=start, length=next(iter(length), None))
+        case "CASE_WHEN", _:
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            branches = [exp.If(this=condition, true=value) for condition, value in pairs]
+            return exp.Case(ifs=branches, default=parts[-1] if len(parts) % 2 else None)
+        case ("ALWAYS_TRUE" | "ALWAYS_FALSE"), []:
             return exp.Boolean(this=name == "ALWAYS_TRUE")
     return unknown()
 
@@ -106,6 +158,8 @@ def listed(node: JavaObject, children: Sequence[JavaObject]) -> list[exp.Express
         if kind in PRINTED_AS_NUMBERS:
             first, *rest = str(node.toString()).removesuffix(")").rsplit(", ", count - 1)
             texts = (first.rpartition("(")[2], *rest)
+            if kind in WHOLE_NUMBERS:
+                return [exp.Null() if text == "null" else number(text) for text in texts]
             return [literal(None if text == "null" else int(text), kind) for text in texts]
         plain = plain_strings(str(node.toString()), count) if kind == "string" else None
         if plain is not None:
@@ -159,6 +213,14 @@ def typed(kind: exp.DType, value: exp.Expression) -> exp.Expression:
     return exp.Cast(this=value, to=exp.DataType(this=kind))
 
 
+def bigint(value: int) -> exp.Expression:
+    """Return the tree of a bigint. A small one needs a cast, as in `5L`, lest it is an int."""
+    if not -(2**31) <= value < 2**31:
+        return number(str(value))
+    found = typed(exp.DType.BIGINT, exp.Literal.number(abs(value)))
+    return exp.Neg(this=found) if value < 0 else found
+
+
 def floating(kind: exp.DType) -> Callable[[float], exp.Expression]:
     """Return the builder of floating-point constants of a width."""
 
@@ -185,7 +247,10 @@ def timestamp(kind: exp.DType, zone: str) -> Callable[[int], exp.Expression]:
 
 
 LITERALS: Final[dict[str, Callable[[Any], exp.Expression]]] = {
-    **{kind: lambda value: number(str(value)) for kind in WHOLE_NUMBERS},
+    "byte": lambda value: typed(exp.DType.TINYINT, number(str(value))),
+    "short": lambda value: typed(exp.DType.SMALLINT, number(str(value))),
+    "integer": lambda value: number(str(value)),
+    "long": bigint,
     "boolean": lambda value: exp.Boolean(this=bool(value)),
     "float": floating(exp.DType.FLOAT),
     "double": floating(exp.DType.DOUBLE),

@@ -131,6 +131,21 @@ CONDITIONS = (
     ("startswith(s, 'ä')", True),
     ("s IN ('abc', 'ä\\\\\\\\\"`%_', NULL)", None),
     ("length(s) = 3", None),
+    ("abs(i) > 9 AND i < 11", None),
+    ("abs(l) = 100", None),
+    ("-i > 5", None),
+    ("i - 1 < l - 5", None),
+    ("i * 2.5D > 20 OR d / 2 > 1", None),
+    ("i % 4 = 2", None),
+    ("coalesce(i, 0) = 0", None),
+    ("CASE WHEN b THEN i WHEN s = '' THEN 7 ELSE 0 END > 5", None),
+    ("if(b, l, -100L) = -100L", None),
+    ("upper(s) = 'ABC' OR lower(s) = 'a'", None),
+    ("concat(s, '-', i) = 'abc-6'", None),
+    ("substring(s, 1, 1) = 'a'", None),
+    ("year(dt) = 2020 AND month(dt) < 6 AND day(dt) = 1", None),
+    ("CAST(i AS BIGINT) + l = 12", None),
+    ("CAST(l AS STRING) = '6'", None),
     ("x = X'27'", True),
     ("x > X'61'", None),
     ("dt = DATE'2020-01-01'", True),
@@ -191,6 +206,26 @@ def test_conditions_give_the_rows_that_spark_gives(lake, spark, typed, kept, con
     assert frame.count() == len(expected)
     if pushed is not None:
         assert (filter_of(some) is not None) is pushed or not expected
+
+
+def test_tasks_compute_conditions_of_frames(lake, spark, typed):
+    """The filter that Spark keeps sees only the rows that satisfy the computed condition."""
+    name, _ = typed
+    table = spark.table(f"lake.{name}")
+    for condition, rows in (
+        ("abs(i) = 10", 2),
+        ("coalesce(i, 0) = 0", 2),
+        ("CASE WHEN b THEN i ELSE 0 END > 5", 3),
+        ("length(s) + i = 11", 1),
+        ("CAST(l AS STRING) = '6' AND id + 0 < 7", 1),
+        ("year(dt) = 2020", 2),
+        ("-9223372036854775807L > l * -1L", 0),
+        ("initcap(s) = 'Abc'", 5),  # only Spark computes it; NULL is left out
+    ):
+        frame = table.where(condition).select("id")
+        plan = frame._jdf.queryExecution().executedPlan()
+        frame.collect()
+        assert plan.collectLeaves().head().metrics().apply("numOutputRows").value() == rows, condition
 
 
 def test_conditions_of_any_size(lake, spark):
