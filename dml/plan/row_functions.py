@@ -75,13 +75,13 @@ def widened_literal(literal: Literal, kind: pa.DataType) -> Literal:
 
 
 def common_type(values: Sequence[Value]) -> pa.DataType | None:
-    """Return the type that Spark finds for values of which it returns one; None if it is uncertain."""
+    """Return the type to which Spark casts the branches of a CASE, or the like; None if it is uncertain."""
     kinds = {value.type for value in values} - {pa.null()}
     if len(kinds) == 1:
         return next(iter(kinds))
     if kinds <= {INT, LONG}:
         return LONG if kinds else None
-    # Arrow rounds differently than Java when it converts a column of decimals to doubles.
+    # Arrow and Java round differently when they convert a column of decimals to doubles.
     known = {value.type for value in values if not (isinstance(value, Literal) and pa.types.is_decimal(value.type))}
     return DOUBLE if DOUBLE in known and known - {pa.null()} <= NUMBERS else None
 
@@ -107,7 +107,7 @@ def coalesce(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def case(node: exp.Expression, parts: CallParts) -> Value | None:
-    """`CASE WHEN`, and `CASE operand WHEN`, which compares with `=`."""
+    """Translate `CASE WHEN`, and `CASE operand WHEN`, which compares with `=`."""
     operand, default = node.this, node.args.get("default")
     if operand and repeats(operand):
         return None
@@ -153,7 +153,8 @@ def nullif(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def repeats(operand: exp.Expression) -> bool:
-    """Return whether an operand, which each branch repeats, repeats others: a tree of such would grow exponentially."""
+    """Return whether an operand contains a CASE or NULLIF. Each branch copies it, so nesting would grow exponentially.
+    """
     return operand.find(exp.Case, exp.Nullif) is not None
 
 
@@ -201,7 +202,7 @@ def substring(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def concat(node: exp.Expression, parts: CallParts) -> Value | None:
-    """`concat`, or `||`."""
+    """Translate `concat` and `||`."""
     texts = [node.this, node.expression] if isinstance(node, exp.DPipe) else node.expressions
     values = [parts.value(text) for text in texts]
     return call(RowFunction.CONCAT, values, STRING) if all(v is not None and v.type == STRING for v in values) else None
@@ -217,7 +218,7 @@ def cast(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def date(node: exp.Expression, parts: CallParts) -> Value | None:
-    """`to_date`, which sqlglot also adds around the argument of `year`."""
+    """Translate `to_date`, which sqlglot also adds around the argument of `year`."""
     value = parts.value(node.this)
     return value if value is not None and value.type == DATE else None
 

@@ -1,14 +1,15 @@
-"""Values and comparisons that tasks can compute from the columns that they read, as Spark would. Driver.
+"""Translate values and comparisons for tasks, if Arrow computes them as Spark does. Driver.
 
 Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `Value` or a
-`Predicate`; None for everything of which it is not certain that Arrow gives the same.
+`Predicate`; None if it is not certain that Arrow's result equals Spark's.
 
     k + 1, id % 100, amt * 1.5, -5            values
     coalesce(k, 0), upper(s), year(day)       values (`dml.plan.row_functions`)
     id % 100 = 7, k + 1 > j, a < b            comparisons
 
-Numbers are int, bigint and double: `int` with `int` is int, with `bigint` bigint; a double makes the other side one,
-and so does `/`. Decimals have rules of their own, and floats change with `spark.sql.ansi.enabled`: Spark does these.
+Numbers are int, bigint and double: `int` with `int` is int, with `bigint` bigint; a double or the operator `/` makes
+both sides doubles. Decimals have their own rules and those of floats depend on `spark.sql.ansi.enabled`: Spark computes
+both.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -68,7 +69,7 @@ __all__ = [
 ]
 
 Columns = Callable[[exp.Expression], NestedField | None]
-"""The table's top-level column that an expression is, if it certainly is one."""
+"""Returns the table's top-level column that an expression refers to; None if that is uncertain."""
 
 MAX_SHOWN: Final = 40
 """The limit for the parts of an expression that EXPLAIN shows as SQL."""
@@ -99,11 +100,11 @@ LITERALS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The names that an expression can use, and the settings that it depends on.
+    """The names and settings that expressions are translated with.
 
     Attributes:
         columns: Finds the columns.
-        condition: Translates a condition inside of a value; returns None if tasks cannot evaluate it.
+        condition: Translates a condition nested in a value; returns None if tasks cannot evaluate it.
         zone: The session's time zone.
     """
 
@@ -113,11 +114,9 @@ class Scope:
 
 
 def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
-    """The term that an expression is.
+    """Translate an operand of arithmetic or of a comparison: a column, a number, an operator or a function call.
 
     Args:
-        node: The expression.
-        scope: What it can name.
         depth: The number of enclosing operators.
     """
     if depth > limits.MAX_TERM_DEPTH:
@@ -153,12 +152,7 @@ def argument(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
 
 
 def uncomputed_part(node: exp.Expression, scope: Scope) -> exp.Expression:
-    """Return the innermost part that keeps tasks from computing an expression which they cannot compute.
-
-    Args:
-        node: The expression.
-        scope: What it can name.
-    """
+    """Return the innermost part that tasks cannot compute of an expression that they cannot compute."""
     for part, is_condition in parts_of(node):
         if isinstance(part, exp.Column | exp.Identifier | exp.Literal):
             continue
@@ -199,14 +193,14 @@ def is_operand(part: Any) -> bool:
 
 
 def sql_text(node: exp.Expression) -> str:
-    """Return an expression as SQL, for messages: its kind alone if it is long."""
+    """Return an expression as SQL for messages, or only its kind if it is long."""
     if any(place >= MAX_SHOWN for place, _ in enumerate(node.walk())):
         return f"a long {node.key.upper()}"
     return node.sql(dialect="spark")
 
 
 def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
-    """An operator between two numbers."""
+    """Translate an operator between two numbers."""
     operator = OPERATORS[type(node)]
     left, right = row_term(node.this, scope, depth + 1), row_term(node.expression, scope, depth + 1)
     if left is None or right is None:
@@ -228,27 +222,27 @@ def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
 
 
 def fitted(term: Value, kind: pa.DataType) -> Value | None:
-    """A number as a side of arithmetic of a type; None where Spark would compute with another."""
+    """Convert a number to the type in which an operator computes; None if Spark would use another type."""
     if isinstance(term, Literal):
         return as_number(term, kind)
     return term if term.type in {INT, LONG, kind} and (kind != INT or term.type == INT) else None
 
 
 def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
-    """A constant number of another type."""
-    if isinstance(term.value, Decimal):  # only with a double: it is made one
+    """Convert a constant number to another type; None if Spark would not."""
+    if isinstance(term.value, Decimal):  # Spark casts it to double beside a double
         return widened_literal(term, kind) if kind == DOUBLE else None
     return widened_literal(term, kind) if term.type in {INT, LONG, kind} else None
 
 
 DECIMAL: Final = pa.decimal256(76, 38)
-"""Stands for the type of a number with a point, until it is known what it is computed with. No column has it."""
+"""The placeholder type of a number with a decimal point until the other operand is known. No column has it."""
 
 
 def number(node: exp.Expression) -> Literal | None:
-    """A number as it is written; what a cast makes of others is left to Spark.
+    """Return a number literal in Spark's type; None for other expressions, such as casts of columns.
 
-    To Spark a minus sign belongs to the number that it stands before: -2147483648 is an int, -(2147483648) is none.
+    Spark reads a minus sign as part of the number behind it: -2147483648 is an int, -(2147483648) is not.
     """
     while isinstance(node, exp.Paren):
         node = node.this
@@ -268,7 +262,7 @@ def number(node: exp.Expression) -> Literal | None:
     match found.kind, kind:
         case Kind.INTEGER, None if found.value < (1 << 31) + negative:
             return Literal(value=sign * found.value, type=INT)
-        # -(2^63) is a bigint, and the cast of 2^63 an overflow; its sign stands before that cast.
+        # -(2^63) is a bigint, but the cast of 2^63 overflows: in `-CAST(...)` the sign applies after the cast.
         case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + (negative and kind is None):
             return Literal(value=sign * found.value, type=LONG)
         case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
@@ -289,14 +283,7 @@ COMPARED_VALUES: Final = frozenset(
 def compared_terms(
     left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, scope: Scope
 ) -> Predicate | None:
-    """A comparison of two terms.
-
-    Args:
-        left: The left side.
-        operator: The operator.
-        right: The right side.
-        scope: What they can name.
-    """
+    """Translate a comparison of two terms; None if tasks cannot evaluate it or both are constants."""
     terms = row_term(left, scope), row_term(right, scope)
     sides = terms[0] or constant_beside(left, terms[1], scope), terms[1] or constant_beside(right, terms[0], scope)
     if sides[0] is None or sides[1] is None:
@@ -311,7 +298,7 @@ def compared_terms(
 
 
 def constant_beside(node: exp.Expression, other: Value | None, scope: Scope) -> Literal | None:
-    """Return a constant of the other side's type, such as a string: Spark and Arrow both compare bytes."""
+    """Return a constant that has the other side's type, such as a string: Spark and Arrow both compare bytes."""
     found = None if other is None else constant(node, scope.zone)
     if found is None or other is None or LITERALS.get(found.kind) != other.type:
         return None
@@ -319,7 +306,7 @@ def constant_beside(node: exp.Expression, other: Value | None, scope: Scope) -> 
 
 
 def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which Spark compares values of two types, if it is one of these or both are the same."""
+    """Return the type in which Spark compares values of two types; None if tasks cannot compare them."""
     if left == right:
         return left if left in COMPARED_VALUES else None
     kinds = {left, right}
@@ -331,14 +318,7 @@ def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def member_term(
     node: exp.Expression, members: list[exp.Expression], scope: Scope, *, negated: bool
 ) -> Predicate | None:
-    """`term IN (constants)`, or NOT IN.
-
-    Args:
-        node: The term.
-        members: The constants.
-        scope: What the term can name.
-        negated: Whether it is NOT IN.
-    """
+    """Translate `term IN (constants)`, or NOT IN if `negated`."""
     if len(members) > limits.MAX_TERM_VALUES or any(constant(member, scope.zone) is None for member in members):
         return None
     numbers = (number(member) for member in members)
@@ -353,13 +333,7 @@ def member_term(
 
 
 def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value | None:
-    """The new value of a column, if it is certain what Spark would store.
-
-    Args:
-        node: The expression that is assigned.
-        column: The column.
-        scope: What the expression can name.
-    """
+    """Translate the expression assigned to a column; None if it is uncertain what Spark would store."""
     if not isinstance(column.field_type, STORED):
         return None
     value = selected_value(node, scope)
@@ -374,8 +348,6 @@ def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value 
     A NULL has the type null, whatever it is cast to.
 
     Args:
-        node: The expression.
-        scope: What it can name.
         depth: The number of enclosing operators.
     """
     node = unwrapped(node)
@@ -387,7 +359,7 @@ def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value 
 
 
 def unwrapped(node: exp.Expression) -> exp.Expression:
-    """Return an expression without parentheses around it."""
+    """Strip the parentheses around an expression."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
@@ -397,8 +369,7 @@ def may_be_null(value: Value, column: NestedField | None) -> bool:
     """Return whether a value may be NULL.
 
     Args:
-        value: The value.
-        column: Its column if it is one; None for other values.
+        column: The column if the value is one; None for other values.
     """
     match value:
         case Literal():
@@ -414,8 +385,7 @@ def literal(found: Constant, written: Literal | None) -> Literal | None:
     """Return a constant in Spark's type for it; None if the type is uncertain.
 
     Args:
-        found: The constant.
-        written: The constant as a number, if it is written as one.
+        written: The number literal of the constant; None if it is not a number literal.
     """
     if found.kind is Kind.NULL:
         return Literal(value=None, type=pa.null())
@@ -433,10 +403,9 @@ def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | N
     """Return a value as Spark stores it into a column; None if only Spark can convert it.
 
     Args:
-        value: The value, in its own type.
         kind: The column's type.
-        narrows: Whether an integer may be stored into a smaller type, as far as it fits. The policy of the session
-            decides; without it, only widening conversions are made.
+        narrows: True if an integer may be stored into a smaller type if it fits, which depends on the session's store
+            assignment policy. Otherwise only widening conversions are made.
     """
     source = value.type
     if source == kind:

@@ -1,6 +1,6 @@
-"""A filter as a user would write it, for EXPLAIN and messages. Pure; driver.
+"""Format a filter like SQL, for EXPLAIN and messages. Pure; driver.
 
-Input: an Iceberg expression. Output: text in the manner of SQL, for reading: long lists are cut short.
+Input: an Iceberg expression. Output: text for people, not for parsers: long lists are truncated.
 """
 
 from collections.abc import Iterable
@@ -57,11 +57,7 @@ OPERATORS: Final[dict[type, str]] = {
 
 
 def filter_text(expression: BooleanExpression) -> str:
-    """The expression for a message.
-
-    Args:
-        expression: One whose columns are names.
-    """
+    """Format an unbound expression for a message."""
     return visit(expression, FilterText())
 
 

@@ -31,7 +31,7 @@ FIRST_WRAPPED_HOUR: Final = (1 << 32) + -(1 << 63) // 3_600_000_000
 
 
 def exact_type(transform: Transform[Any, Any], source: IcebergType) -> IcebergType:
-    """Return a type that holds the exact transform of every value. PyIceberg folds away comparisons beyond a type."""
+    """Return a type that holds the exact transform of every value: PyIceberg folds comparisons beyond its range."""
     if isinstance(transform, TruncateTransform) and type(source) in INTEGER_LIMITS:
         return DecimalType(38, 0)
     return LongType() if isinstance(transform, HourTransform) else transform.result_type(source)
@@ -45,7 +45,7 @@ def rows_bounds(transform: Transform[Any, Any], source: IcebergType) -> Callable
         source: The type of the column.
 
     Returns:
-        The function; None if both bounds are the same.
+        The function; None if the bounds need no conversion.
     """
     match transform:
         case TruncateTransform() if type(source) in INTEGER_LIMITS:
@@ -73,7 +73,7 @@ def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
         if least == -limit or not meets(lower, upper, wrapped, wrapped):
             continue
         if lower is not None and lower == upper:
-            lower = upper = least  # it is not a multiple of the width, so it has wrapped around
+            lower = upper = least  # not a multiple of the width, so it has wrapped around
         elif lower is not None:
             lower = min(lower, least)
     return Bounds(lower=lower, upper=upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
@@ -85,7 +85,7 @@ def meets(lower: int | None, upper: int | None, first: int, last: int) -> bool:
 
 
 def anything(bounds: ColumnBounds) -> Bounds:
-    """Return the bounds without limits."""
+    """Return the bounds without a lower and an upper one."""
     return Bounds(nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
