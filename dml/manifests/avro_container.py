@@ -1,10 +1,10 @@
-"""Avro's object container files: the header, then blocks of records. Worker-safe.
+"""Read Avro object container files: the header, then blocks of records. Worker-safe.
 
-Input: what reads a file whose size is known. Output: the header's metadata; each block's number of records and its
-bytes. Spec: Avro 1.11, "Object Container Files".
+Input: a function that reads a file of known size. Output: the header's metadata; the number of records and the bytes of
+each block. Spec: Avro 1.11, "Object Container Files".
 
-Bytes read here may come from anybody: every length is checked against the file before it is used, a block that
-decompresses to much more than blocks do is refused before it is large, and a file that ends in the middle is an error.
+The bytes are untrusted: every length is checked against the file before it is used, a decompression bomb is rejected
+before it becomes large, and a truncated file is an error.
 """
 
 import bz2
@@ -26,17 +26,17 @@ CRC_BYTES: Final = 4
 
 
 class AvroContainer:
-    """An open container file; its header is read at once.
+    """An open container file. The constructor reads the header.
 
     Args:
-        read: Reads up to so many bytes from where the last call ended, at first the start of the file; none at its end.
-        size: Bytes of the file.
+        read: Reads up to a number of bytes sequentially from the start of the file; returns no bytes at its end.
+        size: The size of the file in bytes.
 
     Attributes:
-        metadata: What the header says.
+        metadata: The metadata in the header.
 
     Raises:
-        ValueError: it is no container file, or a length in it cannot be.
+        ValueError: it is no container file, or a length in it is invalid.
         EOFError: it ends in its header.
     """
 
@@ -52,7 +52,7 @@ class AvroContainer:
             raise ValueError(f"it is compressed with the unknown codec '{self._codec}'")
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """The blocks in order: the number of records, and their bytes, decompressed.
+        """Yield the blocks in order: the number of records, and their bytes, decompressed.
 
         Raises:
             ValueError: a block breaks the format.
