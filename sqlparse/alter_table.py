@@ -1,7 +1,7 @@
-"""ALTER TABLE. Pure; driver.
+"""Read ALTER TABLE. Pure; driver.
 
-Input: a cursor at ALTER. Output: `AlterTable`, or a `SqlError`. Actions that only Spark's own tables have (SET
-LOCATION, ADD PARTITION (...) ...) leave the statement to Spark.
+Input: a cursor at ALTER. Output: `AlterTable`, or a `SqlError`. Statements with actions that only Spark's own tables
+have (SET LOCATION, ADD PARTITION (...) ...) go to Spark.
 """
 
 from dml.errors import SqlError
@@ -40,7 +40,7 @@ __all__ = ["read_alter_table"]
 
 
 def read_alter_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
-    """`ALTER TABLE table action`."""
+    """Read `ALTER TABLE table action`."""
     cursor.expect("ALTER", "TABLE")
     table = table_name(cursor, reader)
     action = read_action(cursor)

@@ -1,9 +1,9 @@
-"""Namespaces, SHOW, DESCRIBE, USE and CALL. Pure; driver.
+"""Read statements about namespaces, SHOW, DESCRIBE, USE and CALL. Pure; driver.
 
-Input: a cursor at the verb. Output: the statement, or a `SqlError`; forms that only Spark answers (SHOW TABLE
-EXTENDED ... PARTITION, DESCRIBE a column ...) leave the statement to Spark, as do procedures that are not in
-`PROCEDURES`, which belong to Spark or to another catalog. Source: Spark's grammar, `callArguments`; Iceberg's Spark
-procedures live in the namespace `system`.
+Input: a cursor at the verb. Output: the statement, or a `SqlError`. Forms that only Spark supports (SHOW TABLE EXTENDED
+... PARTITION, DESCRIBE a column ...) go to Spark, as do calls of procedures that are not in `PROCEDURES`, which belong
+to Spark or to another catalog. Source: Spark's grammar, `callArguments`. The namespace `system` is that of Iceberg's
+Spark procedures.
 """
 
 from typing import Final
@@ -43,11 +43,11 @@ __all__ = [
 
 PROCEDURES_NAMESPACE: Final = "system"
 PROCEDURES: Final = frozenset({"remove_orphan_files", "verify"})
-"""The procedures that there are."""
+"""The names of RowDelta's procedures."""
 
 
 def read_call(cursor: Cursor, reader: FragmentReader) -> CallStatement:
-    """`CALL [catalog.]system.procedure([name =>] value, ...)`."""
+    """Read `CALL [catalog.]system.procedure([name =>] value, ...)`."""
     cursor.expect("CALL")
     begin = cursor.index
     names = cursor.names("the name of a procedure")
@@ -90,7 +90,7 @@ NAMESPACE = frozenset({"NAMESPACE", "SCHEMA", "DATABASE"})
 
 
 def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
-    """`CREATE NAMESPACE [IF NOT EXISTS] name [COMMENT c] [LOCATION l] [WITH PROPERTIES (...)]`."""
+    """Read `CREATE NAMESPACE [IF NOT EXISTS] name [COMMENT c] [LOCATION l] [WITH PROPERTIES (...)]`."""
     cursor.index += 2
     if_not_exists = cursor.at("IF")
     if if_not_exists:
@@ -122,7 +122,7 @@ def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
 
 
 def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
-    """`DROP NAMESPACE [IF EXISTS] name [RESTRICT | CASCADE]`."""
+    """Read `DROP NAMESPACE [IF EXISTS] name [RESTRICT | CASCADE]`."""
     cursor.index += 2
     if_exists = cursor.at("IF")
     if if_exists:
@@ -136,14 +136,14 @@ def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
 
 
 def read_show_tables(cursor: Cursor, _: FragmentReader) -> ShowTables:
-    """`SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
+    """Read `SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
     cursor.expect("SHOW", "TABLES")
     namespace, pattern = inside(cursor)
     return ShowTables(namespace=namespace, pattern=pattern)
 
 
 def read_show_table_extended(cursor: Cursor, _: FragmentReader) -> ShowTables:
-    """`SHOW TABLE EXTENDED [FROM | IN namespace] LIKE pattern`."""
+    """Read `SHOW TABLE EXTENDED [FROM | IN namespace] LIKE pattern`."""
     cursor.expect("SHOW", "TABLE", "EXTENDED")
     namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
     cursor.expect("LIKE")
@@ -155,14 +155,14 @@ def read_show_table_extended(cursor: Cursor, _: FragmentReader) -> ShowTables:
 
 
 def read_show_namespaces(cursor: Cursor, _: FragmentReader) -> ShowNamespaces:
-    """`SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
+    """Read `SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
     cursor.index += 2
     parent, pattern = inside(cursor)
     return ShowNamespaces(parent=parent, pattern=pattern)
 
 
 def read_show_properties(cursor: Cursor, reader: FragmentReader) -> ShowProperties:
-    """`SHOW TBLPROPERTIES table [(key)]`."""
+    """Read `SHOW TBLPROPERTIES table [(key)]`."""
     cursor.expect("SHOW", "TBLPROPERTIES")
     table = table_name(cursor, reader)
     key = None
@@ -177,7 +177,7 @@ def read_show_properties(cursor: Cursor, reader: FragmentReader) -> ShowProperti
 
 
 def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreateTable:
-    """`SHOW CREATE TABLE table`."""
+    """Read `SHOW CREATE TABLE table`."""
     cursor.expect("SHOW", "CREATE", "TABLE")
     table = table_name(cursor, reader)
     if cursor.at("AS", "SERDE"):
@@ -187,7 +187,7 @@ def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreate
 
 
 def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | DescribeNamespace:
-    """`DESCRIBE [TABLE] [EXTENDED | FORMATTED] table` and `DESCRIBE NAMESPACE [EXTENDED] name`."""
+    """Read `DESCRIBE [TABLE] [EXTENDED | FORMATTED] table` and `DESCRIBE NAMESPACE [EXTENDED] name`."""
     cursor.index += 1
     if cursor.key() in NAMESPACE and not is_whole_name(cursor):
         cursor.index += 1
@@ -210,7 +210,7 @@ def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | Describe
 
 
 def read_use(cursor: Cursor, _: FragmentReader) -> Use:
-    """`USE [NAMESPACE | CATALOG] name`."""
+    """Read `USE [NAMESPACE | CATALOG] name`."""
     cursor.expect("USE")
     catalog_only = False
     if not is_whole_name(cursor):
@@ -224,7 +224,7 @@ def read_use(cursor: Cursor, _: FragmentReader) -> Use:
 
 
 def read_set_catalog(cursor: Cursor, _: FragmentReader) -> Use:
-    """`SET CATALOG name`, the name perhaps in quotes."""
+    """Read `SET CATALOG name`; the name may be a string."""
     cursor.expect("SET", "CATALOG")
     begin = cursor.index
     name = cursor.string("a name") if cursor.at_string() else cursor.name("the name of a catalog")
@@ -240,7 +240,7 @@ def read_namespace(cursor: Cursor) -> tuple[tuple[str, ...], Span]:
 
 
 def is_whole_name(cursor: Cursor) -> bool:
-    # USE schema; DESCRIBE table.x: the keyword is the name itself when no name follows it.
+    # USE schema; DESCRIBE table.x: the keyword is the name itself if no name follows it.
     following = cursor.index + 1
     return not cursor.source.is_name(following)
 

@@ -1,7 +1,7 @@
-"""CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE and DROP TABLE. Pure; driver.
+"""Read CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE and DROP TABLE. Pure; driver.
 
-Input: a cursor at the verb. Output: the statement, or a `SqlError`. Clauses that only Spark's own tables have
-(STORED AS, CLUSTERED BY, LIKE ...) leave the statement to Spark.
+Input: a cursor at the verb. Output: the statement, or a `SqlError`. Statements with clauses that only Spark's own
+tables have (STORED AS, CLUSTERED BY, LIKE ...) go to Spark.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Clauses:
 
 
 def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
-    """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] | REPLACE TABLE name ...`."""
+    """Read `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] | REPLACE TABLE name ...`."""
     replace_only = cursor.accept("REPLACE", "TABLE")
     or_replace = False
     if not replace_only:
@@ -73,7 +73,7 @@ def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
 
 
 def read_drop_table(cursor: Cursor, reader: FragmentReader) -> DropTable:
-    """`DROP TABLE [IF EXISTS] name [PURGE]`."""
+    """Read `DROP TABLE [IF EXISTS] name [PURGE]`."""
     cursor.expect("DROP", "TABLE")
     if_exists = cursor.at("IF")
     if if_exists:

@@ -1,4 +1,4 @@
-"""INSERT. Pure; driver.
+"""Read INSERT. Pure; driver.
 
 Input: a cursor at INSERT. Output: `InsertStatement`, or a `SqlError`.
 """
@@ -14,7 +14,7 @@ QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "MAP", "REDUCE"}
 
 
 def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> InsertStatement:
-    """`INSERT INTO | OVERWRITE [TABLE] target [PARTITION (...)] [(columns) | BY NAME] query`."""
+    """Read `INSERT INTO | OVERWRITE [TABLE] target [PARTITION (...)] [(columns) | BY NAME] query`."""
     cursor.expect("INSERT")
     evolution = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     mode = read_mode(cursor)

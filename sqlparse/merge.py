@@ -1,7 +1,7 @@
-"""MERGE. Pure; driver.
+"""Read MERGE. Pure; driver.
 
-Input: a cursor at MERGE. Output: `MergeStatement`, or a `SqlError` that names the clause. Spark wants the clauses
-ordered by kind; any order is read here, since the kinds exclude each other and only the order within one counts.
+Input: a cursor at MERGE. Output: `MergeStatement`, or a `SqlError` that names the clause. Spark requires the clauses
+ordered by kind. Any order is accepted here: the kinds exclude each other, and only the order within a kind matters.
 """
 
 from dml.errors import ErrorKind
@@ -39,7 +39,7 @@ BARE_QUERY = "A query is a source when it stands in parentheses: USING (SELECT .
 
 
 def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> MergeStatement:
-    """`MERGE [WITH SCHEMA EVOLUTION] INTO target USING source ON condition WHEN ...`."""
+    """Read `MERGE [WITH SCHEMA EVOLUTION] INTO target USING source ON condition WHEN ...`."""
     cursor.expect("MERGE")
     evolution = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
@@ -118,7 +118,7 @@ def token_at(cursor: Cursor, place: int) -> int:
 
 
 def values_end(cursor: Cursor) -> int:
-    # VALUES row, row ... up to the alias or ON; a row begins where an operand is due.
+    # VALUES row, row ... up to the alias or ON.
     source, index = cursor.source, cursor.index + 1
     while index < source.end:
         key = source.word(index)

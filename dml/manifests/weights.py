@@ -66,7 +66,7 @@ def bytes_of_line(line: ManifestFile) -> int:
 
 
 def bytes_of_encoded(line: ManifestFile, encoded: bytes) -> int:
-    """Return the approximate memory of a line and its encoding, which bounds the size of its bounds and key metadata."""
+    """Return the approximate memory of a line and its encoding, which limits that of its bounds and key metadata."""
     summaries = SUMMARY_BYTES * len(line.partitions or ())
     return LINE_BYTES + bytes_of_path(line.manifest_path) + summaries + 2 * len(encoded)
 
