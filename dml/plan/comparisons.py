@@ -154,11 +154,7 @@ class TableColumn:
 def compare(
     column: TableColumn, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """Translate `column operator constant`; a comparison with NULL is never true.
-
-    Args:
-        zone: The session's time zone.
-    """
+    """Translate `column operator constant`; a comparison with NULL is never true."""
     if constant.kind is Kind.NULL:
         return AlwaysFalse()
     match column.field_type:
@@ -363,12 +359,7 @@ def compare_nan(name: str, operator: ComparisonOperator) -> BooleanExpression:
 def is_in(
     column: TableColumn, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
 ) -> BooleanExpression | None:
-    """Translate `column [NOT] IN (constants)`; a NULL in the list makes NOT IN never true.
-
-    Args:
-        zone: The session's time zone.
-        negated: True for NOT IN.
-    """
+    """Translate `column [NOT] IN (constants)`; a NULL in the list makes NOT IN never true."""
     values = [constant for constant in constants if constant.kind is not Kind.NULL]
     if negated and len(values) < len(constants):
         return AlwaysFalse()
@@ -460,11 +451,7 @@ class Transformed:
 def compare_transformed(
     call: Transformed, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """Translate `transform(column) operator constant`; a comparison with NULL is never true.
-
-    Args:
-        zone: The session's time zone.
-    """
+    """Translate `transform(column) operator constant`; a comparison with NULL is never true."""
     if constant.kind is Kind.NULL:
         return AlwaysFalse()
     if call.name == "bucket":
@@ -586,12 +573,7 @@ def compare_multiple(
 def is_in_transformed(
     call: Transformed, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
 ) -> BooleanExpression | None:
-    """Translate `transform(column) [NOT] IN (constants)`; a NULL in the list makes NOT IN never true.
-
-    Args:
-        zone: The session's time zone.
-        negated: True for NOT IN.
-    """
+    """Translate `transform(column) [NOT] IN (constants)`; a NULL in the list makes NOT IN never true."""
     values = [constant for constant in constants if constant.kind is not Kind.NULL]
     if negated and len(values) < len(constants):
         return AlwaysFalse()

@@ -78,11 +78,7 @@ NULL_CONDITION: Final = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
 
 
 def condition_sql(fragment: Fragment, rendered: str) -> str:
-    """Return a condition as SQL for Spark, with a bare NULL cast to BOOLEAN: Spark gives it no type.
-
-    Args:
-        rendered: The condition's text with its tables replaced.
-    """
+    """Return the rendered text of a condition, with a cast to BOOLEAN around a bare NULL: Spark gives it no type."""
     bare = fragment.ast.unnest() if fragment.ast is not None else None
     if isinstance(bare, exp.Null) or NULL_CONDITION.fullmatch(fragment.text):
         return f"CAST({rendered} AS BOOLEAN)"
@@ -219,6 +215,8 @@ def check_merge_condition(context: PlanContext, fragment: Fragment, clause: str)
     """Reject expressions that the conditions of MERGE do not allow (docs/semantics.md, M8).
 
     Args:
+        context: The statement.
+        fragment: The condition.
         clause: Spark's name of the clause: `SEARCH` (the ON condition), `UPDATE`, `DELETE` or `INSERT`.
 
     Raises:
@@ -248,6 +246,7 @@ def target_columns(
     """Return the field ids of the target's columns that fragments may read; the set may include others.
 
     Args:
+        names: The target's names.
         fragments: All expressions of the statement that may name columns of the target.
         other_qualifiers: Lower-case aliases of relations other than the target.
     """
@@ -281,6 +280,7 @@ def qualifier_insertions(fragment: Fragment, alias: str, ambiguous: frozenset[st
     that both sides have is unambiguous there, but not in the joined query.
 
     Args:
+        fragment: The fragment.
         alias: The alias of the visible side.
         ambiguous: Lower-case column names that both sides have.
     """

@@ -160,6 +160,7 @@ def update_program(
         affected: The condition of the rows that it changes.
         bound: The assignments, by field id.
         columns: The table's columns, by field id.
+        context: The statement.
     """
     if affected.needs_spark:
         return only_spark(affected.needs_spark)

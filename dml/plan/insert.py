@@ -41,6 +41,8 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
     """Match the query's columns with the table's.
 
     Args:
+        statement: The statement.
+        names: The table's columns.
         query_columns: Names of the query's columns, in order.
 
     Raises:
@@ -176,6 +178,8 @@ def query_with_defaults(
     default replaces the word before Spark parses the query.
 
     Args:
+        statement: The statement.
+        names: The target's columns.
         rendered: The query's text with its tables replaced.
         default_sql: Returns the SQL of a column's default.
     """

@@ -388,6 +388,10 @@ def plan_sent_source(
     """Plan a MERGE whose tasks receive the source and join it themselves, or give the reason why Spark must run it.
 
     Args:
+        statement: The statement.
+        context: The target and its names.
+        source: The source.
+        clauses: The WHEN clauses.
         columns: The columns of the delta, in order.
         updated: Field ids of the columns that some UPDATE clause assigns.
         render: Renders a fragment with the columns that are visible to its clause.
@@ -754,6 +758,7 @@ class ClauseRenderer:
         """Reject columns of the side that is hidden from the clause.
 
         Args:
+            fragment: The expression.
             qualifiers: The qualifiers of the hidden side.
             allowed: The qualifiers of the visible side.
             visible: The qualifier of the visible side in the query.

@@ -153,8 +153,7 @@ def nullif(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def repeats(operand: exp.Expression) -> bool:
-    """Return whether an operand contains a CASE or NULLIF. Each branch copies it, so nesting would grow exponentially.
-    """
+    """Return whether an operand contains CASE or NULLIF. Branches copy it, so nested ones would grow exponentially."""
     return operand.find(exp.Case, exp.Nullif) is not None
 
 

@@ -117,6 +117,8 @@ def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None
     """Translate an operand of arithmetic or of a comparison: a column, a number, an operator or a function call.
 
     Args:
+        node: The operand.
+        scope: The names and settings.
         depth: The number of enclosing operators.
     """
     if depth > limits.MAX_TERM_DEPTH:
@@ -345,9 +347,11 @@ def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value
 def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
     """Return the value of an expression, in Spark's type for it; None if only Spark can compute it.
 
-    A NULL has the type null, whatever it is cast to.
+    A NULL has the type null, even inside a cast.
 
     Args:
+        node: The expression.
+        scope: The names and settings.
         depth: The number of enclosing operators.
     """
     node = unwrapped(node)
@@ -366,11 +370,7 @@ def unwrapped(node: exp.Expression) -> exp.Expression:
 
 
 def may_be_null(value: Value, column: NestedField | None) -> bool:
-    """Return whether a value may be NULL.
-
-    Args:
-        column: The column if the value is one; None for other values.
-    """
+    """Return whether a value may be NULL; `column` is the column if the value is one, else None."""
     match value:
         case Literal():
             return value.value is None
@@ -385,6 +385,7 @@ def literal(found: Constant, written: Literal | None) -> Literal | None:
     """Return a constant in Spark's type for it; None if the type is uncertain.
 
     Args:
+        found: The constant.
         written: The number literal of the constant; None if it is not a number literal.
     """
     if found.kind is Kind.NULL:
@@ -403,6 +404,7 @@ def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | N
     """Return a value as Spark stores it into a column; None if only Spark can convert it.
 
     Args:
+        value: The value, in its own type.
         kind: The column's type.
         narrows: True if an integer may be stored into a smaller type if it fits, which depends on the session's store
             assignment policy. Otherwise only widening conversions are made.

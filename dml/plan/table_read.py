@@ -316,6 +316,7 @@ def reads_only(conjunct: exp.Expression, alias: str, structs: frozenset[str], *,
     """Return whether all columns of a conjunct are certainly those of the table.
 
     Args:
+        conjunct: The condition.
         alias: The table's name in the query.
         structs: Its struct columns: `partition.day` is a field if no other relation can be called `partition`.
         single: True if the table is the only relation.

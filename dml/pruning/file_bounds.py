@@ -177,6 +177,7 @@ def file_bounds(
     """Return the bounds of a data file's columns from its metrics.
 
     Args:
+        file: The data file.
         columns: By field id.
         identity: The columns that the file's partition fixes to one value. They take precedence over metrics.
     """
