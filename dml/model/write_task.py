@@ -1,7 +1,7 @@
-"""The context that the tasks of a write share, and their reports to the driver: files, changed rows, counts.
+"""The context that the tasks of a write share, and their reports: files, changed rows, counts. Worker-safe.
 
-Worker-safe. A run is a sequence of rows that are neighbours both in an old data file and in the one that replaces it. A
-rewritten file is a sequence of runs, most of them long; new rows have runs of their own.
+A run is a sequence of rows that are neighbours both in an old data file and in the one that replaces it. A rewritten
+file is a sequence of runs, most of them long; new rows have their own runs.
 """
 
 import pickle

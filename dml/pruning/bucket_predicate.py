@@ -1,8 +1,8 @@
-"""`bucket(16, id) IN (3, 5)` as a leaf of Iceberg's expressions, and projections to the partitions of a spec.
+"""`bucket(16, id) IN (3, 5)` as a leaf of Iceberg's expressions, and its projection to partitions. Worker-safe.
 
 PyIceberg's predicates compare columns. This one compares the bucket of a column's value, in the same expression trees.
 A partition field with the same number of buckets decides it, even for whole files. Tests on values of the column
-(metrics, row groups, rows) treat it as an unknown predicate: any row may match and none must. Worker-safe.
+(metrics, row groups, rows) treat it as an unknown predicate: any row may match and none must.
 """
 
 from typing import Any, NoReturn
