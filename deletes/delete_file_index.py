@@ -161,16 +161,16 @@ class DeleteFileIndex:
         key = partition_key(spec_id, partition)
         equality = sorted_merge(
             self._global_equality.after(data_sequence_number),
-            of(self._equality_by_partition, key).after(data_sequence_number),
+            deletes_of(self._equality_by_partition, key).after(data_sequence_number),
         )
         vector = self._vectors.get(path)
         if vector is not None:
             self._check_vector(vector, path, key, data_sequence_number)
             return AppliedDeletes(deletion_vector=vector, equality_deletes=equality)
-        of_file = of(self._positions_by_file, path).since(data_sequence_number)
+        of_file = deletes_of(self._positions_by_file, path).since(data_sequence_number)
         for entry in of_file:
             check_partition(entry, path, key)
-        of_partition = of(self._positions_by_partition, key).since(data_sequence_number)
+        of_partition = deletes_of(self._positions_by_partition, key).since(data_sequence_number)
         return AppliedDeletes(position_deletes=sorted_merge(of_partition, of_file), equality_deletes=equality)
 
     def _add(self, entry: DeleteEntry, unpartitioned: frozenset[int]) -> None:
@@ -216,7 +216,7 @@ def float_key(value: float) -> bytes:
     return b"NaN" if math.isnan(value) else struct.pack("<d", value)
 
 
-def of(by_key: dict[Any, SortedDeletes], key: Hashable) -> SortedDeletes:
+def deletes_of(by_key: dict[Any, SortedDeletes], key: Hashable) -> SortedDeletes:
     return by_key.get(key, NOTHING)
 
 

@@ -5,7 +5,7 @@ have (SET LOCATION, ADD PARTITION (...) ...) go to Spark.
 """
 
 from dml.errors import SqlError
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import (
     read_column,
     read_data_type,
@@ -75,7 +75,7 @@ def read_action(cursor: Cursor) -> AlterAction:
         return RenameTable(new_name=cursor.names("the new name of the table"), span=cursor.span_from(begin))
     if cursor.at("ALTER") or cursor.at("CHANGE"):
         return alter_columns(cursor)
-    raise NotOurs
+    raise LeftToSpark
 
 
 def add_columns(cursor: Cursor) -> AddColumns:

@@ -8,7 +8,7 @@ Spark procedures.
 
 from typing import Final
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_key, read_properties
 from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import (
@@ -54,7 +54,7 @@ def read_call(cursor: Cursor, reader: FragmentReader) -> CallStatement:
     span = cursor.span_from(begin)
     folded = tuple(name.lower() for name in names)
     if folded[-2:-1] != (PROCEDURES_NAMESPACE,) or folded[-1] not in PROCEDURES or len(names) > 3:
-        raise NotOurs
+        raise LeftToSpark
     close = cursor.open_bracket("the arguments")
     arguments: list[CallArgument] = []
     while cursor.index < close:
@@ -113,7 +113,7 @@ def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
                 cursor.expect("PROPERTIES")
             properties = read_properties(cursor)
         elif cursor.at("DEFAULT", "COLLATION"):
-            raise NotOurs
+            raise LeftToSpark
         else:
             cursor.fail(expected="COMMENT, LOCATION, WITH PROPERTIES or the end of the statement")
     return CreateNamespace(
@@ -138,7 +138,7 @@ def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
 def read_show_tables(cursor: Cursor, _: FragmentReader) -> ShowTables:
     """Read `SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
     cursor.expect("SHOW", "TABLES")
-    namespace, pattern = inside(cursor)
+    namespace, pattern = read_show_filter(cursor)
     return ShowTables(namespace=namespace, pattern=pattern)
 
 
@@ -149,7 +149,7 @@ def read_show_table_extended(cursor: Cursor, _: FragmentReader) -> ShowTables:
     cursor.expect("LIKE")
     pattern = cursor.string("a pattern")
     if cursor.at("PARTITION"):
-        raise NotOurs
+        raise LeftToSpark
     cursor.finish()
     return ShowTables(namespace=namespace, pattern=pattern, extended=True)
 
@@ -157,7 +157,7 @@ def read_show_table_extended(cursor: Cursor, _: FragmentReader) -> ShowTables:
 def read_show_namespaces(cursor: Cursor, _: FragmentReader) -> ShowNamespaces:
     """Read `SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
     cursor.index += 2
-    parent, pattern = inside(cursor)
+    parent, pattern = read_show_filter(cursor)
     return ShowNamespaces(parent=parent, pattern=pattern)
 
 
@@ -181,7 +181,7 @@ def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreate
     cursor.expect("SHOW", "CREATE", "TABLE")
     table = table_name(cursor, reader)
     if cursor.at("AS", "SERDE"):
-        raise NotOurs
+        raise LeftToSpark
     cursor.finish()
     return ShowCreateTable(table=table)
 
@@ -196,16 +196,16 @@ def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | Describe
         cursor.finish()
         return DescribeNamespace(name=name, span=span, extended=extended)
     if cursor.key() in {"FUNCTION", "QUERY", "PROCEDURE"} and not is_whole_name(cursor):
-        raise NotOurs
+        raise LeftToSpark
     if cursor.at("TABLE") and not is_whole_name(cursor):
         cursor.index += 1
     extended = cursor.key() in {"EXTENDED", "FORMATTED"} and not is_whole_name(cursor)
     cursor.index += extended
     if cursor.source.query_start[cursor.index]:
-        raise NotOurs
+        raise LeftToSpark
     table = table_name(cursor, reader)
     if not cursor.at_end():
-        raise NotOurs  # a partition, a column, AS JSON
+        raise LeftToSpark  # a partition, a column, AS JSON
     return Describe(table=table, extended=extended)
 
 
@@ -230,7 +230,7 @@ def read_set_catalog(cursor: Cursor, _: FragmentReader) -> Use:
     name = cursor.string("a name") if cursor.at_string() else cursor.name("the name of a catalog")
     span = cursor.span_from(begin)
     if not cursor.at_end():
-        raise NotOurs
+        raise LeftToSpark
     return Use(name=(name,), span=span, catalog_only=True)
 
 
@@ -245,7 +245,7 @@ def is_whole_name(cursor: Cursor) -> bool:
     return not cursor.source.is_name(following)
 
 
-def inside(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
+def read_show_filter(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
     namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
     pattern = None
     if cursor.accept("LIKE") or cursor.at_string():

@@ -6,7 +6,7 @@ tables have (STORED AS, CLUSTERED BY, LIKE ...) go to Spark.
 
 from dataclasses import dataclass, field
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_column, read_properties, read_transform
 from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import ColumnDefinition, CreateTable, DropTable, Fragment, TransformTerm
@@ -89,7 +89,7 @@ def read_columns(cursor: Cursor) -> tuple[ColumnDefinition, ...]:
     columns: list[ColumnDefinition] = []
     while cursor.index != close or not columns:
         if cursor.key() in CONSTRAINTS and cursor.key(1) in {"KEY", "("} | CONSTRAINTS:
-            raise NotOurs
+            raise LeftToSpark
         columns.append(read_column(cursor, nested=False, positioned=False))
         if not cursor.accept(","):
             break
@@ -116,7 +116,7 @@ def read_clauses(cursor: Cursor) -> Clauses:
         elif cursor.accept("TBLPROPERTIES"):
             clauses.properties = read_properties(cursor)
         elif key == "OPTIONS" and (clauses.provider or "iceberg").lower() != "iceberg":
-            raise NotOurs
+            raise LeftToSpark
         elif cursor.accept("OPTIONS"):
             clauses.options = read_properties(cursor)
         elif cursor.accept("COMMENT"):
@@ -124,7 +124,7 @@ def read_clauses(cursor: Cursor) -> Clauses:
         elif cursor.accept("LOCATION"):
             clauses.location = cursor.string("a location")
         elif key in SPARK_ONLY and not (key == "WITH" and cursor.source.query_start[cursor.index]):
-            raise NotOurs
+            raise LeftToSpark
         else:
             return clauses
 

@@ -14,7 +14,7 @@ from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Source, TokenKind, words
 
-__all__ = ["NO_HINTS", "Cursor", "NotOurs", "unexpected"]
+__all__ = ["NO_HINTS", "Cursor", "LeftToSpark", "unexpected"]
 
 # Words that end an expression if they are where an operator may be: no expression continues with them.
 NEVER_IN_EXPRESSION = words(
@@ -33,7 +33,7 @@ def unexpected(source: Source, index: int) -> str:
     return f"Unexpected {text if len(text) <= 40 else text[:37] + '...'!r}"
 
 
-class NotOurs(Exception):  # noqa: N818 - not an error: the statement goes to Spark
+class LeftToSpark(Exception):  # noqa: N818 - not an error: the statement goes to Spark
     """Raised for a form of a statement that this package leaves to Spark."""
 
 

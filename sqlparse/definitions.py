@@ -6,7 +6,7 @@ Input: a cursor at a column of CREATE TABLE, ADD COLUMNS or ALTER COLUMN; at `bu
 Transforms".
 """
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import ColumnDefinition, ColumnPosition, Span, TransformTerm
 from dml.sqlparse.tokens import TokenKind, words
@@ -39,7 +39,7 @@ def read_column(cursor: Cursor, *, nested: bool, positioned: bool) -> ColumnDefi
 
     Raises:
         SqlError: A name or a type is missing, or an option is given twice.
-        NotOurs: The column is generated or has a constraint, which Iceberg does not support.
+        LeftToSpark: The column is generated or has a constraint, which Iceberg does not support.
     """
     begin = cursor.index
     path = cursor.names("the name of a column") if nested else (cursor.name("the name of a column"),)
@@ -63,7 +63,7 @@ def read_column(cursor: Cursor, *, nested: bool, positioned: bool) -> ColumnDefi
             again = position is not None
             position = read_position(cursor)
         elif cursor.key() in CONSTRAINTS or cursor.at("GENERATED"):
-            raise NotOurs
+            raise LeftToSpark
         else:
             break
         if again:

@@ -102,11 +102,11 @@ def diagnose(source: Source, index: int, expected: str | None, keywords: frozens
         expected: What the parser expected, with keywords in capitals.
         keywords: Other keywords that are valid there.
     """
-    missing = something_missing(source, (index - 2, index - 1))
+    missing = find_missing(source, (index - 2, index - 1))
     if missing is not None:
         return missing
     wanted = frozenset(CAPITALS.findall(expected or "")) | keywords
-    return mistyped(source, index, wanted) or Diagnosis(index=index)
+    return find_typo(source, index, wanted) or Diagnosis(index=index)
 
 
 def diagnose_syntax(source: Source, index: int) -> Diagnosis:
@@ -121,7 +121,7 @@ def diagnose_syntax(source: Source, index: int) -> Diagnosis:
     ahead = (index + 1,) if source.tokens[index].key == "," else ()
     # Most words in commands are keywords; most words in queries are names.
     keywords = KEYWORDS if index < 2 or source.tokens[0].key in COMMANDS else CLAUSES
-    found = something_missing(source, (index - 2, index - 1, index, *ahead)) or mistyped(source, index, keywords)
+    found = find_missing(source, (index - 2, index - 1, index, *ahead)) or find_typo(source, index, keywords)
     if found is not None:
         return found
     before = source.text(index - 1) if index else ""
@@ -132,7 +132,7 @@ def diagnose_syntax(source: Source, index: int) -> Diagnosis:
         return Diagnosis(index=index, expected="a statement")
     if not source.clause_at(index):
         return Diagnosis(index=index, expected=f"an expression after '{before}'")
-    if in_between(source, index):
+    if is_in_between(source, index):
         return Diagnosis(index=index, expected=f"AND and the upper bound of BETWEEN after '{before}'")
     if index >= source.end:
         return Diagnosis(index=index, expected=f"more after '{before}'")
@@ -147,13 +147,13 @@ def manages_references(source: Source, index: int) -> bool:
     )
 
 
-def in_between(source: Source, index: int) -> bool:
+def is_in_between(source: Source, index: int) -> bool:
     """Return whether a token follows a BETWEEN without its AND."""
     words_before = (source.word(place) for place in range(index - 1, -1, -1))
     return next((word for word in words_before if word in {"AND", "BETWEEN", "WHERE", "ON"}), "") == "BETWEEN"
 
 
-def something_missing(source: Source, places: Iterable[int]) -> Diagnosis | None:
+def find_missing(source: Source, places: Iterable[int]) -> Diagnosis | None:
     """Diagnose the first of some tokens that stands in place of a required operand; None if there is none."""
     for place in places:
         if not 0 < place <= source.end:
@@ -166,7 +166,7 @@ def something_missing(source: Source, places: Iterable[int]) -> Diagnosis | None
     return None
 
 
-def mistyped(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis | None:
+def find_typo(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis | None:
     """Diagnose a misspelled keyword: the word at a token, or the one before it, which was read as an alias."""
     for place in (index - 1, index):
         token = source.tokens[max(place, 0)]

@@ -26,7 +26,7 @@ from dml.sqlparse.catalog_statements import (
     read_use,
 )
 from dml.sqlparse.create_table import read_create_table, read_drop_table
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.fragments import FragmentReader
 from dml.sqlparse.insert import read_insert
 from dml.sqlparse.merge import read_merge
@@ -135,7 +135,7 @@ def read_by_family(cursor: Cursor, reader: FragmentReader) -> Statement:
             raise source.problem
         try:
             return read(cursor, reader)
-        except NotOurs:
+        except LeftToSpark:
             pass
     return UnknownStatement(text=source.sql[source.tokens[begin].start :] if begin else source.sql)
 
@@ -171,7 +171,7 @@ def query_or_with(cursor: Cursor, reader: FragmentReader) -> Statement:
             return row_level(cursor, reader, ctes)
     query = reader.query(begin, source.end)
     if reader.has_insert:
-        raise NotOurs
+        raise LeftToSpark
     return Query(fragment=query)
 
 

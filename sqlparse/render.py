@@ -271,7 +271,7 @@ def aliases_of(
         reference = relation.reference
         alias = reference.alias or reference.parts[-1]
         rivals = [other for other in candidates if other is not relation and same_scope(other, relation)]
-        shared = any(known_as(other) == alias.lower() for other in rivals)
+        shared = any(qualifier_of(other) == alias.lower() for other in rivals)
         if reference.alias is None and reference.span in replaced and shared and reference.span in qualified:
             number = 2
             while f"{alias}__{number}".lower() in taken:
@@ -286,7 +286,7 @@ def same_scope(left: Relation, right: Relation) -> bool:
     return (left.block.start, left.block.end) == (right.block.start, right.block.end)
 
 
-def known_as(relation: Relation) -> str:
+def qualifier_of(relation: Relation) -> str:
     return (relation.reference.alias or relation.reference.parts[-1]).lower()
 
 
@@ -352,7 +352,11 @@ def owner(
         reference, block = relation.reference, relation.block
         if relation.alias_place is None or reference.alias is not None or not block.start <= place < block.end:
             continue
-        named = [length for parts in ways(reference, full_names) if (length := shared_length(chain.names, parts)) > 1]
+        named = [
+            length
+            for parts in possible_names(reference, full_names)
+            if (length := shared_length(chain.names, parts)) > 1
+        ]
         if named:
             rank = (block.start - block.end, max(named))
             if best is None or rank > best[:2]:
@@ -360,7 +364,7 @@ def owner(
     return None if best is None else (best[2], best[1])
 
 
-def ways(reference: TableReference, full_names: Mapping[Span, tuple[str, ...]]) -> list[tuple[str, ...]]:
+def possible_names(reference: TableReference, full_names: Mapping[Span, tuple[str, ...]]) -> list[tuple[str, ...]]:
     # The full names of a table: if the written name ends in a branch, with and without it.
     full = full_names.get(reference.span, reference.parts)
     return [full] if full[-1] == reference.parts[-1] else [full, (*full, reference.parts[-1])]

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dml.errors import ErrorKind
-from dml.sqlparse.cursor import NO_HINTS, Cursor, NotOurs
+from dml.sqlparse.cursor import NO_HINTS, Cursor, LeftToSpark
 from dml.sqlparse.fragments import FragmentReader, read_target, table_name
 from dml.sqlparse.statements import (
     Assignment,
@@ -38,7 +38,7 @@ __all__ = [
 NO_JOIN = "Rows of another table are found with a subquery in WHERE, or with MERGE INTO ... USING."
 NO_LIMIT = "Choose the rows with a subquery in WHERE: WHERE id IN (SELECT id ... ORDER BY ... LIMIT n)."
 NO_ELEMENTS = "Elements of arrays and maps cannot be assigned one by one: assign the whole array or map."
-NOT_THERE: Final[Mapping[str, str]] = MappingProxyType(
+FOREIGN_HINTS: Final[Mapping[str, str]] = MappingProxyType(
     {**dict.fromkeys(("USING", "FROM", "JOIN", ","), NO_JOIN), **dict.fromkeys(("LIMIT", "ORDER"), NO_LIMIT)}
 )
 """Hints for clauses that DELETE and UPDATE do not have."""
@@ -60,7 +60,7 @@ def read_update(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
     cursor.expect("SET")
     if cursor.at("*"):
         cursor.fail(expected="the name of a column to assign", hint="SET * stands only in MERGE.")
-    assignments = read_assignments(cursor, reader, stops=WHERE, hints=NOT_THERE)
+    assignments = read_assignments(cursor, reader, stops=WHERE, hints=FOREIGN_HINTS)
     condition = where(cursor, reader)
     check_assignments(cursor, target, assignments)
     return UpdateStatement(target=target, assignments=assignments, condition=condition, ctes=ctes)
@@ -71,7 +71,7 @@ def read_truncate(cursor: Cursor, reader: FragmentReader) -> Truncate:
     cursor.expect("TRUNCATE", "TABLE")
     target = table_name(cursor, reader)
     if cursor.at("PARTITION"):
-        raise NotOurs
+        raise LeftToSpark
     cursor.finish()
     return Truncate(target=target)
 
@@ -80,9 +80,9 @@ def where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
     if cursor.at_end():
         return None
     if not cursor.accept("WHERE"):
-        cursor.fail(expected="WHERE or the end of the statement", hint=NOT_THERE.get(cursor.key()))
+        cursor.fail(expected="WHERE or the end of the statement", hint=FOREIGN_HINTS.get(cursor.key()))
     begin = cursor.index
-    end = cursor.expression("a condition", foreign_hints=NOT_THERE)
+    end = cursor.expression("a condition", foreign_hints=FOREIGN_HINTS)
     cursor.finish()
     return reader.expression(begin, end)
 
@@ -163,16 +163,16 @@ def check_assignments(cursor: Cursor, target: TableReference, assignments: tuple
     """
     seen: dict[tuple[str, ...], Assignment] = {}
     for assignment in assignments:
-        path = unqualified(target, assignment.key)
+        path = strip_qualifier(target, assignment.key)
         if not cursor.case_sensitive:
             path = tuple(part.lower() for part in path)
         if path in seen:
-            fail(cursor, assignment.key_span, f"Multiple assignments for '{shown(target, assignment.key)}'")
+            fail(cursor, assignment.key_span, f"Multiple assignments for '{column_text(target, assignment.key)}'")
         for other, before in seen.items():
             shared = min(len(other), len(path))
             if other[:shared] == path[:shared]:
                 shorter = before.key if len(other) < len(path) else assignment.key
-                fail(cursor, assignment.key_span, f"Conflicting assignments for '{shown(target, shorter)}'")
+                fail(cursor, assignment.key_span, f"Conflicting assignments for '{column_text(target, shorter)}'")
         seen[path] = assignment
 
 
@@ -203,7 +203,7 @@ def check_some_clause(cursor: Cursor, count: int) -> None:
         cursor.fail("There must be at least one WHEN clause in a MERGE statement", expected="WHEN")
 
 
-def unqualified(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]:
+def strip_qualifier(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]:
     lowered = tuple(part.lower() for part in key)
     names = tuple(part.lower() for part in ((target.alias,) if target.alias else target.parts))
     for length in range(min(len(names), len(key) - 1), 0, -1):
@@ -212,8 +212,8 @@ def unqualified(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]
     return key
 
 
-def shown(target: TableReference, key: tuple[str, ...]) -> str:
-    return ".".join(unqualified(target, key))
+def column_text(target: TableReference, key: tuple[str, ...]) -> str:
+    return ".".join(strip_qualifier(target, key))
 
 
 def fail(cursor: Cursor, span: Span, message: str) -> None:

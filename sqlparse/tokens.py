@@ -253,11 +253,11 @@ def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
         if group == "block":
             end = comment_end(sql, start)
             if end is None:
-                return tokens, unterminated(sql, start, "comment", "*/")
+                return tokens, unterminated_error(sql, start, "comment", "*/")
             place = end
         elif group == "symbol":
             if text in UNTERMINATED:
-                return tokens, unterminated(sql, start, UNTERMINATED[text], text)
+                return tokens, unterminated_error(sql, start, UNTERMINATED[text], text)
             tokens.append(Token(TokenKind.SYMBOL, text, start, place))
         else:
             key = text.upper() if group == "word" else ""
@@ -265,7 +265,7 @@ def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
     return tokens, None
 
 
-def unterminated(sql: str, start: int, what: str, closer: str) -> SqlError:
+def unterminated_error(sql: str, start: int, what: str, closer: str) -> SqlError:
     newline = sql.find("\n", start)
     length = (len(sql) if newline < 0 else newline) - start
     return SqlError(
@@ -309,7 +309,7 @@ class Matcher:
             if self.tokens[index].key == "CASE":
                 self.note_open_case(index)
             else:
-                self.problem = self.problem or unbalanced(self.sql, self.tokens[index])
+                self.problem = self.problem or unbalanced_error(self.sql, self.tokens[index])
 
     def note_open_case(self, index: int) -> None:
         # Without WHEN, `case` may be a column (`case + 1`).
@@ -326,7 +326,7 @@ class Matcher:
             if self.opened and self.tokens[self.opened[-1]].key == CLOSERS[key]:
                 self.partner[self.opened.pop()] = index
             else:
-                self.problem = self.problem or unbalanced(self.sql, self.tokens[index])
+                self.problem = self.problem or unbalanced_error(self.sql, self.tokens[index])
             return True
         return key == "?" or (key == "*" and not after_operand)
 
@@ -344,7 +344,7 @@ class Matcher:
         return key not in BEFORE_OPERAND
 
 
-def unbalanced(sql: str, token: Token) -> SqlError:
+def unbalanced_error(sql: str, token: Token) -> SqlError:
     counterpart = {"(": ")", "[": "]", ")": "(", "]": "["}[token.key]
     opens = token.key in {"(", "["}
     return SqlError(

@@ -110,17 +110,17 @@ class AvroContainer:
                 return data
             case "deflate":
                 inflater = zlib.decompressobj(RAW_DEFLATE)
-                return bounded(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
+                return check_size(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
             case "bzip2":
                 unpacker = bz2.BZ2Decompressor()
-                return bounded(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
+                return check_size(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
             case "snappy":
                 return from_snappy(data, limit)
             case _:
                 return from_zstandard(data, limit)
 
 
-def bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
+def check_size(plain: bytes, limit: int, *, complete: bool) -> bytes:
     if len(plain) > limit:
         raise ValueError(f"a block has more than {limit} bytes when it is decompressed")
     if not complete:
@@ -133,7 +133,7 @@ def from_zstandard(data: bytes, limit: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
         while len(plain) <= limit and (piece := stream.read(limits.AVRO_READ_BYTES)):
             plain += piece
-    return bounded(bytes(plain), limit, complete=True)
+    return check_size(bytes(plain), limit, complete=True)
 
 
 def from_snappy(data: bytes, limit: int) -> bytes:

@@ -34,7 +34,7 @@ def record_type(schema: bytes) -> StructType:
     Raises:
         Exception: it is not the schema of a metadata file.
     """
-    return AvroSchemaConversion().avro_to_iceberg(spelled_out(json.loads(schema), {})).as_struct()
+    return AvroSchemaConversion().avro_to_iceberg(inline_names(json.loads(schema), {})).as_struct()
 
 
 def check_partition(file_type: StructType) -> None:
@@ -70,10 +70,10 @@ def avro_schema(schema: Schema, name: str) -> str:
         schema: The type of the records.
         name: The name of the record type.
     """
-    return json.dumps(named_apart(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), {}))
+    return json.dumps(unique_names(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), {}))
 
 
-def spelled_out(schema: Any, named: Named) -> Any:
+def inline_names(schema: Any, named: Named) -> Any:
     """Replace references to named types with their definitions. Only fixed types are named, so schemas stay small."""
     match schema:
         case str():
@@ -82,32 +82,32 @@ def spelled_out(schema: Any, named: Named) -> Any:
             # Decoders read the second branch as the value, so they would swap values and NULL.
             raise ValueError("it has an optional field whose union does not begin with null")
         case list():
-            return [spelled_out(branch, named) for branch in schema]
+            return [inline_names(branch, named) for branch in schema]
         case {"type": "fixed", "name": str(name)}:
             named[name] = schema
             return schema
         case {"type": "long", "logicalType": "timestamp-nanos"}:
             return "long"
         case dict():
-            return {key: inner(key, value, named, spelled_out) for key, value in schema.items()}
+            return {key: change_inner(key, value, named, inline_names) for key, value in schema.items()}
     return schema
 
 
-def named_apart(schema: Any, named: Named) -> Any:
+def unique_names(schema: Any, named: Named) -> Any:
     """Rename types that are defined twice, so that every definition has a unique name."""
     match schema:
         case list():
-            return [named_apart(branch, named) for branch in schema]
+            return [unique_names(branch, named) for branch in schema]
         case {"type": "fixed", "name": str(name)}:
             own = name if name not in named else f"{name}_{len(named)}"
             named[own] = schema
             return {**schema, "name": own}
         case dict():
-            return {key: inner(key, value, named, named_apart) for key, value in schema.items()}
+            return {key: change_inner(key, value, named, unique_names) for key, value in schema.items()}
     return schema
 
 
-def inner(key: str, value: Any, named: Named, change: Any) -> Any:
+def change_inner(key: str, value: Any, named: Named, change: Any) -> Any:
     """Apply a change to the schemas in the value of a schema's key."""
     match key:
         case "type" | "items" | "values":

@@ -95,12 +95,12 @@ class RecordColumn:
     read: Read
 
 
-def turned(value: npt.NDArray[np.uint64]) -> Places:
+def decode_zigzag(value: npt.NDArray[np.uint64]) -> Places:
     """Decode zigzag numbers: 0, 1, 2, 3 are 0, -1, 1, -2."""
     return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
 
 
-SHORT: Final = turned(np.arange(MORE, dtype=np.uint64))
+SHORT: Final = decode_zigzag(np.arange(MORE, dtype=np.uint64))
 """The decoded numbers of one byte."""
 
 
@@ -133,7 +133,7 @@ class Lanes:
         if self._bytes_left < 0:
             raise UnsureError
 
-    def goes_on(self, places: Places) -> npt.NDArray[np.bool_]:
+    def continues(self, places: Places) -> npt.NDArray[np.bool_]:
         """Return whether the byte at each position has the continuation bit."""
         return (self._bytes.take(places, mode="clip") >= MORE) & (places >= 0)
 
@@ -148,13 +148,13 @@ class Lanes:
         while len(lanes):
             byte = self._bytes.take(ends[lanes], mode="clip")
             ends[lanes] += 1
-            goes_on = byte >= MORE
+            continues = byte >= MORE
             if shift == MAX_SHIFT and (byte > 1).any():  # the number has more than 64 bits
                 ends[lanes[byte > 1]] = self.nowhere
-                goes_on[:] = False
+                continues[:] = False
             value[lanes] |= (byte & LOW).astype(np.uint64) << np.uint64(shift)
-            lanes, shift = lanes[goes_on], shift + 7
-        return turned(value), ends
+            lanes, shift = lanes[continues], shift + 7
+        return decode_zigzag(value), ends
 
     def number(self, places: Places) -> tuple[Numbers, Places]:
         """Read a number at each position."""
@@ -179,7 +179,7 @@ class Lanes:
             places: The starts.
             values: The kind of a map's values; None for a list.
         """
-        found: list[Found] = []
+        found: list[FoundPair] = []
         sizes = np.zeros(len(places), np.int64)
 
         def one(those: Places, starts: Places) -> Places:
@@ -190,12 +190,12 @@ class Lanes:
             elif values is Numbers:
                 value, following = self.number(following)
             rank = sizes[those]
-            found.append(Found(those, rank, key, value))
+            found.append(FoundPair(those, rank, key, value))
             sizes[those] += 1
             return following
 
         ends = self.elements(places, one)
-        return in_order(sizes, found, values), ends
+        return order_pairs(sizes, found, values), ends
 
     def after_list(self, places: Places, steps: Sequence["Step"]) -> Places:
         """Return the end of the list of structs at each position."""
@@ -216,12 +216,12 @@ class Lanes:
         """
         ends, lanes = places, np.arange(len(places))
         while len(lanes):
-            counts, following = self.numbers(of(ends, lanes))
+            counts, following = self.numbers(select_lanes(ends, lanes))
             # A negative count is followed by the number of bytes. No writer of manifests uses that form.
             wrong = (counts < 0) | (counts > np.minimum(limits.MAX_LOCKSTEP_ITEMS, self.size - following))
             if wrong.any():
                 counts[wrong], following[wrong] = 0, self.nowhere
-            ends = replaced(ends, lanes, following)
+            ends = replace_lanes(ends, lanes, following)
             if not counts.all():
                 lanes, counts = lanes[counts > 0], counts[counts > 0]
             fewest, most = int(counts.min(initial=limits.MAX_LOCKSTEP_ITEMS)), int(counts.max(initial=0))
@@ -231,7 +231,7 @@ class Lanes:
                 raise UnsureError
             for number in range(most):
                 those = lanes if number < fewest else lanes[counts > number]
-                ends = replaced(ends, those, one(those, of(ends, those)))
+                ends = replace_lanes(ends, those, one(those, select_lanes(ends, those)))
         return ends
 
     def fields(self, places: Places, steps: Iterable["Step"]) -> tuple[list[RecordColumn], Places]:
@@ -259,7 +259,7 @@ class Lanes:
         inner[(branch != 0) & (branch != 1)] = self.nowhere
         present = np.flatnonzero(branch == 1)
         read, ends = step.read(self, inner[present])
-        return RecordColumn(present, read), replaced(inner, present, ends)
+        return RecordColumn(present, read), replace_lanes(inner, present, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPair:
     """One pair of some records.
 
     Attributes:
@@ -294,12 +294,12 @@ class Found:
     value: Numbers | Pieces | None
 
 
-def of(values: Places, lanes: Places) -> Places:
+def select_lanes(values: Places, lanes: Places) -> Places:
     """Return the values of some lanes, which are in ascending order."""
     return values if len(lanes) == len(values) else values[lanes]
 
 
-def replaced(values: Places, lanes: Places, by: Places) -> Places:
+def replace_lanes(values: Places, lanes: Places, by: Places) -> Places:
     """Return the values with those of some lanes, which are in ascending order, replaced."""
     if len(lanes) == len(values):
         return by
@@ -308,11 +308,11 @@ def replaced(values: Places, lanes: Places, by: Places) -> Places:
     return changed
 
 
-def in_order(sizes: Places, found: Sequence[Found], values: type[Numbers | Pieces] | None) -> Items:
+def order_pairs(sizes: Places, found: Sequence[FoundPair], values: type[Numbers | Pieces] | None) -> Items:
     """Reorder pairs record by record: `found` has the first pair of all records, then the second, and so on."""
     starts = np.cumsum(sizes) - sizes
     total = int(sizes.sum())
-    places = [of(starts, one.lanes) + one.rank for one in found]
+    places = [select_lanes(starts, one.lanes) + one.rank for one in found]
 
     def flat(parts: Iterable[Places]) -> Places:
         into = np.empty(total, np.int64)

@@ -41,7 +41,7 @@ from pyiceberg.utils.decimal import decimal_required_bytes
 from dml import limits
 from dml.manifests.lockstep_decoder import Lanes, Pieces, Places, Read, RecordColumn, Step, UnsureError
 
-__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
+__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "group_blocks", "lockstep_lines", "scalar", "struct_bytes"]
 
 MANIFEST_PATH: Final = 500
 """The field id of the path in a line of a manifest list."""
@@ -140,10 +140,10 @@ class Search:
             UnsureError: the record starts were not found.
         """
         examples = self.first_paths()
-        paths = self.like(examples)
+        paths = self.find_paths(examples)
         for _ in range(limits.MAX_LOCKSTEP_ATTEMPTS):
-            attempt = self.decoded(paths)
-            if self.is_right(attempt):
+            attempt = self.decode(paths)
+            if self.is_valid(attempt):
                 starts = np.append(self.block_starts, attempt.ends)[self.before]
                 head, _ = self.lanes.fields(starts, self.head)
                 named = zip((*self.head, *self.tail), (*head, *attempt.columns), strict=True)
@@ -153,7 +153,7 @@ class Search:
                 paths = paths[chosen]
             else:
                 examples.append(self.path_at(missed))
-                paths = self.like(examples)
+                paths = self.find_paths(examples)
         raise UnsureError
 
     def first_paths(self) -> list[bytes]:
@@ -166,7 +166,7 @@ class Search:
         piece, _ = self.lanes.piece(np.array([place]))
         return self.data[int(piece.starts[0]) : int(piece.ends[0])]
 
-    def like(self, examples: Sequence[bytes]) -> Places:
+    def find_paths(self, examples: Sequence[bytes]) -> Places:
         """Return the positions of possible paths: lengths followed by the prefix of an example."""
         starts = {start_of(path) for path in examples}
         if b"" in starts:
@@ -178,17 +178,17 @@ class Search:
         # previous record, which ends with a number or a null unless it is encrypted.
         places = found - 1
         for _ in range(MAX_LENGTH_BYTES - 1):
-            places = np.where(self.lanes.goes_on(places - 1), places - 1, places)
+            places = np.where(self.lanes.continues(places - 1), places - 1, places)
         return places[places >= 0]
 
-    def decoded(self, paths: Places) -> TrialDecoding:
+    def decode(self, paths: Places) -> TrialDecoding:
         """Decode records from the positions of their paths."""
         self.lanes.start()
         columns, ends = self.lanes.fields(paths, self.tail)
         _, reached = self.lanes.fields(np.append(self.block_starts, ends), self.head)
         return TrialDecoding(paths, columns, ends, reached)
 
-    def is_right(self, attempt: TrialDecoding) -> bool:
+    def is_valid(self, attempt: TrialDecoding) -> bool:
         """Return whether these are exactly the file's records: each starts where the previous one ends."""
         return (
             len(attempt.paths) == self.rows
@@ -242,7 +242,7 @@ def places_of(texts: Sequence[bytes], data: bytes, most: int) -> Places:
     return found
 
 
-def together(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+def group_blocks(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
     """Yield blocks in groups that are decoded together."""
     group: list[tuple[int, bytes]] = []
     size = 0
@@ -311,7 +311,7 @@ def bytes_of(width: int) -> ReadFrom:
     return read
 
 
-def whole(steps: Sequence[Step]) -> ReadFrom:
+def struct_bytes(steps: Sequence[Step]) -> ReadFrom:
     """Return a reader of a struct as undecoded bytes."""
 
     def read(lanes: Lanes, places: Places) -> tuple[Read, Places]:
@@ -321,7 +321,7 @@ def whole(steps: Sequence[Step]) -> ReadFrom:
     return read
 
 
-def whole_list(steps: Sequence[Step]) -> ReadFrom:
+def list_bytes(steps: Sequence[Step]) -> ReadFrom:
     """Return a reader of a list of structs as undecoded bytes."""
 
     def read(lanes: Lanes, places: Places) -> tuple[Read, Places]:
@@ -346,7 +346,7 @@ def lockstep_lines(file_type: StructType, blocks: Sequence[tuple[int, bytes]]) -
     """
     steps = [line_step(part) for part in file_type.fields]
     lines: list[bytes] = []
-    for group in together(blocks):
+    for group in group_blocks(blocks):
         found = Search(steps, MANIFEST_PATH, group).records()
         places = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
         lines.extend(found.data[start:end] for start, end in places)
@@ -360,4 +360,4 @@ def line_step(found: NestedField) -> Step:
     if not kind.element_required or not isinstance(kind.element_type, StructType):
         raise UnsureError
     steps = [plain_step(part) for part in kind.element_type.fields]
-    return Step(found.field_id, found.required, whole_list(steps))
+    return Step(found.field_id, found.required, list_bytes(steps))

@@ -32,7 +32,7 @@ from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_search import lockstep_lines
 from dml.manifests.record_reader import NO_READERS, Bind, RecordReader
-from dml.manifests.weights import KeptLines, bytes_of_encoded
+from dml.manifests.weights import LineCache, bytes_of_encoded
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,
@@ -340,7 +340,7 @@ class LineReader:
         return found
 
 
-READ_LINES: Final[KeptLines[tuple[LineReader, bytes], ManifestFile]] = KeptLines(
+READ_LINES: Final[LineCache[tuple[LineReader, bytes], ManifestFile]] = LineCache(
     limits.LINE_CACHE_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
 )
 """One memory limit for the lines of all readers."""

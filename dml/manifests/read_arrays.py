@@ -53,7 +53,7 @@ from dml.manifests.entry_fields import (
     STATUS,
 )
 from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, Step, UnsureError
-from dml.manifests.lockstep_search import ReadFrom, Records, Search, scalar, together, whole
+from dml.manifests.lockstep_search import ReadFrom, Records, Search, group_blocks, scalar, struct_bytes
 from dml.manifests.read import ENTRY_TYPE, blocks_of, damage_named, decoders_of, partition_tuple, reader_of, records_in
 from dml.manifests.record_reader import Bind
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
@@ -319,7 +319,7 @@ def decode_in_lockstep(
     """
     blocks = [block for found in group for block in found.blocks]
     steps = tuple(steps_of(file_type.fields))
-    parts = [Search(steps, FILE_PATH, some).records() for some in together(blocks)]
+    parts = [Search(steps, FILE_PATH, some).records() for some in group_blocks(blocks)]
     spec_id = group[0].manifest.partition_spec_id
     try:
         columns = {
@@ -370,7 +370,7 @@ def read_of(found: NestedField) -> ReadFrom:
         case field_id if field_id in NUMBER_LISTS:
             return lambda lanes, places: lanes.items(places, None)
         case field_id if field_id == PARTITION and isinstance(found.field_type, StructType):
-            return whole(
+            return struct_bytes(
                 tuple(Step(part.field_id, part.required, scalar(part.field_type)) for part in found.field_type.fields)
             )
         case _:

@@ -18,7 +18,7 @@ from dml.model.manifest import ManifestEntry, ManifestFile
 
 __all__ = [
     "NUMBER_BYTES",
-    "KeptLines",
+    "LineCache",
     "bytes_of_encoded",
     "bytes_of_entries",
     "bytes_of_line",
@@ -96,7 +96,7 @@ def bytes_of_values(values: Iterable[Any]) -> int:
     return sum(map(getsizeof, values))
 
 
-class KeptLines(Generic[Line, Kept]):
+class LineCache(Generic[Line, Kept]):
     """A cache of values derived from lines, limited by memory. Thread-safe.
 
     The oldest value is evicted first: tracking recent use at each access would take longer than the access.

@@ -42,7 +42,7 @@ from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
 from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
 from dml.manifests.read import SCHEMA_KEY
-from dml.manifests.weights import KeptLines, bytes_of_encoded
+from dml.manifests.weights import LineCache, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
@@ -54,7 +54,7 @@ V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
 # Fields of an entry that a format version lacks.
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
 
-WRITTEN_LINES: Final[KeptLines[tuple[ManifestFile, int], bytes]] = KeptLines(
+WRITTEN_LINES: Final[LineCache[tuple[ManifestFile, int], bytes]] = LineCache(
     limits.LINE_CACHE_BYTES, lambda key, line: bytes_of_encoded(key[0], line)
 )
 """Encoded lines of manifest lists, by their `ManifestFile` and the format version."""
@@ -130,7 +130,7 @@ class ManifestWriter:
         data = avro_bytes(layout.entry_schema, "manifest_entry", layout.header, rows)
         store(self._io, location, data)
         return replace(
-            counted(entries),
+            count_entries(entries),
             manifest_path=location,
             manifest_length=len(data),
             partition_spec_id=spec_id,
@@ -184,7 +184,7 @@ class ManifestWriter:
                 )
 
 
-def counted(entries: Sequence[ManifestEntry]) -> ManifestFile:
+def count_entries(entries: Sequence[ManifestEntry]) -> ManifestFile:
     """Return a manifest's counts and least sequence number. The caller sets the other fields."""
     files, rows = [0, 0, 0], [0, 0, 0]
     least: int | None = None
@@ -275,13 +275,13 @@ def list_line(manifest: ManifestFile, version: int) -> bytes:
     key = (manifest, version)
     line = WRITTEN_LINES.get(key)
     if line is None:
-        line = encoded_line(manifest, version)
+        line = encode_line(manifest, version)
         if len(line) <= limits.MAX_CACHED_LINE_BYTES:
             WRITTEN_LINES.keep(key, line)
     return line
 
 
-def encoded_line(manifest: ManifestFile, version: int) -> bytes:
+def encode_line(manifest: ManifestFile, version: int) -> bytes:
     """Encode a line of a manifest list without the cache."""
     buffer = BytesIO()
     line_writer(version).write(BinaryEncoder(buffer), list_row(manifest, version))

@@ -155,7 +155,7 @@ class RowOrigins:
         encoded = pa.Codec(CODEC).compress(data, asbytes=True)
         return RowOrigins(data_file=data_file, runs=len(firsts), encoded=encoded)
 
-    def decoded(self) -> tuple[Numbers, Numbers]:
+    def decode(self) -> tuple[Numbers, Numbers]:
         """Decode the origins of the runs' first rows, and the runs' lengths."""
         size = 2 * 8 * self.runs
         data: Any = pa.Codec(CODEC).decompress(self.encoded, size, asbytes=True)
@@ -172,7 +172,7 @@ class RowOrigins:
         Returns:
             A mask of the rows that are in the new file, and their positions in it.
         """
-        firsts, lengths = self.decoded()
+        firsts, lengths = self.decode()
         places = np.cumsum(lengths) - lengths
         mine = np.flatnonzero(firsts >> POSITION_BITS == ordinal)
         mine = mine[np.argsort(firsts[mine])]

@@ -164,13 +164,13 @@ def compare(
             return compare_decimal(column, operator, constant)
         case FloatType() | DoubleType():
             return compare_floating(column, operator, constant)
-    value = same_typed(column.field_type, constant, zone)
+    value = convert_constant(column.field_type, constant, zone)
     if isinstance(value, bool) and operator is ComparisonOperator.NOT_EQUAL:
         return predicate(column, ComparisonOperator.EQUAL, not value)
     return None if value is None else predicate(column, operator, value)
 
 
-def same_typed(field_type: IcebergType, constant: Constant, zone: TimeZone) -> Any:
+def convert_constant(field_type: IcebergType, constant: Constant, zone: TimeZone) -> Any:
     """Convert the constant to the column's type; None if Spark would cast the column to compare them."""
     kind, value = constant.kind, constant.value
     match field_type:
@@ -268,7 +268,7 @@ def compare_decimal(column: TableColumn, operator: ComparisonOperator, constant:
         step=step,
         least=-greatest,
         greatest=greatest,
-        to_column=lambda found: scaled(found, kind.scale),
+        to_column=lambda found: rescale(found, kind.scale),
     )
 
 
@@ -281,7 +281,7 @@ def fits(value: Decimal, precision: int, scale: int) -> bool:
     return integral + max(scale, own_scale) <= MAX_DIGITS
 
 
-def scaled(value: Decimal, scale: int) -> Decimal:
+def rescale(value: Decimal, scale: int) -> Decimal:
     """Rescale a decimal without changing its value."""
     return value.quantize(Decimal(1).scaleb(-scale), context=EXACT)
 
@@ -363,7 +363,7 @@ def is_in(
     values = [constant for constant in constants if constant.kind is not Kind.NULL]
     if negated and len(values) < len(constants):
         return AlwaysFalse()
-    if any(value.kind is Kind.STRING for value in values) and not keeps_text(column.field_type, values):
+    if any(value.kind is Kind.STRING for value in values) and not compares_by_value(column.field_type, values):
         return None
     kinds = {value.kind for value in values}
     if kinds & {Kind.FLOAT, Kind.DOUBLE} and len(kinds) > 1:  # Spark compares a mixed list as doubles
@@ -372,12 +372,12 @@ def is_in(
     if any(test is None for test in tests):
         return None
     possible = [test for test in tests if test is not None and not isinstance(test, AlwaysFalse)]
-    if isinstance(column.field_type, FloatType) and coincide(possible):
+    if isinstance(column.field_type, FloatType) and have_equal_floats(possible):
         return None
     return none_of(column.name, possible) if negated else one_of(column.name, possible)
 
 
-def keeps_text(field_type: IcebergType, values: Sequence[Constant]) -> bool:
+def compares_by_value(field_type: IcebergType, values: Sequence[Constant]) -> bool:
     """Return whether Spark compares a list with strings value by value, rather than casting the column to a string.
 
     In legacy mode Spark compares dates as strings, so a date equals only one that is written in the same way.
@@ -389,7 +389,7 @@ def keeps_text(field_type: IcebergType, values: Sequence[Constant]) -> bool:
     return isinstance(field_type, (StringType, IntegerType, LongType))
 
 
-def coincide(tests: Sequence[BooleanExpression]) -> bool:
+def have_equal_floats(tests: Sequence[BooleanExpression]) -> bool:
     """Return whether two constants are equal as 32-bit floats: PyIceberg's set of bound literals keeps one of them."""
     values = [test.literal.value for test in tests if isinstance(test, EqualTo)]
     return len({struct.pack("<f", value) for value in values}) < len(set(values))

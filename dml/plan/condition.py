@@ -12,7 +12,7 @@ from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpressio
 
 from dml.rows.program import FALSE, TRUE, Predicate, all_of, any_of
 
-__all__ = ["EVERY_ROW", "NO_ROW", "UNKNOWN", "Condition", "computed", "conjunction", "disjunction"]
+__all__ = ["EVERY_ROW", "NO_ROW", "UNKNOWN", "Condition", "conjunction", "disjunction", "row_condition"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FAL
 UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=TRUE, needs_spark="the condition")
 
 
-def computed(rows: Predicate | None) -> Condition:
+def row_condition(rows: Predicate | None) -> Condition:
     """Return a condition with a row form only; UNKNOWN for None."""
     if rows is None:
         return UNKNOWN

@@ -59,7 +59,7 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
         targets = [field for field in names.schema.fields if field.field_id not in given]
         check_arity(statement, names, targets, query_columns)
     sources: dict[int, ValueSource] = {
-        field.field_id: RawValue(raw=raw_name(index), span=value_place(statement, index))
+        field.field_id: RawValue(raw=raw_name(index), span=value_span(statement, index))
         for index, field in enumerate(targets)
     }
     static_values = []
@@ -67,13 +67,13 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
         sources[field.field_id] = RawValue(raw=raw_name(index), span=value.span)
         static_values.append((raw_name(index), value))
     return InsertPlan(
-        columns=tuple((field, supplied(field, sources, names, statement)) for field in names.schema.fields),
+        columns=tuple((field, value_source(field, sources, names, statement)) for field in names.schema.fields),
         statics=tuple(static_values),
         by_name=statement.by_name,
     )
 
 
-def supplied(
+def value_source(
     field: NestedField, sources: Mapping[int, ValueSource], names: TargetNames, statement: InsertStatement
 ) -> ValueSource:
     """Return a column's source; missing columns get their default."""
@@ -90,7 +90,7 @@ def supplied(
     return DefaultValue()
 
 
-def value_place(statement: InsertStatement, index: int) -> Span:
+def value_span(statement: InsertStatement, index: int) -> Span:
     """Return the span that errors about a column's value point at: its name in the column list, or the query."""
     return statement.column_spans[index] if statement.columns else statement.query.span
 

@@ -62,7 +62,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
-from dml.plan.condition import EVERY_ROW, UNKNOWN, Condition, computed, conjunction
+from dml.plan.condition import EVERY_ROW, UNKNOWN, Condition, conjunction, row_condition
 from dml.plan.condition_checks import (
     check_merge_condition,
     check_value,
@@ -137,7 +137,7 @@ def whens(statement: MergeStatement) -> tuple[When, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BoundClause:
     """A WHEN clause with its number and what it assigns (by field id)."""
 
     number: int
@@ -146,19 +146,19 @@ class Bound:
     """A string is the name of a source column (`SET *`, `INSERT *`)."""
 
 
-def bound_clauses(statement: MergeStatement, context: PlanContext, source: MergeSource) -> tuple[Bound, ...]:
+def bind_clauses(statement: MergeStatement, context: PlanContext, source: MergeSource) -> tuple[BoundClause, ...]:
     """Number the WHEN clauses in the order of `whens` and bind their assignments."""
     return tuple(
-        Bound(
+        BoundClause(
             number=number,
             when=when,
-            values=bound_values(when, context, source, lenient=statement.with_schema_evolution),
+            values=bind_values(when, context, source, lenient=statement.with_schema_evolution),
         )
         for number, when in enumerate(whens(statement))
     )
 
 
-def bound_values(
+def bind_values(
     when: When, context: PlanContext, source: MergeSource, *, lenient: bool
 ) -> dict[int, AssignedValue | str]:
     """Return the values that a clause assigns, by field id.
@@ -227,7 +227,7 @@ def insert_values(
     return values
 
 
-def described(clause: Bound) -> DeltaClause:
+def described(clause: BoundClause) -> DeltaClause:
     """Return the clause for the delta query and EXPLAIN."""
     match clause.when.action:
         case DeleteAction():
@@ -284,7 +284,7 @@ class SourceColumns:
     rows: Converter
     columns: list[SourceColumn] = field(default_factory=list)
 
-    def place(self, column: SourceColumn) -> int:
+    def index_of(self, column: SourceColumn) -> int:
         """Return the index of a column, appending it if it is new."""
         if column not in self.columns:
             self.columns.append(column)
@@ -293,21 +293,21 @@ class SourceColumns:
     def operand(self, name: str) -> NestedField | None:
         """Return a source column that tasks can compute with, or None."""
         found = self.rows.names.column(name)
-        return self.carried(name) if found is not None and isinstance(found.field_type, COMPUTED) else None
+        return self.add_field(name) if found is not None and isinstance(found.field_type, COMPUTED) else None
 
-    def carried(self, name: str) -> NestedField | None:
+    def add_field(self, name: str) -> NestedField | None:
         """Return a source column that tasks receive, of any type; None if the source has no such field."""
         found = self.rows.names.column(name)
         if found is None:
             return None
-        place = self.place(SourceColumn(sql=self.sql(name), value=self.named(name)))
+        place = self.index_of(SourceColumn(sql=self.sql(name), value=self.column_value(name)))
         return NestedField(source_id(place), name, found.field_type, required=False)
 
     def sql(self, name: str) -> str:
         """Return the SQL of a column."""
         return f"{quoted(self.source.alias)}.{quoted(name)}"
 
-    def named(self, name: str) -> Value | None:
+    def column_value(self, name: str) -> Value | None:
         """Return the value of a column, or None if the source has no such field."""
         found = self.rows.names.column(name)
         return None if found is None else Column(field_id=found.field_id, type=arrow_type(found.field_type, spark=True))
@@ -342,23 +342,23 @@ class JoinedRows(Converter):
         name = self.source_column(node) if found is None else None
         return self.columns.operand(name) if name is not None else found
 
-    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
+    def convert_for_tasks(self, node: exp.Expression, *, negated: bool) -> Condition:
         """Translate a predicate for tasks: also IS NULL and bare booleans over source columns of any type."""
         asked = node.this if isinstance(node, exp.Is) else node
         name = self.source_column(asked) if isinstance(asked, exp.Column | exp.Dot) else None
-        column = None if name is None else self.columns.carried(name)
+        column = None if name is None else self.columns.add_field(name)
         if column is None:
-            return super().computed(node, negated=negated)
+            return super().convert_for_tasks(node, negated=negated)
         value = Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         match node:
             case exp.Is(expression=exp.Null()):
-                return computed(IsNull(column=value, negated=negated))
+                return row_condition(IsNull(column=value, negated=negated))
             case exp.Column() | exp.Dot() if isinstance(column.field_type, BooleanType):
                 flag = Literal(value=not negated, type=value.type)
-                return computed(Comparison(operator="=", left=value, right=flag, type=value.type))
-        return super().computed(node, negated=negated)
+                return row_condition(Comparison(operator="=", left=value, right=flag, type=value.type))
+        return super().convert_for_tasks(node, negated=negated)
 
-    def decided(self, conjuncts: Sequence[exp.Expression]) -> Predicate:
+    def row_predicate(self, conjuncts: Sequence[exp.Expression]) -> Predicate:
         """Translate a condition for tasks.
 
         Raises:
@@ -369,7 +369,7 @@ class JoinedRows(Converter):
             or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > limits.MAX_CONDITION_NODES
         ):
             raise OnlySparkError(only_spark("a condition of that length").reason)
-        parts = (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts)
+        parts = (self.convert(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)
         if known.needs_spark:
             raise OnlySparkError(only_spark(known.needs_spark).reason)
@@ -380,7 +380,7 @@ def plan_sent_source(
     statement: MergeStatement,
     context: PlanContext,
     source: MergeSource,
-    clauses: Sequence[Bound],
+    clauses: Sequence[BoundClause],
     columns: Sequence[NestedField],
     updated: Sequence[int],
     render: Callable[[Fragment], str],
@@ -418,7 +418,9 @@ def plan_sent_source(
             join=Join(
                 key_ids=tuple(key.field_id for key in source.keys),
                 null_safe=tuple(place for place, key in enumerate(source.keys) if key.null_safe),
-                residual=planner.rows.decided(list(beside_keys(statement.condition, planner.rows, source))),
+                residual=planner.rows.row_predicate(
+                    list(residual_conjuncts(statement.condition, planner.rows, source))
+                ),
             ),
             matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenMatched)),
             not_matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatched)),
@@ -445,7 +447,7 @@ def is_carried(kind: IcebergType) -> bool:
     return isinstance(kind, CARRIED)
 
 
-def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> Iterator[exp.Expression]:
+def residual_conjuncts(condition: Fragment, rows: JoinedRows, source: MergeSource) -> Iterator[exp.Expression]:
     """Yield the conjuncts of an ON condition that do not equate keys.
 
     Raises:
@@ -494,7 +496,7 @@ class Planner:
         names = (*(column.name for column in self.rows.context.schema.fields), *self.found.source.columns)
         return frozenset(name.lower() for name in names)
 
-    def clause(self, clause: Bound) -> Clause:
+    def clause(self, clause: BoundClause) -> Clause:
         """Translate a clause.
 
         Raises:
@@ -511,7 +513,7 @@ class Planner:
                 values = tuple(self.source_value(clause, column, guard) for column in self.columns)
         return Clause(operation=described(clause).code, condition=condition, values=values)
 
-    def condition(self, clause: Bound) -> tuple[Predicate, int | None]:
+    def condition(self, clause: BoundClause) -> tuple[Predicate, int | None]:
         """Translate the condition of a clause.
 
         A condition over the source alone becomes a source column, whose index is returned too.
@@ -520,19 +522,19 @@ class Planner:
         if fragment is None:
             return TRUE, None
         if not self.is_of_source(fragment, clause):
-            return self.rows_of(clause).decided(list(split_conjuncts(fragment.ast))), None
+            return self.rows_of(clause).row_predicate(list(split_conjuncts(fragment.ast))), None
         sql = f"({condition_sql(fragment, self.render(fragment))})"
         value = self.found.predicate(fragment)
-        place = self.found.place(SourceColumn(sql=sql, value=value, is_condition=True))
+        place = self.found.index_of(SourceColumn(sql=sql, value=value, is_condition=True))
         flag = Column(field_id=source_id(place), type=pa.bool_())
         true = Literal(value=True, type=pa.bool_())
         return Comparison(operator="=", left=flag, right=true, type=pa.bool_()), place
 
-    def rows_of(self, clause: Bound) -> JoinedRows:
+    def rows_of(self, clause: BoundClause) -> JoinedRows:
         """Return the converter for the rows that a clause sees."""
         return self.target_rows if isinstance(clause.when, WhenNotMatchedBySource) else self.rows
 
-    def is_of_source(self, fragment: Fragment, clause: Bound) -> bool:
+    def is_of_source(self, fragment: Fragment, clause: BoundClause) -> bool:
         """Return whether an expression reads only the source, or nothing.
 
         Raises:
@@ -553,7 +555,7 @@ class Planner:
             return False
         return all(self.rows.source_column(column) is not None for column in tree.find_all(exp.Column))
 
-    def updated_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value | None:
+    def updated_value(self, clause: BoundClause, column: NestedField, guard: int | None) -> Value | None:
         """Translate the value of a column in updated rows."""
         value = clause.values.get(column.field_id)
         if value is None:
@@ -574,7 +576,7 @@ class Planner:
             raise OnlySparkError(f"'{column.name}' is set to its default, or field by field")
         return self.stored(column, value, guard)
 
-    def source_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value:
+    def source_value(self, clause: BoundClause, column: NestedField, guard: int | None) -> Value:
         """Translate the value of a column in inserted rows."""
         value = clause.values.get(column.field_id, AssignedDefault())
         if isinstance(value, AssignedExpression):
@@ -586,15 +588,15 @@ class Planner:
         computed: Value | None
         match value:
             case str(name) if name not in self.found.source.lacking:
-                sql, computed, span = self.found.sql(name), self.found.named(name), None
+                sql, computed, span = self.found.sql(name), self.found.column_value(name), None
             case AssignedExpression(fragment=fragment):
                 sql, computed, span = f"({self.render(fragment)})", self.found.value(fragment), fragment.span
             case AssignedDefault():
-                place = self.found.place(SourceColumn(sql=None, value_of=column))
+                place = self.found.index_of(SourceColumn(sql=None, value_of=column))
                 return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
             case _:
                 raise OnlySparkError(f"fields of '{column.name}' are missing in the source or assigned one by one")
-        place = self.found.place(SourceColumn(sql=sql, value=computed, value_of=column, span=span, guard=guard))
+        place = self.found.index_of(SourceColumn(sql=sql, value=computed, value_of=column, span=span, guard=guard))
         return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
 
 
@@ -611,7 +613,7 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
         AnalysisError: a condition or an assignment is invalid (docs/semantics.md, M4 to M10).
     """
     check_aliases(statement, context, source)
-    clauses = bound_clauses(statement, context, source)
+    clauses = bind_clauses(statement, context, source)
     for clause in clauses:
         for fragment in assigned_fragments(assigned_values(clause)):
             check_value(context, fragment)
@@ -670,7 +672,7 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
     )
 
 
-def assigned_values(clause: Bound) -> dict[int, AssignedValue]:
+def assigned_values(clause: BoundClause) -> dict[int, AssignedValue]:
     """Return the values that a clause assigns explicitly, without those of a star."""
     return {key: value for key, value in clause.values.items() if not isinstance(value, str)}
 
@@ -765,10 +767,10 @@ class ClauseRenderer:
             side: The hidden side, "source" or "target".
         """
         # If both tables share their last name part (`a.t`, `b.t`), that part alone means the query's alias.
-        seen = {folded(qualifier) for qualifier in allowed if len(qualifier) > 1} | {(visible.lower(),)}
-        hidden = {folded(qualifier) for qualifier in qualifiers} - seen
+        seen = {lower_case(qualifier) for qualifier in allowed if len(qualifier) > 1} | {(visible.lower(),)}
+        hidden = {lower_case(qualifier) for qualifier in qualifiers} - seen
         for column in fragment.columns:
-            parts = folded(column.parts)
+            parts = lower_case(column.parts)
             heads = {parts[:length] for length in range(1, len(parts))}
             bare = not heads & seen and not fragment.has_subquery
             if heads & hidden or (bare and self.is_hidden(column.parts, side)):
@@ -788,7 +790,7 @@ class ClauseRenderer:
         return of_target and not of_source if side == "target" else of_source and not of_target
 
 
-def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
+def lower_case(parts: tuple[str, ...]) -> tuple[str, ...]:
     """Return a qualifier in lower case, for comparison."""
     return tuple(part.lower() for part in parts)
 
@@ -806,7 +808,7 @@ def clause_renderer(statement: MergeStatement, context: PlanContext, source: Mer
     return ClauseRenderer(context=context, source=source, sides=sides)
 
 
-def clause_choice(clauses: Sequence[Bound], raws: RawColumns, target: str, alias: str, *, check: bool) -> str:
+def clause_choice(clauses: Sequence[BoundClause], raws: RawColumns, target: str, alias: str, *, check: bool) -> str:
     """Return the SQL for the clause number of a joined row: the first clause whose condition is TRUE."""
     present, source = f"{target}.{POS} IS NOT NULL", f"{alias}.{SOURCE_PRESENT}"
     kinds = {type(clause.when) for clause in clauses}
@@ -826,7 +828,7 @@ def clause_choice(clauses: Sequence[Bound], raws: RawColumns, target: str, alias
     return f"CASE {' '.join(branches)} END"
 
 
-def first_true(clauses: Sequence[Bound], kind: type[When], raws: RawColumns, otherwise: str) -> str:
+def first_true(clauses: Sequence[BoundClause], kind: type[When], raws: RawColumns, otherwise: str) -> str:
     """Return `CASE WHEN c0 THEN 0 WHEN c1 THEN 1 ... END` over the clauses of a kind."""
     branches: list[str] = []
     for clause in clauses:
@@ -843,14 +845,14 @@ def first_true(clauses: Sequence[Bound], kind: type[When], raws: RawColumns, oth
 # ---- values ---------------------------------------------------------------------------------------------------
 
 
-def assigned_ids(clauses: Sequence[Bound], context: PlanContext) -> tuple[int, ...]:
+def assigned_ids(clauses: Sequence[BoundClause], context: PlanContext) -> tuple[int, ...]:
     """Return the field ids that some UPDATE clause assigns, in the table's order."""
     ids = {field_id for clause in clauses if isinstance(clause.when.action, UpdateAction) for field_id in clause.values}
     return tuple(column.field_id for column in context.schema.fields if column.field_id in ids)
 
 
 def value_columns(
-    clauses: Sequence[Bound], raws: RawColumns, context: PlanContext, source: MergeSource
+    clauses: Sequence[BoundClause], raws: RawColumns, context: PlanContext, source: MergeSource
 ) -> tuple[ValueColumn, ...]:
     """Return each column with its value per clause: inserts set all columns, updates the assigned ones.
 
@@ -872,7 +874,7 @@ def value_columns(
 
 
 def clause_value(
-    clause: Bound, column: NestedField, updated: set[int], raws: RawColumns, source: MergeSource
+    clause: BoundClause, column: NestedField, updated: set[int], raws: RawColumns, source: MergeSource
 ) -> ValueSource | None:
     """Return a column's value in a clause; None if the clause does not set it."""
     guard = f"{CLAUSE} = {clause.number}"
@@ -902,7 +904,7 @@ def has_struct(column: NestedField) -> bool:
 
 
 def read_columns(
-    statement: MergeStatement, context: PlanContext, source: MergeSource, clauses: Sequence[Bound]
+    statement: MergeStatement, context: PlanContext, source: MergeSource, clauses: Sequence[BoundClause]
 ) -> set[int]:
     """Return the field ids of the target's columns that the query may read."""
     fragments = [statement.condition]

@@ -77,7 +77,7 @@ def plain_scan(
         return only_spark(condition.needs_spark)
     values: list[Value] = []
     for item in tree.expressions:
-        found = selected(item.unalias(), names)
+        found = select_item(item.unalias(), names)
         if isinstance(found, ThroughSpark):
             return found
         values.extend(found)
@@ -97,7 +97,7 @@ def parts(node: exp.Expression) -> frozenset[str]:
     return frozenset(name for name, value in node.args.items() if value)
 
 
-def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
+def select_item(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
     """Return the values of an item of a SELECT list, or the reason why Spark must compute them.
 
     Args:

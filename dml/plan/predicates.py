@@ -36,7 +36,7 @@ from dml.plan.comparisons import (
     is_null_transformed,
     starts_with,
 )
-from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
+from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, conjunction, disjunction, row_condition
 from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import MergeSource
 from dml.plan.row_terms import Scope, compared_terms, member_term, sql_text, uncomputed_part, value_term
@@ -83,7 +83,9 @@ def fold(node: exp.Expression, zone: TimeZone) -> Constant | None:
             value = constant(node, zone)
             return value if value is not None and value.kind in {Kind.BOOLEAN, Kind.NULL} else None
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            return compared(FOLDED_OPERATORS[type(node)], constant(node.this, zone), constant(node.expression, zone))
+            return compare_constants(
+                FOLDED_OPERATORS[type(node)], constant(node.this, zone), constant(node.expression, zone)
+            )
         case exp.Is() if isinstance(node.expression, exp.Null):
             value = constant(node.this, zone)
             return None if value is None else boolean(value.kind is Kind.NULL)
@@ -92,7 +94,9 @@ def fold(node: exp.Expression, zone: TimeZone) -> Constant | None:
     return None
 
 
-def compared(operator: Callable[[Any, Any], bool], left: Constant | None, right: Constant | None) -> Constant | None:
+def compare_constants(
+    operator: Callable[[Any, Any], bool], left: Constant | None, right: Constant | None
+) -> Constant | None:
     """Compare two constants; None if a value is unknown or their kinds are not comparable."""
     if left is None or right is None:
         return None
@@ -101,13 +105,13 @@ def compared(operator: Callable[[Any, Any], bool], left: Constant | None, right:
     if left.kind in NUMBERS and right.kind in NUMBERS:
         return boolean(operator(Decimal(left.value), Decimal(right.value)))
     if left.kind is right.kind and left.kind in ORDERED:
-        return boolean(operator(comparable(left), comparable(right)))
+        return boolean(operator(sort_key(left), sort_key(right)))
     if left.kind is right.kind is Kind.DOUBLE and not math.isnan(left.value) and not math.isnan(right.value):
         return boolean(operator(left.value, right.value))
     return None
 
 
-def comparable(value: Constant) -> Any:
+def sort_key(value: Constant) -> Any:
     """Return a value that sorts in Spark's order: strings by their bytes."""
     return value.value.encode() if value.kind is Kind.STRING else value.value
 
@@ -118,7 +122,7 @@ def null_safe(left: Constant | None, right: Constant | None) -> Constant | None:
         return None
     if Kind.NULL in {left.kind, right.kind}:
         return boolean(left.kind is right.kind)
-    return compared(eq, left, right)
+    return compare_constants(eq, left, right)
 
 
 FUNCTIONS = "system"
@@ -246,9 +250,9 @@ class Converter:
     @property
     def scope(self) -> Scope:
         """The columns, conditions and time zone that row terms are translated with."""
-        return Scope(columns=self.operand, condition=self.decided_by_rows, zone=self.zone)
+        return Scope(columns=self.operand, condition=self.nested_predicate, zone=self.zone)
 
-    def decided_by_rows(self, node: exp.Expression) -> Predicate | None:
+    def nested_predicate(self, node: exp.Expression) -> Predicate | None:
         """Translate a condition nested in a value; None if tasks cannot evaluate it."""
         if self.nesting >= limits.MAX_CONDITION_NESTING:
             return None
@@ -262,40 +266,38 @@ class Converter:
         if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > limits.MAX_CONDITION_NODES:
             return UNKNOWN
         conjuncts = list(split_conjuncts(node))
-        parts = [
-            self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[: limits.MAX_CONDITION_DEPTH]
-        ]
+        parts = [self.convert(conjunct, negated=False, depth=0) for conjunct in conjuncts[: limits.MAX_CONDITION_DEPTH]]
         return reduce(conjunction, parts if len(conjuncts) <= limits.MAX_CONDITION_DEPTH else [*parts, UNKNOWN])
 
-    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
+    def convert(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
         """Translate a condition or its negation."""
         if depth > limits.MAX_CONDITION_DEPTH:
             return UNKNOWN
         below = depth + 1
         match node:
             case exp.Paren():
-                return self.converted(node.this, negated=negated, depth=below)
+                return self.convert(node.this, negated=negated, depth=below)
             case exp.Not():
-                return self.converted(node.this, negated=not negated, depth=below)
+                return self.convert(node.this, negated=not negated, depth=below)
             case exp.And() | exp.Or():
-                left = self.converted(node.this, negated=negated, depth=below)
-                right = self.converted(node.expression, negated=negated, depth=below)
+                left = self.convert(node.this, negated=negated, depth=below)
+                right = self.convert(node.expression, negated=negated, depth=below)
                 # De Morgan holds in three-valued logic too.
                 return (conjunction if isinstance(node, exp.And) != negated else disjunction)(left, right)
             case exp.Between() if not node.args.get("symmetric"):
-                low = self.bounded(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
-                high = self.bounded(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
-                return self.explained((disjunction if negated else conjunction)(low, high), node)
+                low = self.convert_bound(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
+                high = self.convert_bound(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
+                return self.explain((disjunction if negated else conjunction)(low, high), node)
         folded = fold(node, self.zone)
         if folded is not None:
             return EVERY_ROW if folded.value is (not negated) else NO_ROW
         found = self.predicate(node, negated=negated)
-        return self.explained(
-            self.exact(found) if found is not None else self.computed(node, negated=negated),
+        return self.explain(
+            self.exact_condition(found) if found is not None else self.convert_for_tasks(node, negated=negated),
             node,
         )
 
-    def explained(self, found: Condition, node: exp.Expression) -> Condition:
+    def explain(self, found: Condition, node: exp.Expression) -> Condition:
         """Add the part of a predicate that only Spark can evaluate to an inexact condition."""
         # `uncomputed_part` itself translates the parts of a value: explaining those would recurse.
         if found.rows_are_exact or self.nesting:
@@ -303,7 +305,7 @@ class Converter:
         # sqlglot prints nothing for a few functions.
         return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)) or UNKNOWN.needs_spark)
 
-    def exact(self, expression: BooleanExpression | None) -> Condition:
+    def exact_condition(self, expression: BooleanExpression | None) -> Condition:
         """Return the condition that an Iceberg expression decides exactly; UNKNOWN for None."""
         if expression is None:
             return UNKNOWN
@@ -316,7 +318,7 @@ class Converter:
             needs_spark="" if selected.is_exact else UNKNOWN.needs_spark,
         )
 
-    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
+    def convert_for_tasks(self, node: exp.Expression, *, negated: bool) -> Condition:
         """Translate a predicate that Iceberg cannot express to one that tasks evaluate."""
         condition = None
         match node:
@@ -325,13 +327,13 @@ class Converter:
                 return self.compared_terms(node.this, operator, node.expression, negated=negated)
             case exp.In() if node.expressions and not any(node.args.get(key) for key in ("query", "unnest", "field")):
                 condition = member_term(node.this, node.expressions, self.scope, negated=negated)
-        return computed(condition)
+        return row_condition(condition)
 
     def compared_terms(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
         """Translate a comparison of two values that tasks compute."""
-        return computed(compared_terms(left, operator.negated if negated else operator, right, self.scope))
+        return row_condition(compared_terms(left, operator.negated if negated else operator, right, self.scope))
 
     def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
         """Translate a single predicate to Iceberg; None if no exact translation is certain."""
@@ -380,16 +382,16 @@ class Converter:
             term, value, operator = self.term(right), values[0], operator.flipped
         if term is None or value is None:
             return UNKNOWN
-        return self.exact(self.compared(term, operator.negated if negated else operator, value))
+        return self.exact_condition(self.compare_term(term, operator.negated if negated else operator, value))
 
-    def bounded(
+    def convert_bound(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
         """Translate one bound of a BETWEEN: to Iceberg, else for tasks."""
         found = self.comparison(left, operator, right, negated=negated)
         return found if found.pruning_is_exact else self.compared_terms(left, operator, right, negated=negated)
 
-    def compared(
+    def compare_term(
         self, term: TableColumn | Transformed, operator: ComparisonOperator, value: Constant
     ) -> BooleanExpression | None:
         """Translate `term operator value`."""
@@ -399,9 +401,9 @@ class Converter:
 
     def term(self, node: exp.Expression) -> TableColumn | Transformed | None:
         """Return the target's column, or the transform of one, that an expression refers to."""
-        return self.column(node) or self.transformed(node)
+        return self.column(node) or self.transform_of(node)
 
-    def transformed(self, node: exp.Expression) -> Transformed | None:
+    def transform_of(self, node: exp.Expression) -> Transformed | None:
         """Return the transform if an expression calls one of Iceberg's on a column of the target, else None."""
         if not isinstance(node, exp.Dot) or not isinstance(node.expression, exp.Anonymous):
             return None
@@ -426,7 +428,7 @@ class Converter:
             return None
         if value.kind is Kind.NULL:
             return null_test(term, negated=negated)
-        found = self.compared(term, ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL, value)
+        found = self.compare_term(term, ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL, value)
         if not negated or found is None:
             return found
         null = null_test(term, negated=False)

@@ -108,12 +108,12 @@ def bind_assignments(assignments: Sequence[Assignment], target: TargetNames) -> 
         value: AssignedValue = (
             AssignedDefault() if assignment.value is None else AssignedExpression(fragment=assignment.value)
         )
-        root = placed(root, path, value, assignment, target)
+        root = assign_at(root, path, value, assignment, target)
     order = [column.field_id for column in target.schema.fields]
     return {field_id: root[field_id] for field_id in order if field_id in root}
 
 
-def placed(
+def assign_at(
     tree: Mapping[int, AssignedValue],
     path: tuple[NestedField, ...],
     value: AssignedValue,
@@ -139,7 +139,7 @@ def placed(
     if not rest:
         return {**tree, head.field_id: value}
     below = present.fields if isinstance(present, AssignedStruct) else {}
-    return {**tree, head.field_id: AssignedStruct(fields=placed(below, rest, value, assignment, target))}
+    return {**tree, head.field_id: AssignedStruct(fields=assign_at(below, rest, value, assignment, target))}
 
 
 def assigned_fragments(values: Mapping[int, AssignedValue]) -> Iterator[Fragment]:

@@ -36,7 +36,7 @@ from sqlglot import exp
 
 from dml import limits
 from dml.plan.comparisons import ComparisonOperator
-from dml.plan.row_functions import DOUBLE, INT, LONG, CallParts, function_value, widened_literal
+from dml.plan.row_functions import DOUBLE, INT, LONG, CallParts, function_value, widen_literal
 from dml.read.projection import arrow_type
 from dml.rows.program import (
     Arithmetic,
@@ -144,7 +144,7 @@ def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None
 
 def argument(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     """Translate a function argument. Unlike an operand, it may have any type and may be a constant."""
-    node = unwrapped(node)
+    node = strip_parentheses(node)
     column = scope.columns(node)
     if column is not None and not isinstance(column.field_type, STORED):
         return None
@@ -213,7 +213,7 @@ def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     if operator is Operator.DIVIDE:
         kinds.add(DOUBLE)
     kind = next((kind for kind in (DOUBLE, LONG) if kind in kinds), INT)
-    left, right = fitted(left, kind), fitted(right, kind)
+    left, right = convert_operand(left, kind), convert_operand(right, kind)
     if left is None or right is None or (isinstance(left, Literal) and isinstance(right, Literal)):
         return None
     if operator in {Operator.DIVIDE, Operator.REMAINDER} and (
@@ -223,7 +223,7 @@ def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     return Arithmetic(operator=operator, left=left, right=right, type=kind)
 
 
-def fitted(term: Value, kind: pa.DataType) -> Value | None:
+def convert_operand(term: Value, kind: pa.DataType) -> Value | None:
     """Convert a number to the type in which an operator computes; None if Spark would use another type."""
     if isinstance(term, Literal):
         return as_number(term, kind)
@@ -233,8 +233,8 @@ def fitted(term: Value, kind: pa.DataType) -> Value | None:
 def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
     """Convert a constant number to another type; None if Spark would not."""
     if isinstance(term.value, Decimal):  # Spark casts it to double beside a double
-        return widened_literal(term, kind) if kind == DOUBLE else None
-    return widened_literal(term, kind) if term.type in {INT, LONG, kind} else None
+        return widen_literal(term, kind) if kind == DOUBLE else None
+    return widen_literal(term, kind) if term.type in {INT, LONG, kind} else None
 
 
 DECIMAL: Final = pa.decimal256(76, 38)
@@ -339,7 +339,7 @@ def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value
     if not isinstance(column.field_type, STORED):
         return None
     value = selected_value(node, scope)
-    if value is None or (column.required and may_be_null(value, scope.columns(unwrapped(node)))):
+    if value is None or (column.required and may_be_null(value, scope.columns(strip_parentheses(node)))):
         return None
     return stored_value(value, arrow_type(column.field_type, spark=True), narrows=False)
 
@@ -354,7 +354,7 @@ def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value 
         scope: The names and settings.
         depth: The number of enclosing operators.
     """
-    node = unwrapped(node)
+    node = strip_parentheses(node)
     column = scope.columns(node)
     if column is not None:
         return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
@@ -362,7 +362,7 @@ def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value 
     return row_term(node, scope, depth) if found is None else literal(found, number(node))
 
 
-def unwrapped(node: exp.Expression) -> exp.Expression:
+def strip_parentheses(node: exp.Expression) -> exp.Expression:
     """Strip the parentheses around an expression."""
     while isinstance(node, exp.Paren):
         node = node.this

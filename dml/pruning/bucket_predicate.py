@@ -93,7 +93,7 @@ class BoundInBuckets(BoundPredicate):
         """Not supported. PyIceberg's transforms need it only for their own predicates."""
         raise TypeError("InBuckets is made from its parts")
 
-    def projected(self, field: PartitionField) -> BooleanExpression | None:
+    def project_to(self, field: PartitionField) -> BooleanExpression | None:
         """Project the predicate to a partition field; None if the field does not decide it."""
         transform = field.transform
         if not isinstance(transform, BucketTransform) or transform.num_buckets != self.count:
@@ -135,7 +135,7 @@ class InclusiveWithBuckets(InclusiveProjection):
             return super().visit_bound_predicate(predicate)
         found: BooleanExpression = AlwaysTrue()
         for field in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
-            found = And(found, predicate.projected(field) or AlwaysTrue())
+            found = And(found, predicate.project_to(field) or AlwaysTrue())
         return found
 
 
@@ -145,5 +145,5 @@ class StrictWithBuckets(StrictProjection):
             return super().visit_bound_predicate(predicate)
         found: BooleanExpression = AlwaysFalse()
         for field in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
-            found = Or(found, predicate.projected(field) or AlwaysFalse())
+            found = Or(found, predicate.project_to(field) or AlwaysFalse())
         return found

@@ -295,14 +295,14 @@ def summary_bounds(summaries: Sequence[PartitionSummary], fields: StructType) ->
         fields: The spec's partition type.
     """
     known = {
-        field.field_id: summarised(summary, field.field_type)
+        field.field_id: bounds_of_summary(summary, field.field_type)
         for field, summary in zip(fields.fields, summaries, strict=False)
         if isinstance(field.field_type, PrimitiveType)
     }
     return lambda field_id: known.get(field_id, UNKNOWN)
 
 
-def summarised(summary: PartitionSummary, field_type: PrimitiveType) -> Bounds:
+def bounds_of_summary(summary: PartitionSummary, field_type: PrimitiveType) -> Bounds:
     """Return the bounds of one partition field in a manifest."""
     column = MetricColumn.of(field_type)
     nans = column.is_floating and summary.contains_nan is not False

@@ -94,7 +94,7 @@ def buckets_text(predicate: InBuckets, name: str) -> str:
     if len(predicate.buckets) == 1:
         return OPERATORS[single].format(call, *predicate.buckets)
     return OPERATORS[several].format(
-        call, listed(map(str, sorted(predicate.buckets)[:MOST_VALUES]), len(predicate.buckets))
+        call, join_values(map(str, sorted(predicate.buckets)[:MOST_VALUES]), len(predicate.buckets))
     )
 
 
@@ -104,10 +104,10 @@ def values(predicate: UnboundPredicate) -> str:
     if not isinstance(predicate, SetPredicate):
         return ""
     literals = sorted(predicate.literals, key=lambda literal: literal.value)
-    return listed([value_text(literal) for literal in literals[:MOST_VALUES]], len(literals))
+    return join_values([value_text(literal) for literal in literals[:MOST_VALUES]], len(literals))
 
 
-def listed(first: Iterable[str], count: int) -> str:
+def join_values(first: Iterable[str], count: int) -> str:
     more = f", and {count - MOST_VALUES} more" if count > MOST_VALUES else ""
     return ", ".join(first) + more
 

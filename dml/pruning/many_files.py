@@ -175,8 +175,8 @@ def file_by_file(predicate: BoundPredicate) -> Leaf:
         answers = (
             test(Bounds(lower=lower, upper=upper, nulls=nulls, nans=nans, values=values))
             for lower, upper, nulls, nans, values in zip(
-                listed(bounds.lower),
-                listed(bounds.upper),
+                as_objects(bounds.lower),
+                as_objects(bounds.upper),
                 bounds.nulls.tolist(),
                 bounds.nans.tolist(),
                 bounds.values.tolist(),
@@ -188,7 +188,7 @@ def file_by_file(predicate: BoundPredicate) -> Leaf:
     return ask
 
 
-def listed(side: Side) -> list[Any]:
+def as_objects(side: Side) -> list[Any]:
     """Return bounds as objects, None for missing ones."""
     return [value if known else None for value, known in zip(side.values.tolist(), side.known.tolist(), strict=True)]
 
@@ -221,7 +221,7 @@ def files_bounds(
         if of_partitions:
             return bounds_of_partitions(of_partitions, entries)
         column = columns.get(field_id)
-        return nothing_known(entries.size) if column is None else metric_bounds(entries, field_id, column)
+        return unknown_bounds(entries.size) if column is None else metric_bounds(entries, field_id, column)
 
     return bounds_of
 
@@ -252,7 +252,7 @@ def bounds_of_partitions(bounds: Mapping[int, ColumnBounds], entries: EntryArray
     )
 
 
-def nothing_known(files: int) -> FilesBounds:
+def unknown_bounds(files: int) -> FilesBounds:
     """Return unknown bounds for all files."""
     side = Side(values=np.empty(files, object), known=np.zeros(files, np.bool_))
     anything = np.ones(files, np.bool_)
@@ -261,9 +261,9 @@ def nothing_known(files: int) -> FilesBounds:
 
 def metric_bounds(entries: EntryArrays, field_id: int, column: MetricColumn) -> FilesBounds:
     """Return the vectorized equivalent of `file_bounds.MetricBounds`."""
-    counts, has_count = counted(entries, VALUE_COUNTS, field_id)
-    nulls, has_nulls = counted(entries, NULL_VALUE_COUNTS, field_id)
-    nans, has_nans = counted(entries, NAN_VALUE_COUNTS, field_id)
+    counts, has_count = column_counts(entries, VALUE_COUNTS, field_id)
+    nulls, has_nulls = column_counts(entries, NULL_VALUE_COUNTS, field_id)
+    nans, has_nans = column_counts(entries, NAN_VALUE_COUNTS, field_id)
     if not column.is_floating:
         nans, has_nans = np.zeros(entries.size, np.int64), np.ones(entries.size, np.bool_)
     may_be_null = ~has_nulls | (nulls != 0)
@@ -274,7 +274,7 @@ def metric_bounds(entries: EntryArrays, field_id: int, column: MetricColumn) -> 
     only_nulls = known & (counts == nulls)
     only_nulls_and_nans = known & (counts == nulls + nans)
     may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.size, np.bool_)
-    lower, upper = (decoded(entries, metric, field_id, column) for metric in (LOWER_BOUNDS, UPPER_BOUNDS))
+    lower, upper = (decode_bounds(entries, metric, field_id, column) for metric in (LOWER_BOUNDS, UPPER_BOUNDS))
     if column.is_uuid:
         lower, upper = in_byte_order_of_files(lower, upper)
     return FilesBounds(
@@ -286,7 +286,7 @@ def metric_bounds(entries: EntryArrays, field_id: int, column: MetricColumn) -> 
     )
 
 
-def counted(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
+def column_counts(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
     """Return a count of a column in each file, 0 if it is missing, and which files have it."""
     files, values = entries.maps[metric].of_column(field_id)
     counts, known = np.zeros(entries.size, np.int64), np.zeros(entries.size, np.bool_)
@@ -295,12 +295,12 @@ def counted(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArr
     return counts, known
 
 
-def decoded(entries: EntryArrays, metric: int, field_id: int, column: MetricColumn) -> Side:
+def decode_bounds(entries: EntryArrays, metric: int, field_id: int, column: MetricColumn) -> Side:
     """Decode the lower or upper bounds of a column in each file."""
     files, serialised = entries.maps[metric].of_column(field_id)
     known = np.zeros(entries.size, np.bool_)
-    if column.fixed is not None and alike(serialised, column.fixed.itemsize):
-        numbers = end_to_end(serialised, column.fixed)
+    if column.fixed is not None and have_size(serialised, column.fixed.itemsize):
+        numbers = reinterpret(serialised, column.fixed)
         values = np.zeros(entries.size, WIDE[column.fixed.kind])
         values[files] = numbers
         known[files] = ~np.isnan(numbers) if column.is_floating else True
@@ -315,7 +315,7 @@ def decoded(entries: EntryArrays, metric: int, field_id: int, column: MetricColu
 
 def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
     """Apply `file_bounds.in_byte_order` to each file."""
-    ends = [in_byte_order(*pair) for pair in zip(listed(lower), listed(upper), strict=True)]
+    ends = [in_byte_order(*pair) for pair in zip(as_objects(lower), as_objects(upper), strict=True)]
     found = []
     for values in zip(*ends, strict=True) if ends else ((), ()):
         objects = np.empty(len(values), object)
@@ -324,7 +324,7 @@ def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
     return found[0], found[1]
 
 
-def end_to_end(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+def reinterpret(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     """Reinterpret binary values as numbers. All have the number's size and none is null."""
     if not len(serialised):
         return np.empty(0, kind)
@@ -336,6 +336,6 @@ def end_to_end(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDAr
 WIDE: Final = {"i": np.int64, "f": np.float64}
 
 
-def alike(serialised: pa.Array, size: int) -> bool:
+def have_size(serialised: pa.Array, size: int) -> bool:
     """Return whether all bounds have the size of the column's type. Those of a promoted column may not."""
     return len(serialised) == 0 or bool(pc.all(pc.equal(pc.binary_length(serialised), size)).as_py())

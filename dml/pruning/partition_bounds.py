@@ -67,10 +67,10 @@ def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
     lower, upper = bounds.lower, bounds.upper
     for kind, limit in INTEGER_LIMITS.items():
         least = (-limit // width) * width
-        if not is_reproducible(TruncateTransform(width), kind()) and meets(lower, upper, -limit, limit - 1):
-            return anything(bounds)
+        if not is_reproducible(TruncateTransform(width), kind()) and overlaps(lower, upper, -limit, limit - 1):
+            return without_limits(bounds)
         wrapped = least + 2 * limit
-        if least == -limit or not meets(lower, upper, wrapped, wrapped):
+        if least == -limit or not overlaps(lower, upper, wrapped, wrapped):
             continue
         if lower is not None and lower == upper:
             lower = upper = least  # not a multiple of the width, so it has wrapped around
@@ -79,12 +79,12 @@ def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
     return Bounds(lower=lower, upper=upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
-def meets(lower: int | None, upper: int | None, first: int, last: int) -> bool:
+def overlaps(lower: int | None, upper: int | None, first: int, last: int) -> bool:
     """Return whether the range between two bounds overlaps an interval."""
     return (lower is None or lower <= last) and (upper is None or upper >= first)
 
 
-def anything(bounds: ColumnBounds) -> Bounds:
+def without_limits(bounds: ColumnBounds) -> Bounds:
     """Return the bounds without a lower and an upper one."""
     return Bounds(nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
@@ -95,7 +95,7 @@ def unwrapped_hours(bounds: ColumnBounds) -> ColumnBounds:
     known = lower is not None and upper is not None
     if known and lower > -FIRST_WRAPPED_HOUR and upper < FIRST_WRAPPED_HOUR:
         return rounded_down(bounds)
-    return anything(bounds)
+    return without_limits(bounds)
 
 
 def known_years(bounds: ColumnBounds) -> ColumnBounds:

@@ -90,7 +90,7 @@ def any_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: 
         schema: The schema of its names.
         case_sensitive: Whether names match case-sensitively.
     """
-    return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), may_match)
+    return compile_test(bound_filter(expression, schema, case_sensitive=case_sensitive), may_match)
 
 
 def all_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowTest:
@@ -101,10 +101,10 @@ def all_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: 
         schema: The schema of its names.
         case_sensitive: Whether names match case-sensitively.
     """
-    return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), must_match)
+    return compile_test(bound_filter(expression, schema, case_sensitive=case_sensitive), must_match)
 
 
-def compiled(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Leaf]) -> RowTest:
+def compile_test(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Leaf]) -> RowTest:
     """Compile a bound expression to nested functions, so that the tree is walked once for all files."""
 
     def on_column(predicate: BoundPredicate) -> RowTest:
