@@ -274,7 +274,7 @@ def canonical_bytes(bitmap: BitMap) -> bytes:
     """
     bitmap.run_optimize()
     data = bitmap.serialize()
-    layout = layout_of(memoryview(data), "a bitmap of our own")
+    layout = layout_of(memoryview(data), "a new bitmap")
     tied = layout.cardinalities[layout.run_containers] == 2 * layout.run_counts + 1
     if not tied.any():
         return data

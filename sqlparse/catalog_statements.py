@@ -80,7 +80,7 @@ def read_argument(cursor: Cursor, reader: FragmentReader, before: list[CallArgum
         if any(argument.name == name for argument in before):
             cursor.fail_at(span, f"The argument '{name}' is given twice")
     elif before and before[-1].name is not None:
-        cursor.fail("An argument without a name stands after one with a name", expected="a name and '=>'")
+        cursor.fail("A positional argument follows a named one", expected="a name and '=>'")
     start = cursor.index
     end = cursor.expression("a value", stops=frozenset({","}))
     return CallArgument(name=name, value=reader.expression(start, end), span=cursor.span_from(begin))

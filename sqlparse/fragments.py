@@ -217,7 +217,7 @@ def table_name(cursor: Cursor, reader: FragmentReader) -> TableReference:
     cursor.index = found.index
     reference = found.reference
     if reference.version is not None or reference.timestamp is not None:
-        cursor.fail_at(reference.span, "Time travel cannot stand here", expected="the plain name of a table")
+        cursor.fail_at(reference.span, "Time travel is not allowed here", expected="the plain name of a table")
     reader.relations.append(
         Relation(reference=reference, block=Block(reference.span.start, reference.span.end), alias_place=None)
     )

@@ -35,7 +35,7 @@ THEN = frozenset({"THEN", "WHEN"})
 MATCHED = "MATCHED"
 NOT_MATCHED = "NOT MATCHED"
 BY_SOURCE = "NOT MATCHED BY SOURCE"
-BARE_QUERY = "A query is a source when it stands in parentheses: USING (SELECT ...) AS s."
+BARE_QUERY = "Put the query in parentheses: USING (SELECT ...) AS s."
 
 
 def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> MergeStatement:
@@ -84,7 +84,7 @@ def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) ->
 
 def join_hint(cursor: Cursor) -> str | None:
     if cursor.key() in {"JOIN", "LEFT", "RIGHT", "INNER", "FULL", "CROSS", ","}:
-        return "A join is a source when it stands in parentheses: USING (SELECT ... FROM a JOIN b ON ...) AS s."
+        return "Put the join into a query in parentheses: USING (SELECT ... FROM a JOIN b ON ...) AS s."
     return None
 
 
@@ -139,7 +139,7 @@ def when(
         start = cursor.index
         what = "the condition of the WHEN clause"
         condition = reader.expression(start, cursor.expression(what, stops=THEN, after=f"THEN after {what}"))
-    cursor.expect("THEN", hint=None if condition else "A WHEN clause reads: WHEN ... [AND condition] THEN action.")
+    cursor.expect("THEN", hint=None if condition else "Write WHEN ... [AND condition] THEN action.")
     if kind == NOT_MATCHED:
         insert = read_insert(cursor, reader, target)
         return WhenNotMatched(condition=condition, action=insert, span=cursor.span_from(begin))
@@ -183,7 +183,7 @@ def update_or_delete(
     if cursor.at("*"):
         if kind == BY_SOURCE:
             cursor.fail(
-                "UPDATE SET * cannot stand in WHEN NOT MATCHED BY SOURCE: there is no source row to take values from",
+                "UPDATE SET * is not allowed in WHEN NOT MATCHED BY SOURCE: there is no source row to take values from",
                 expected="the name of a column to assign",
             )
         cursor.index += 1

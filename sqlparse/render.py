@@ -220,7 +220,7 @@ def render(
     parsed = read(sql)
     known = {relation.reference.span for relation in parsed.relations}
     if unknown := set(replacements) - known:
-        raise ValueError(f"No table stands at {sorted(unknown)}")
+        raise ValueError(f"There is no table reference at {sorted(unknown)}")
     if parsed.source is None:
         return sql if within is None else sql[within.start : within.end]
     names = full_names or {}

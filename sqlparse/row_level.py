@@ -59,7 +59,7 @@ def read_update(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
     target = read_target(cursor, reader, aliased=True)
     cursor.expect("SET")
     if cursor.at("*"):
-        cursor.fail(expected="the name of a column to assign", hint="SET * stands only in MERGE.")
+        cursor.fail(expected="the name of a column to assign", hint="SET * is only allowed in MERGE.")
     assignments = read_assignments(cursor, reader, stops=WHERE, hints=FOREIGN_HINTS)
     condition = where(cursor, reader)
     check_assignments(cursor, target, assignments)

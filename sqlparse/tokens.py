@@ -352,7 +352,7 @@ def unbalanced_error(sql: str, token: Token) -> SqlError:
         sql=sql,
         position=token.start,
         expected=f"'{counterpart}' after it" if opens else None,
-        hint=None if opens else f"Take it out, or write '{counterpart}' where it begins.",
+        hint=None if opens else f"Remove it, or add '{counterpart}' where it begins.",
     )
 
 

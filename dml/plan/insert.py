@@ -125,7 +125,7 @@ def listed_columns(statement: InsertStatement, names: TargetNames) -> list[Neste
         field = column_of(name, span, names)
         if field in fields:
             raise names.error(
-                f"The column '{name}' stands twice in the column list",
+                f"The column '{name}' is listed twice",
                 span,
                 "Name it once",
                 ErrorKind.INVALID_ASSIGNMENT,

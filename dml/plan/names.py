@@ -116,7 +116,7 @@ class TargetNames:
                 span,
                 did_you_mean(name, (nested.name for nested in kind.fields)),
             )
-        raise self.error(f"'{parent.name}' is no struct and has no field '{name}'", span, "Assign the column")
+        raise self.error(f"'{parent.name}' is not a struct and has no field '{name}'", span, "Assign the column")
 
     def error(
         self, message: str, span: Span, hint: str, kind: ErrorKind = ErrorKind.UNRESOLVED_COLUMN
