@@ -151,7 +151,7 @@ def constant(node: Any, zone: TimeZone) -> Constant | None:
         case exp.Literal():
             return Constant(kind=Kind.STRING, value=node.this) if node.is_string else number(node.this)
         case exp.Neg():
-            return negated(constant(node.this, zone))
+            return negate(constant(node.this, zone))
         case exp.Cast():
             return cast(constant(node.this, zone), node.to, zone)
         case exp.TsOrDsToDate() if not node.args.get("format") and not node.args.get("zone"):  # to_date(x)
@@ -195,7 +195,7 @@ def hexadecimal(text: str) -> Constant | None:
         return None
 
 
-def negated(value: Constant | None) -> Constant | None:
+def negate(value: Constant | None) -> Constant | None:
     """Negate a number; NULL stays NULL."""
     if value is None or value.kind is Kind.NULL:
         return value

@@ -129,7 +129,7 @@ def check_not_empty(sql: str) -> None:
 
 def read_by_family(cursor: Cursor, reader: FragmentReader) -> Statement:
     source, begin = cursor.source, cursor.index
-    read = family(cursor)
+    read = find_reader(cursor)
     if read is not None:
         if source.problem is not None:
             raise source.problem
@@ -140,7 +140,7 @@ def read_by_family(cursor: Cursor, reader: FragmentReader) -> Statement:
     return UnknownStatement(text=source.sql[source.tokens[begin].start :] if begin else source.sql)
 
 
-def family(cursor: Cursor) -> Reader | None:
+def find_reader(cursor: Cursor) -> Reader | None:
     key = cursor.key()
     if key == "EXPLAIN":
         return explain

@@ -237,7 +237,7 @@ def render(
     edits.extend(qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
     for span, text in (insertions or {}).items():
         edits.append((span.start, span.end, text + sql[span.start : span.end]))
-    return apply(sql, edits, within or Span(0, len(sql)))
+    return apply_edits(sql, edits, within or Span(0, len(sql)))
 
 
 @lru_cache(maxsize=limits.CACHED_REFERENCES)
@@ -245,7 +245,7 @@ def read(sql: str) -> Parsed:
     return read_statement(sql)
 
 
-def apply(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
+def apply_edits(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
     pieces: list[str] = []
     place = within.start
     for start, end, text in sorted(edits, key=lambda edit: (edit[0], edit[1])):

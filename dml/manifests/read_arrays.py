@@ -173,7 +173,7 @@ def check_required(file_type: StructType) -> None:
         raise ValueError(f"its entries lack the fields with the ids {sorted(missing)}")
 
 
-def distinct(
+def distinct_partitions(
     tuples: Iterable[tuple[Any, ...]], spec_id: int
 ) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
     """Return the distinct partitions, and for each file the index of its partition."""
@@ -294,7 +294,7 @@ def decode_one_by_one(
     if FILE_FORMAT in columns:
         columns[FILE_FORMAT] = [name.lower() for name in columns[FILE_FORMAT]]
     spec_id = group[0].manifest.partition_spec_id
-    partitions, codes = distinct(column(PARTITION) if PARTITION in wanted else (), spec_id)
+    partitions, codes = distinct_partitions(column(PARTITION) if PARTITION in wanted else (), spec_id)
     return EntryArrays(
         size=len(records),
         spec_id=spec_id,
@@ -331,7 +331,7 @@ def decode_in_lockstep(
         # Partitions are checked even if they are not wanted, as all other fields are.
         partitions, codes = partitions_of(concatenate(map(encoded_partitions, parts)), partition_type, spec_id)
         if PARTITION not in wanted:
-            partitions, codes = distinct((), spec_id)
+            partitions, codes = distinct_partitions((), spec_id)
         return EntryArrays(
             size=sum(part.rows for part in parts),
             spec_id=spec_id,
@@ -477,7 +477,9 @@ def partitions_of(
 ) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
     """Decode each distinct partition once; return them, and for each file the index of its partition."""
     encoded = tuples.dictionary_encode()
-    partitions, codes = distinct((partition_tuple(kind, data) for data in encoded.dictionary.to_pylist()), spec_id)
+    partitions, codes = distinct_partitions(
+        (partition_tuple(kind, data) for data in encoded.dictionary.to_pylist()), spec_id
+    )
     return partitions, codes[encoded.indices.to_numpy()]
 
 

@@ -65,8 +65,7 @@ EXACT: Final = (
 """Types whose values compare in Arrow as in Spark: equal values have equal bits."""
 
 SUMMED: Final = (IntegerType, DoubleType)
-"""Types whose sums cannot overflow. A sum of a wider type can, and the session's ANSI mode decides if that is an error.
-"""
+"""Types whose sums cannot overflow. Wider sums can, and the session's ANSI mode decides if that is an error."""
 
 COUNTED: Final = (*EXACT, DoubleType)
 """Types whose values tasks count."""
@@ -81,7 +80,8 @@ class TableRead:
         metadata_columns: Metadata columns that the query names.
         row_filter: A filter that all needed rows satisfy.
         row_predicate: A predicate on computed values that all needed rows satisfy. It prunes no files.
-        is_all_known: True if Spark's optimizer could not prune more: the query is one SELECT of the table.
+        is_all_known: True if Spark's optimizer could not prune more: the query is one SELECT of the table, and not only
+            count(*).
         is_grouped: True if the query aggregates the table's rows, and tasks can compute partial aggregates where all
             rows of their files satisfy the condition.
         is_filtered: True if the query has conditions, even ones that all rows of the remaining files satisfy.

@@ -127,24 +127,24 @@ def leaf(predicate: BoundPredicate) -> Leaf:
             return lambda b: b.values
         case BoundLessThan():
             value = predicate.literal.value
-            return numeric(lambda b: (~b.lower.known | (b.lower.values < value)) & b.values, one_by_one)
+            return numeric_or(lambda b: (~b.lower.known | (b.lower.values < value)) & b.values, one_by_one)
         case BoundLessThanOrEqual():
             value = predicate.literal.value
-            return numeric(lambda b: (~b.lower.known | (b.lower.values <= value)) & b.values, one_by_one)
+            return numeric_or(lambda b: (~b.lower.known | (b.lower.values <= value)) & b.values, one_by_one)
         case BoundGreaterThan():
             value = predicate.literal.value
-            return numeric(lambda b: ((~b.upper.known | (b.upper.values > value)) & b.values) | b.nans, one_by_one)
+            return numeric_or(lambda b: ((~b.upper.known | (b.upper.values > value)) & b.values) | b.nans, one_by_one)
         case BoundGreaterThanOrEqual():
             value = predicate.literal.value
-            return numeric(lambda b: ((~b.upper.known | (b.upper.values >= value)) & b.values) | b.nans, one_by_one)
+            return numeric_or(lambda b: ((~b.upper.known | (b.upper.values >= value)) & b.values) | b.nans, one_by_one)
         case BoundEqualTo():
-            return numeric(equal_to([predicate.literal.value]), one_by_one)
+            return numeric_or(equal_to([predicate.literal.value]), one_by_one)
         case BoundIn():
-            return numeric(equal_to(sorted(predicate.value_set)), one_by_one)
+            return numeric_or(equal_to(sorted(predicate.value_set)), one_by_one)
     return one_by_one
 
 
-def numeric(test: Leaf, otherwise: Leaf) -> Leaf:
+def numeric_or(test: Leaf, otherwise: Leaf) -> Leaf:
     """Return a test that runs on arrays if the bounds are numbers, and otherwise the fallback."""
     return lambda b: test(b) if b.lower.is_numeric and b.upper.is_numeric else otherwise(b)
 

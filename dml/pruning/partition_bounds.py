@@ -49,17 +49,17 @@ def rows_bounds(transform: Transform[Any, Any], source: IcebergType) -> Callable
     """
     match transform:
         case TruncateTransform() if type(source) in INTEGER_LIMITS:
-            return partial(unwrapped_multiples, transform.width)
+            return partial(unwrap_multiples, transform.width)
         case HourTransform():
-            return unwrapped_hours
+            return unwrap_hours
         case YearTransform() | MonthTransform():
-            return known_years
+            return bound_years
         case DayTransform() if not isinstance(source, DateType):
-            return rounded_down
+            return lower_by_one
     return None
 
 
-def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
+def unwrap_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of multiples of a width, extended to the least multiple if it may have wrapped around.
 
     A column may have been an INT when a file was written, and be a BIGINT now.
@@ -89,23 +89,23 @@ def without_limits(bounds: ColumnBounds) -> Bounds:
     return Bounds(nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
-def unwrapped_hours(bounds: ColumnBounds) -> ColumnBounds:
+def unwrap_hours(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of hours, without limits beyond the years -195721 to 199660: other hours wrap around to those."""
     lower, upper = bounds.lower, bounds.upper
     known = lower is not None and upper is not None
     if known and lower > -FIRST_WRAPPED_HOUR and upper < FIRST_WRAPPED_HOUR:
-        return rounded_down(bounds)
+        return lower_by_one(bounds)
     return without_limits(bounds)
 
 
-def known_years(bounds: ColumnBounds) -> ColumnBounds:
+def bound_years(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of years or months; NULL may be any date outside of the calendar of Rust."""
     if bounds.nulls:
         return Bounds(nans=bounds.nans)
-    return rounded_down(bounds)
+    return lower_by_one(bounds)
 
 
-def rounded_down(bounds: ColumnBounds) -> ColumnBounds:
+def lower_by_one(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of years, months, days or hours, lowered by one before 1970, where writers may have rounded up."""
     lower = bounds.lower
     if lower is None or lower > 0:
