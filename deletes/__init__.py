@@ -1,4 +1,4 @@
-"""Deletes of rows: vectors, files, and which apply to which data file. Pure: no Spark, no storage. Worker-safe."""
+"""Deletion vectors and delete files, and their index by data file. Pure: no Spark, no storage. Worker-safe."""
 
 from dml.deletes.delete_file_index import AppliedDeletes, DeleteEntry, DeleteFileIndex, DeleteKind
 from dml.deletes.position_index import PositionDeleteIndex

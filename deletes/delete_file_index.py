@@ -1,4 +1,4 @@
-"""Which delete files apply to which data file. Driver (pure: no file is read).
+"""Find the delete files that apply to a data file. Driver (pure: no file is read).
 
 Input: one `DeleteEntry` for each live delete file of a snapshot. Output: for a data file, its deletion vector, its
 position delete files and its equality delete files. Source: Iceberg specification, "Scan Planning".
@@ -39,12 +39,12 @@ class DeleteEntry:
     """A live delete file.
 
     Attributes:
-        payload: What the caller wants back, often its manifest entry; not looked at.
-        kind: What it holds.
+        payload: An opaque value of the caller, often its manifest entry.
+        kind: Its kind.
         spec_id: Its partition spec.
         partition: Its partition tuple, in Iceberg's internal form and spec field order.
         data_sequence_number: Its data sequence number, inherited values filled in.
-        referenced_data_file: The data file that it names; always there for a deletion vector.
+        referenced_data_file: The data file that it names; required for a deletion vector.
         equality_ids: Field ids of an equality delete file.
         lower_file_path: Lower bound of `file_path` of a position delete file, as in the manifest.
         upper_file_path: Upper bound of `file_path` of a position delete file, as in the manifest.
@@ -62,7 +62,7 @@ class DeleteEntry:
 
     @property
     def data_file(self) -> str | None:
-        """The one data file that it applies to, named or implied by equal bounds; None if there may be several."""
+        """The only data file that it applies to, named or implied by equal bounds; None if there may be several."""
         if self.referenced_data_file is not None:
             return self.referenced_data_file
         if self.lower_file_path is None or self.lower_file_path != self.upper_file_path:
@@ -93,28 +93,28 @@ class SortedDeletes:
     entries: list[DeleteEntry] = field(default_factory=list)
 
     def sort(self) -> None:
-        """Sorts once all entries are there; equal numbers keep their order."""
+        """Sort by sequence number, after all entries were added; the sort is stable."""
         self.entries.sort(key=SEQUENCE_NUMBER)
 
     def since(self, sequence_number: int) -> list[DeleteEntry]:
-        """Those with this number or a greater one."""
+        """Return the entries with this sequence number or a greater one."""
         return self.entries[bisect_left(self.entries, sequence_number, key=SEQUENCE_NUMBER) :]
 
     def after(self, sequence_number: int) -> list[DeleteEntry]:
-        """Those with a greater number."""
+        """Return the entries with a greater sequence number."""
         return self.entries[bisect_right(self.entries, sequence_number, key=SEQUENCE_NUMBER) :]
 
 
 class DeleteFileIndex:
-    """Finds the delete files of data files, each in the time of a few dictionary look-ups.
+    """Finds the delete files of a data file with a few dictionary look-ups.
 
     Args:
         entries: All live delete files of the snapshot.
-        unpartitioned_spec_ids: Specs without fields or with void ones only; their equality deletes apply to all data
-            files. An entry with an empty partition tuple needs no mention.
+        unpartitioned_spec_ids: Specs without fields or with void ones only, whose equality deletes apply to all data
+            files. An entry with an empty partition tuple always counts as unpartitioned.
 
     Attributes:
-        is_empty: Whether the snapshot has no delete files.
+        is_empty: True if the snapshot has no delete files.
 
     Raises:
         CorruptFileError: two deletion vectors name one data file, or one names none.
@@ -144,7 +144,7 @@ class DeleteFileIndex:
     def for_data_file(
         self, path: str, spec_id: int, partition: tuple[Any, ...], data_sequence_number: int
     ) -> AppliedDeletes:
-        """The delete files that apply to a data file.
+        """Return the delete files that apply to a data file.
 
         Args:
             path: Its location, byte for byte as in its manifest.
@@ -161,16 +161,16 @@ class DeleteFileIndex:
         key = partition_key(spec_id, partition)
         equality = sorted_merge(
             self._global_equality.after(data_sequence_number),
-            of(self._equality_by_partition, key).after(data_sequence_number),
+            deletes_of(self._equality_by_partition, key).after(data_sequence_number),
         )
         vector = self._vectors.get(path)
         if vector is not None:
             self._check_vector(vector, path, key, data_sequence_number)
             return AppliedDeletes(deletion_vector=vector, equality_deletes=equality)
-        of_file = of(self._positions_by_file, path).since(data_sequence_number)
+        of_file = deletes_of(self._positions_by_file, path).since(data_sequence_number)
         for entry in of_file:
             check_partition(entry, path, key)
-        of_partition = of(self._positions_by_partition, key).since(data_sequence_number)
+        of_partition = deletes_of(self._positions_by_partition, key).since(data_sequence_number)
         return AppliedDeletes(position_deletes=sorted_merge(of_partition, of_file), equality_deletes=equality)
 
     def _add(self, entry: DeleteEntry, unpartitioned: frozenset[int]) -> None:
@@ -208,7 +208,7 @@ class DeleteFileIndex:
 
 
 def partition_key(spec_id: int, partition: tuple[Any, ...]) -> Hashable:
-    """What two files of one partition have equal: floats by their bits, with every NaN the same."""
+    """Return the key of a partition. Floats are compared by their bits, and all NaNs are equal."""
     return spec_id, tuple([float_key(value) if isinstance(value, float) else value for value in partition])
 
 
@@ -216,7 +216,7 @@ def float_key(value: float) -> bytes:
     return b"NaN" if math.isnan(value) else struct.pack("<d", value)
 
 
-def of(by_key: dict[Any, SortedDeletes], key: Hashable) -> SortedDeletes:
+def deletes_of(by_key: dict[Any, SortedDeletes], key: Hashable) -> SortedDeletes:
     return by_key.get(key, NOTHING)
 
 

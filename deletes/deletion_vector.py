@@ -1,4 +1,4 @@
-"""Deletion vectors: an index of positions to the bytes of a blob and back; the Puffin files that hold blobs. Worker.
+"""Encode and decode deletion vectors, and write the Puffin files that contain them. Worker-safe.
 
 Input and output: `PositionDeleteIndex` and bytes. Sources: Iceberg specification, Puffin, "deletion-vector-v1 blob
 type"; RoaringFormatSpec and its "Extension for 64-bit implementations". A blob is::
@@ -8,7 +8,7 @@ type"; RoaringFormatSpec and its "Extension for 64-bit implementations". A blob 
     ...                   vector: portable 64-bit roaring, that is 32-bit bitmaps by the high half of their positions
     4 bytes, big-endian   CRC-32 of magic and vector
 
-A 32-bit bitmap is a header, then a container for each 65,536 values that holds some::
+A 32-bit bitmap is a header, then a container for each range of 65,536 values with a member::
 
     4 bytes   12346 and 4 bytes with the number of containers, or
               12347 + (number of containers - 1) * 65536 and a bit for each container, set if it holds runs
@@ -16,11 +16,11 @@ A 32-bit bitmap is a header, then a container for each 65,536 values that holds 
     4 bytes   for each container: its offset; absent if a container may hold runs and there are fewer than 4
     ...       containers: sorted values, or 65,536 bits, or a count and (start, length - 1) of runs
 
-Bytes read here may come from anybody: every length is checked against the bytes that are there before it is used.
+The bytes are untrusted: every length is checked against the available bytes before it is used.
 
-A Puffin file is blobs, then a footer that gives their places, on a stream that the caller opened. Source: "File
-structure", "Footer", "BlobMetadata" there. They are written here and read nowhere: a scan reads a vector at the place
-that its manifest entry gives.
+A Puffin file is a sequence of blobs, then a footer with their offsets. The caller opens the stream. Source: "File
+structure", "Footer", "BlobMetadata" in the specification. No module reads footers: a scan reads a vector at the offset
+in its manifest entry.
 """
 
 import json
@@ -53,11 +53,11 @@ class Blob:
     """A blob before it is written.
 
     Attributes:
-        type: What the bytes are.
-        fields: Ids of the fields that they were computed from.
-        snapshot_id: Snapshot that they were computed from.
+        type: The type of the blob.
+        fields: Ids of the fields that it was computed from.
+        snapshot_id: Snapshot that it was computed from.
         sequence_number: Sequence number of that snapshot.
-        properties: Facts by name.
+        properties: Properties of the blob.
     """
 
     type: str
@@ -72,8 +72,8 @@ class BlobMetadata(Blob):
     """A blob in a file.
 
     Attributes:
-        offset: Place of its first byte in the file.
-        length: Its bytes in the file.
+        offset: Offset of its first byte in the file.
+        length: Its size in the file, in bytes.
     """
 
     offset: int
@@ -81,12 +81,12 @@ class BlobMetadata(Blob):
 
 
 def deletion_vector_blob(referenced_data_file: str, cardinality: int) -> Blob:
-    """The blob of a data file's deletion vector.
+    """Describe the blob of a data file's deletion vector.
 
     Snapshot and sequence number are -1: they are inherited from the manifest entry when the commit succeeds.
 
     Args:
-        referenced_data_file: Location of the data file, byte for byte as its manifest has it.
+        referenced_data_file: Location of the data file, byte for byte as in its manifest.
         cardinality: Number of deleted positions.
     """
     return Blob(
@@ -104,14 +104,14 @@ CREATED_BY = "created-by"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PuffinFooter:
-    """The blobs of a file in their order, and properties of the file."""
+    """The blobs of a file in order, and properties of the file."""
 
     blobs: tuple[BlobMetadata, ...]
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
 def footer_payload(footer: PuffinFooter) -> bytes:
-    """The JSON of a footer, UTF-8."""
+    """Return a footer as JSON in UTF-8."""
     payload: dict[str, Any] = {"blobs": [blob_json(blob) for blob in footer.blobs]}
     if footer.properties:
         payload["properties"] = dict(footer.properties)
@@ -137,13 +137,13 @@ NO_FLAGS = 0
 
 
 class PuffinWriter:
-    """Writes blobs one after the other; the caller opens the stream at its start and closes it afterwards.
+    """Writes blobs sequentially; the caller opens and closes the stream.
 
     Blobs and footer are not compressed: the specification forbids it for deletion vectors, and the footer is small.
 
     Args:
-        write: Writes all of some bytes to an empty stream.
-        created_by: Application and version, for the file's property of that name.
+        write: Writes all given bytes to the stream, which is empty at first.
+        created_by: Application and version, for the file's property `created-by`.
     """
 
     def __init__(self, write: Callable[[bytes], object], created_by: str) -> None:
@@ -155,14 +155,14 @@ class PuffinWriter:
         self._write(PUFFIN_MAGIC)
 
     def write_blob(self, blob: Blob, payload: bytes) -> BlobMetadata:
-        """Writes a blob.
+        """Write a blob.
 
         Args:
-            blob: What it is.
+            blob: Its metadata.
             payload: Its bytes.
 
         Returns:
-            The same with its offset and length.
+            The metadata with offset and length.
         """
         metadata = BlobMetadata(
             type=blob.type,
@@ -183,7 +183,7 @@ class PuffinWriter:
         return tuple(self._blobs)
 
     def close(self) -> int:
-        """Writes the footer; the stream stays open.
+        """Write the footer; the stream stays open.
 
         Returns:
             The size of the file in bytes.
@@ -200,7 +200,7 @@ class PuffinWriter:
     def __exit__(
         self, error_class: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A file without its footer cannot be mistaken for a whole one.
+        # After an error the file stays without a footer, so that it cannot be mistaken for a complete one.
         if error_class is None:
             self.close()
 
@@ -219,14 +219,14 @@ BITSET_BYTES = 8192
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the containers of a bitmap lie.
+    """The containers of a bitmap.
 
     Attributes:
         keys: High half of the values of each container.
-        cardinalities: Number of values that the header gives for each container.
-        run_containers: Which containers hold runs.
-        run_counts: The number of runs of each of those.
-        length: Bytes of the whole bitmap.
+        cardinalities: Number of values of each container according to the header.
+        run_containers: Indexes of the containers with runs.
+        run_counts: The number of runs of each run container.
+        length: Size of the whole bitmap in bytes.
     """
 
     keys: npt.NDArray[np.int64]
@@ -237,7 +237,7 @@ class Layout:
 
 
 def corrupt_vector(file: str, what: str) -> CorruptFileError:
-    """The error for a deletion vector that breaks its format."""
+    """Return the error for a deletion vector that violates its format."""
     return CorruptFileError(
         f"A deletion vector in {file} is corrupt: {what}",
         hint="Restore the file, or go back to a snapshot from before it was written",
@@ -246,35 +246,35 @@ def corrupt_vector(file: str, what: str) -> CorruptFileError:
 
 
 def bitmap_length(data: memoryview, *, file: str) -> int:
-    """The number of bytes of the bitmap at the start of `data`, which the format does not store.
+    """Return the number of bytes of the bitmap at the start of `data`, which the format does not store.
 
     Raises:
-        CorruptFileError: no bitmap starts there, or its bytes do not reach to its end.
+        CorruptFileError: no bitmap starts there, or it is truncated.
     """
     return layout_of(data, file).length
 
 
 def read_bitmap(data: memoryview, *, file: str) -> BitMap:
-    """The bitmap whose bytes these are, with the order and number of its values checked.
+    """Decode a bitmap, and check the order and number of its values.
 
     Raises:
         CorruptFileError: a container is not well formed.
     """
     try:
-        return BitMap.deserialize(data)  # type: ignore[arg-type] # any buffer will do
+        return BitMap.deserialize(data)  # type: ignore[arg-type] # accepts any buffer
     except (ValueError, IndexError) as error:
         raise corrupt_vector(file, f"a bitmap of it is not well formed ({error})") from error
 
 
 def canonical_bytes(bitmap: BitMap) -> bytes:
-    """The bytes of a bitmap with each container in its shortest form; equal bitmaps give equal bytes.
+    """Encode a bitmap with each container in its shortest form; equal bitmaps give equal bytes.
 
-    The bitmap may change its form, not its values. Where runs and sorted values take the same room, the values are
-    written, as Iceberg's Java library does when it adds positions one by one.
+    The bitmap's internal form may change, but not its values. If runs and sorted values have the same size, sorted
+    values are written, as in Iceberg's Java library when it adds positions one by one.
     """
     bitmap.run_optimize()
     data = bitmap.serialize()
-    layout = layout_of(memoryview(data), "a bitmap of our own")
+    layout = layout_of(memoryview(data), "a new bitmap")
     tied = layout.cardinalities[layout.run_containers] == 2 * layout.run_counts + 1
     if not tied.any():
         return data
@@ -323,7 +323,7 @@ def header(data: memoryview, file: str) -> tuple[int, int, npt.NDArray[np.int64]
 def run_counts_of(
     data: memoryview, sizes: npt.NDArray[np.int64], runs: npt.NDArray[np.int64], file: str
 ) -> npt.NDArray[np.int64]:
-    # A run container says its number of runs where it stands, so its place needs the sizes of those before it.
+    # A run container starts with its number of runs, so its offset depends on the sizes of all containers before it.
     before = np.cumsum(sizes) - sizes
     counts = np.zeros(len(runs), dtype=np.int64)
     run_bytes = 0
@@ -337,7 +337,7 @@ def run_counts_of(
 
 
 MAX_VECTOR_BYTES = 2**31 - 64
-"""Lengths are signed 32-bit integers to Iceberg's Java library; the frame around the vector needs a few bytes."""
+"""Iceberg's Java library has signed 32-bit lengths, and the frame around the vector needs a few bytes."""
 
 
 COUNT = struct.Struct("<Q")
@@ -346,14 +346,14 @@ EMPTY_BITMAP = np.dtype([("key", "<u4"), ("cookie", "<u4"), ("containers", "<u4"
 
 
 def write_vector(bitmaps: Mapping[int, BitMap]) -> bytes:
-    """The bitmaps as portable bytes, each container in its shortest form.
+    """Encode bitmaps in the portable format, each container in its shortest form.
 
-    Every key from 0 to the greatest is written, absent ones as empty bitmaps, as Iceberg's Java library does: equal
-    sets of positions are equal bytes across the two. Only where the greatest key is above `limits.MAX_FILLED_BITMAPS`,
-    which no real file reaches, absent ones are left out; readers accept both forms.
+    Every key from 0 to the greatest is written, missing ones as empty bitmaps, as in Iceberg's Java library: both write
+    equal bytes for equal sets of positions. If the greatest key is above `limits.MAX_FILLED_BITMAPS`, which no real
+    file reaches, missing keys are omitted; readers accept both forms.
 
     Args:
-        bitmaps: Bitmaps by key; they may change their form, not their values.
+        bitmaps: Bitmaps by key. Their internal form may change, but not their values.
 
     Raises:
         NotSupportedError: the vector would be longer than `MAX_VECTOR_BYTES`.
@@ -384,11 +384,11 @@ def empty_bitmaps(start: int, stop: int) -> bytes:
 
 
 def read_vector(data: memoryview, *, file: str) -> dict[int, BitMap]:
-    """The bitmaps by key; empty ones, which some writers keep, are left out.
+    """Decode bitmaps by key; empty ones, which some writers store, are omitted.
 
     Args:
-        data: The whole vector, nothing before or after it.
-        file: The file that it comes from, for messages.
+        data: Exactly the bytes of the vector.
+        file: The file that contains it, for messages.
 
     Raises:
         CorruptFileError: the bytes are not one well-formed vector of positions.
@@ -418,7 +418,7 @@ def read_vector(data: memoryview, *, file: str) -> dict[int, BitMap]:
 
 
 def empty_bitmaps_at(data: memoryview, offset: int, limit: int, previous: int, file: str) -> tuple[int, int]:
-    # One high key makes up to a hundred million empty bitmaps: they are looked at many at a time.
+    # One high key implies up to a hundred million empty bitmaps, so they are checked in bulk.
     fitting = min(limit, (len(data) - offset) // EMPTY_BITMAP.itemsize)
     records = np.frombuffer(data, EMPTY_BITMAP, fitting, offset) if fitting else np.empty(0, dtype=EMPTY_BITMAP)
     is_empty = (records["cookie"] == NO_RUN_COOKIE) & (records["containers"] == 0)
@@ -443,24 +443,24 @@ FRAME_BYTES = WORD.size + len(MAGIC) + WORD.size
 
 
 def encode(index: PositionDeleteIndex) -> bytes:
-    """The whole blob: length, magic, vector, checksum. Equal indexes give equal bytes.
+    """Encode the whole blob: length, magic, vector, checksum. Equal indexes give equal bytes.
 
     Raises:
         NotSupportedError: the blob would be longer than 2 GiB.
     """
-    # Writing changes the form of bitmaps; the caller's index may be shared between threads.
+    # Encoding changes the form of bitmaps, and threads may share the caller's index.
     vector = write_vector({key: bitmap.copy() for key, bitmap in index.bitmaps.items()})
     checksum = zlib.crc32(vector, zlib.crc32(MAGIC))
     return b"".join((WORD.pack(len(MAGIC) + len(vector)), MAGIC, vector, WORD.pack(checksum)))
 
 
 def decode(blob: bytes | memoryview, *, file: str, cardinality: int | None) -> PositionDeleteIndex:
-    """The index that a whole blob holds.
+    """Decode a whole blob.
 
     Args:
         blob: The bytes of the blob, from its length to its checksum.
         file: The Puffin file, for messages.
-        cardinality: The number of positions that the manifest entry gives (`record_count`); None if there is none.
+        cardinality: The number of positions in the manifest entry (`record_count`); None to skip the check.
 
     Raises:
         CorruptFileError: length, magic, checksum, the vector itself or the number of positions is wrong.

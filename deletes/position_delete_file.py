@@ -1,4 +1,4 @@
-"""Position delete files as Arrow: their schema, reading them by data file, and writing them in order. Worker-safe.
+"""Convert position delete files from and to Arrow: group their rows by data file, or sort them. Worker-safe.
 
 Input: record batches, or an index of positions by data file. Output: positions by data file, or a table with its
 bounds. Source: Iceberg specification, "Position Delete Files".
@@ -37,15 +37,12 @@ LONG = struct.Struct("<q")
 def positions_by_file(
     batch: pa.RecordBatch | pa.Table, *, file: str = "a position delete file"
 ) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
-    """The deleted positions of each data file that a batch names, in the order in which it first names them.
+    """Yield each data file in a batch once, in order of first occurrence, with its positions in the batch's order.
 
     Args:
         batch: Rows of a position delete file, sorted or not; paths may be dictionary-encoded. Columns are found by
             field id, else by name.
         file: The delete file, for messages.
-
-    Returns:
-        Each path once, with its positions in the order of the batch.
 
     Raises:
         CorruptFileError: a column is missing or has another type, or a value is null or negative.
@@ -63,7 +60,7 @@ def positions_by_file(
 
 
 def table_of(indexes: Mapping[str, PositionDeleteIndex]) -> pa.Table:
-    """The rows of a position delete file, by path and then by position, each once.
+    """Return the rows of a position delete file, sorted by path and position, without duplicates.
 
     Args:
         indexes: Deleted positions by location of the data file.
@@ -75,7 +72,7 @@ def table_of(indexes: Mapping[str, PositionDeleteIndex]) -> pa.Table:
     codes = np.repeat(np.arange(len(paths)), [len(part) for part in parts])
     positions = np.concatenate(parts)
     names = pa.array(paths, pa.string())
-    # An Arrow string array holds at most 2 GiB of text.
+    # An Arrow string array can hold at most 2 GiB of text.
     rows = max(1, min(limits.CHUNK_ROWS, limits.MAX_CHUNK_BYTES // max(len(path.encode()) for path in paths)))
     columns = [
         [names.take(pa.array(codes[start : start + rows])), pa.array(positions[start : start + rows])]
@@ -85,9 +82,10 @@ def table_of(indexes: Mapping[str, PositionDeleteIndex]) -> pa.Table:
 
 
 def bounds(indexes: Mapping[str, PositionDeleteIndex]) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Lower and upper bounds by field id for the manifest entry of `table_of(indexes)`.
+    """Return lower and upper bounds by field id for the manifest entry of `table_of(indexes)`.
 
-    With one data file they are exact and whole, and say which file that is; with more there are none.
+    With one data file the bounds are exact and not truncated, so that they identify the file. With several there are
+    none.
     """
     if sum(not index.is_empty for index in indexes.values()) != 1:
         return {}, {}
@@ -124,7 +122,7 @@ def paths_of(column: pa.Array, file: str) -> tuple[list[str], npt.NDArray[np.int
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         raise corrupt(file, f"its paths are {column.type}")
-    # A dictionary that came with the file may name a path twice, or paths in another order than the rows.
+    # A dictionary in the file may contain a path twice, or paths in another order than the rows.
     plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     encoded = pc.dictionary_encode(plain.cast(pa.large_string()))
     if encoded.null_count:

@@ -19,16 +19,16 @@ from dml.errors import DataError
 __all__ = ["MAX_KEY", "MAX_POSITION", "PositionDeleteIndex", "Positions"]
 
 MAX_KEY = 2**31 - 2
-"""Iceberg's Java library holds the bitmaps in an array, whose length is at most 2**31 - 1."""
+"""Iceberg's Java library stores the bitmaps in an array, whose length is at most 2**31 - 1."""
 MAX_POSITION = (MAX_KEY + 1 << 32) - 1
 
 Positions: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | pa.Array | pa.ChunkedArray | Iterable[int]
 
 
 class PositionDeleteIndex:
-    """A set of positions from 0 to `MAX_POSITION`, held as 32-bit roaring bitmaps by the position's high half.
+    """A set of positions from 0 to `MAX_POSITION`, as 32-bit roaring bitmaps by the high half of the position.
 
-    Equal when the positions are equal; not hashable, as it can grow.
+    Indexes with equal positions are equal. Not hashable, as it is mutable.
     """
 
     __hash__ = None  # type: ignore[assignment]
@@ -39,7 +39,7 @@ class PositionDeleteIndex:
 
     @staticmethod
     def from_positions(positions: Positions) -> "PositionDeleteIndex":
-        """The index of these positions, in any order, with or without repetitions.
+        """Create an index of positions, in any order, with or without duplicates.
 
         Raises:
             DataError: a position is null, negative, too great or not an integer.
@@ -50,7 +50,7 @@ class PositionDeleteIndex:
 
     @staticmethod
     def from_bitmaps(bitmaps: Mapping[int, BitMap]) -> "PositionDeleteIndex":
-        """The index of bitmaps by key, which it takes over."""
+        """Create an index from bitmaps by key, and take ownership of the bitmaps."""
         index = PositionDeleteIndex()
         for key, bitmap in bitmaps.items():
             if bitmap:
@@ -59,15 +59,15 @@ class PositionDeleteIndex:
 
     @property
     def bitmaps(self) -> Mapping[int, BitMap]:
-        """The bitmaps by key, none of them empty; not to be changed."""
+        """The bitmaps by key, none of them empty; the caller must not change them."""
         return self._bitmaps
 
     def copy(self) -> "PositionDeleteIndex":
-        """An index of its own with the same positions."""
+        """Return an independent copy."""
         return PositionDeleteIndex.from_bitmaps({key: bitmap.copy() for key, bitmap in self._bitmaps.items()})
 
     def add(self, position: int) -> None:
-        """Adds one position.
+        """Add one position.
 
         Raises:
             DataError: it is negative or too great.
@@ -76,7 +76,7 @@ class PositionDeleteIndex:
         self._bitmap(position >> 32).add(position & 0xFFFFFFFF)
 
     def add_many(self, positions: Positions) -> None:
-        """Adds positions, in any order, with or without repetitions.
+        """Add positions, in any order, with or without duplicates.
 
         Raises:
             DataError: a position is null, negative, too great or not an integer.
@@ -94,7 +94,7 @@ class PositionDeleteIndex:
             self._add_to_key(key, values[keys == key])
 
     def add_range(self, start: int, stop: int) -> None:
-        """Adds the positions from `start` up to but not including `stop`.
+        """Add the positions from `start` to `stop`, exclusive.
 
         Raises:
             DataError: a position is negative or too great.
@@ -106,30 +106,30 @@ class PositionDeleteIndex:
             self._bitmap(key).add_range(low, high)
 
     def update(self, other: "PositionDeleteIndex") -> None:
-        """Adds all positions of another index."""
+        """Add all positions of another index."""
         for key, bitmap in other.bitmaps.items():
             self._bitmap(key).update(bitmap)
 
     def union(self, other: "PositionDeleteIndex") -> "PositionDeleteIndex":
-        """The positions of either."""
+        """Return the positions in either index."""
         result = self.copy()
         result.update(other)
         return result
 
     def intersection(self, other: "PositionDeleteIndex") -> "PositionDeleteIndex":
-        """The positions of both."""
+        """Return the positions in both indexes."""
         shared = self._bitmaps.keys() & other.bitmaps.keys()
         return PositionDeleteIndex.from_bitmaps({key: self._bitmaps[key] & other.bitmaps[key] for key in shared})
 
     def difference(self, other: "PositionDeleteIndex") -> "PositionDeleteIndex":
-        """The positions of this one that the other does not have."""
+        """Return the positions of this index that are not in the other."""
         nothing = BitMap()
         return PositionDeleteIndex.from_bitmaps(
             {key: bitmap - other.bitmaps.get(key, nothing) for key, bitmap in self._bitmaps.items()}
         )
 
     def to_numpy(self) -> npt.NDArray[np.int64]:
-        """All positions, ascending."""
+        """Return all positions in ascending order."""
         parts = [
             np.frombuffer(self._bitmaps[key].to_array(), np.uint32).astype(np.int64) + (key << 32)
             for key in sorted(self._bitmaps)
@@ -137,15 +137,7 @@ class PositionDeleteIndex:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
     def deleted_mask(self, start: int, length: int) -> npt.NDArray[np.bool_]:
-        """Which of the rows `start` to `start + length - 1` are deleted.
-
-        Args:
-            start: Position of the first row.
-            length: Number of rows.
-
-        Returns:
-            A mask with one element a row, True where the row is deleted.
-        """
+        """Return a mask of the `length` rows from position `start`, True for deleted rows."""
         mask = np.zeros(length, dtype=np.bool_)
         for key, low, high in parts_of(start, start + length):
             bitmap = self._bitmaps.get(key)
@@ -163,18 +155,18 @@ class PositionDeleteIndex:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no position is deleted."""
+        """True if no position is deleted."""
         return not self._bitmaps
 
     def min(self) -> int | None:
-        """The least position; None of an empty index."""
+        """Return the least position, or None if the index is empty."""
         if not self._bitmaps:
             return None
         key = min(self._bitmaps)
         return (key << 32) + int(self._bitmaps[key].min())
 
     def max(self) -> int | None:
-        """The greatest position; None of an empty index."""
+        """Return the greatest position, or None if the index is empty."""
         if not self._bitmaps:
             return None
         key = max(self._bitmaps)
@@ -205,7 +197,7 @@ class PositionDeleteIndex:
         return bitmap
 
     def _add_to_key(self, key: int, values: npt.NDArray[np.integer[Any]]) -> None:
-        # pyroaring takes an array.array at once, but any other sequence element by element; sorted it takes far less.
+        # pyroaring reads an array.array in one step, any other sequence element by element; sorted input is far faster.
         bitmap = BitMap(array("I", np.sort(values.astype(np.uint32)).tobytes()))
         if key in self._bitmaps:
             self._bitmaps[key].update(bitmap)

@@ -1,8 +1,7 @@
-"""SQL text to statements. Pure: no Spark, no Iceberg, no I/O; driver.
+"""Parse SQL text to statements. Pure: no Spark, no Iceberg, no I/O; driver.
 
-`parse` turns a text into one of the dataclasses of `dml.sqlparse.statements`; `render` puts other names in the place
-of the tables that the text names, and leaves every other character as it is. `first_keyword` finds, in microseconds,
-whether a text is worth parsing.
+`parse` turns a text into one of the dataclasses of `dml.sqlparse.statements`. `render` replaces the names of tables in
+a text and leaves every other character unchanged. `first_keyword` decides in microseconds if a text needs parsing.
 """
 
 from dml.sqlparse.parser import ScriptStatement, parse, split_statements

@@ -1,11 +1,11 @@
-"""ALTER TABLE. Pure; driver.
+"""Read ALTER TABLE. Pure; driver.
 
-Input: a cursor at ALTER. Output: `AlterTable`, or a `SqlError`. Actions that only Spark's own tables have (SET
-LOCATION, ADD PARTITION (...) ...) leave the statement to Spark.
+Input: a cursor at ALTER. Output: `AlterTable`, or a `SqlError`. Statements with actions that only Spark's own tables
+have (SET LOCATION, ADD PARTITION (...) ...) go to Spark.
 """
 
 from dml.errors import SqlError
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import (
     read_column,
     read_data_type,
@@ -40,7 +40,7 @@ __all__ = ["read_alter_table"]
 
 
 def read_alter_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
-    """`ALTER TABLE table action`."""
+    """Read `ALTER TABLE table action`."""
     cursor.expect("ALTER", "TABLE")
     table = table_name(cursor, reader)
     action = read_action(cursor)
@@ -75,7 +75,7 @@ def read_action(cursor: Cursor) -> AlterAction:
         return RenameTable(new_name=cursor.names("the new name of the table"), span=cursor.span_from(begin))
     if cursor.at("ALTER") or cursor.at("CHANGE"):
         return alter_columns(cursor)
-    raise NotOurs
+    raise LeftToSpark
 
 
 def add_columns(cursor: Cursor) -> AddColumns:

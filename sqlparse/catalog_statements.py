@@ -1,14 +1,14 @@
-"""Namespaces, SHOW, DESCRIBE, USE and CALL. Pure; driver.
+"""Read statements about namespaces, SHOW, DESCRIBE, USE and CALL. Pure; driver.
 
-Input: a cursor at the verb. Output: the statement, or a `SqlError`; forms that only Spark answers (SHOW TABLE
-EXTENDED ... PARTITION, DESCRIBE a column ...) leave the statement to Spark, as do procedures that are not in
-`PROCEDURES`, which belong to Spark or to another catalog. Source: Spark's grammar, `callArguments`; Iceberg's Spark
-procedures live in the namespace `system`.
+Input: a cursor at the verb. Output: the statement, or a `SqlError`. Forms that only Spark supports (SHOW TABLE EXTENDED
+... PARTITION, DESCRIBE a column ...) go to Spark, as do calls of procedures that are not in `PROCEDURES`, which belong
+to Spark or to another catalog. Source: Spark's grammar, `callArguments`. The namespace `system` is that of Iceberg's
+Spark procedures.
 """
 
 from typing import Final
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_key, read_properties
 from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import (
@@ -43,18 +43,18 @@ __all__ = [
 
 PROCEDURES_NAMESPACE: Final = "system"
 PROCEDURES: Final = frozenset({"remove_orphan_files", "verify"})
-"""The procedures that there are."""
+"""The names of RowDelta's procedures."""
 
 
 def read_call(cursor: Cursor, reader: FragmentReader) -> CallStatement:
-    """`CALL [catalog.]system.procedure([name =>] value, ...)`."""
+    """Read `CALL [catalog.]system.procedure([name =>] value, ...)`."""
     cursor.expect("CALL")
     begin = cursor.index
     names = cursor.names("the name of a procedure")
     span = cursor.span_from(begin)
     folded = tuple(name.lower() for name in names)
     if folded[-2:-1] != (PROCEDURES_NAMESPACE,) or folded[-1] not in PROCEDURES or len(names) > 3:
-        raise NotOurs
+        raise LeftToSpark
     close = cursor.open_bracket("the arguments")
     arguments: list[CallArgument] = []
     while cursor.index < close:
@@ -80,7 +80,7 @@ def read_argument(cursor: Cursor, reader: FragmentReader, before: list[CallArgum
         if any(argument.name == name for argument in before):
             cursor.fail_at(span, f"The argument '{name}' is given twice")
     elif before and before[-1].name is not None:
-        cursor.fail("An argument without a name stands after one with a name", expected="a name and '=>'")
+        cursor.fail("A positional argument follows a named one", expected="a name and '=>'")
     start = cursor.index
     end = cursor.expression("a value", stops=frozenset({","}))
     return CallArgument(name=name, value=reader.expression(start, end), span=cursor.span_from(begin))
@@ -90,7 +90,7 @@ NAMESPACE = frozenset({"NAMESPACE", "SCHEMA", "DATABASE"})
 
 
 def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
-    """`CREATE NAMESPACE [IF NOT EXISTS] name [COMMENT c] [LOCATION l] [WITH PROPERTIES (...)]`."""
+    """Read `CREATE NAMESPACE [IF NOT EXISTS] name [COMMENT c] [LOCATION l] [WITH PROPERTIES (...)]`."""
     cursor.index += 2
     if_not_exists = cursor.at("IF")
     if if_not_exists:
@@ -113,7 +113,7 @@ def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
                 cursor.expect("PROPERTIES")
             properties = read_properties(cursor)
         elif cursor.at("DEFAULT", "COLLATION"):
-            raise NotOurs
+            raise LeftToSpark
         else:
             cursor.fail(expected="COMMENT, LOCATION, WITH PROPERTIES or the end of the statement")
     return CreateNamespace(
@@ -122,7 +122,7 @@ def read_create_namespace(cursor: Cursor, _: FragmentReader) -> CreateNamespace:
 
 
 def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
-    """`DROP NAMESPACE [IF EXISTS] name [RESTRICT | CASCADE]`."""
+    """Read `DROP NAMESPACE [IF EXISTS] name [RESTRICT | CASCADE]`."""
     cursor.index += 2
     if_exists = cursor.at("IF")
     if if_exists:
@@ -136,33 +136,33 @@ def read_drop_namespace(cursor: Cursor, _: FragmentReader) -> DropNamespace:
 
 
 def read_show_tables(cursor: Cursor, _: FragmentReader) -> ShowTables:
-    """`SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
+    """Read `SHOW TABLES [FROM | IN namespace] [[LIKE] pattern]`."""
     cursor.expect("SHOW", "TABLES")
-    namespace, pattern = inside(cursor)
+    namespace, pattern = read_show_filter(cursor)
     return ShowTables(namespace=namespace, pattern=pattern)
 
 
 def read_show_table_extended(cursor: Cursor, _: FragmentReader) -> ShowTables:
-    """`SHOW TABLE EXTENDED [FROM | IN namespace] LIKE pattern`."""
+    """Read `SHOW TABLE EXTENDED [FROM | IN namespace] LIKE pattern`."""
     cursor.expect("SHOW", "TABLE", "EXTENDED")
     namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
     cursor.expect("LIKE")
     pattern = cursor.string("a pattern")
     if cursor.at("PARTITION"):
-        raise NotOurs
+        raise LeftToSpark
     cursor.finish()
     return ShowTables(namespace=namespace, pattern=pattern, extended=True)
 
 
 def read_show_namespaces(cursor: Cursor, _: FragmentReader) -> ShowNamespaces:
-    """`SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
+    """Read `SHOW NAMESPACES [FROM | IN parent] [[LIKE] pattern]`."""
     cursor.index += 2
-    parent, pattern = inside(cursor)
+    parent, pattern = read_show_filter(cursor)
     return ShowNamespaces(parent=parent, pattern=pattern)
 
 
 def read_show_properties(cursor: Cursor, reader: FragmentReader) -> ShowProperties:
-    """`SHOW TBLPROPERTIES table [(key)]`."""
+    """Read `SHOW TBLPROPERTIES table [(key)]`."""
     cursor.expect("SHOW", "TBLPROPERTIES")
     table = table_name(cursor, reader)
     key = None
@@ -177,17 +177,17 @@ def read_show_properties(cursor: Cursor, reader: FragmentReader) -> ShowProperti
 
 
 def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreateTable:
-    """`SHOW CREATE TABLE table`."""
+    """Read `SHOW CREATE TABLE table`."""
     cursor.expect("SHOW", "CREATE", "TABLE")
     table = table_name(cursor, reader)
     if cursor.at("AS", "SERDE"):
-        raise NotOurs
+        raise LeftToSpark
     cursor.finish()
     return ShowCreateTable(table=table)
 
 
 def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | DescribeNamespace:
-    """`DESCRIBE [TABLE] [EXTENDED | FORMATTED] table` and `DESCRIBE NAMESPACE [EXTENDED] name`."""
+    """Read `DESCRIBE [TABLE] [EXTENDED | FORMATTED] table` and `DESCRIBE NAMESPACE [EXTENDED] name`."""
     cursor.index += 1
     if cursor.key() in NAMESPACE and not is_whole_name(cursor):
         cursor.index += 1
@@ -196,21 +196,21 @@ def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | Describe
         cursor.finish()
         return DescribeNamespace(name=name, span=span, extended=extended)
     if cursor.key() in {"FUNCTION", "QUERY", "PROCEDURE"} and not is_whole_name(cursor):
-        raise NotOurs
+        raise LeftToSpark
     if cursor.at("TABLE") and not is_whole_name(cursor):
         cursor.index += 1
     extended = cursor.key() in {"EXTENDED", "FORMATTED"} and not is_whole_name(cursor)
     cursor.index += extended
     if cursor.source.query_start[cursor.index]:
-        raise NotOurs
+        raise LeftToSpark
     table = table_name(cursor, reader)
     if not cursor.at_end():
-        raise NotOurs  # a partition, a column, AS JSON
+        raise LeftToSpark  # a partition, a column, AS JSON
     return Describe(table=table, extended=extended)
 
 
 def read_use(cursor: Cursor, _: FragmentReader) -> Use:
-    """`USE [NAMESPACE | CATALOG] name`."""
+    """Read `USE [NAMESPACE | CATALOG] name`."""
     cursor.expect("USE")
     catalog_only = False
     if not is_whole_name(cursor):
@@ -224,13 +224,13 @@ def read_use(cursor: Cursor, _: FragmentReader) -> Use:
 
 
 def read_set_catalog(cursor: Cursor, _: FragmentReader) -> Use:
-    """`SET CATALOG name`, the name perhaps in quotes."""
+    """Read `SET CATALOG name`; the name may be a string."""
     cursor.expect("SET", "CATALOG")
     begin = cursor.index
     name = cursor.string("a name") if cursor.at_string() else cursor.name("the name of a catalog")
     span = cursor.span_from(begin)
     if not cursor.at_end():
-        raise NotOurs
+        raise LeftToSpark
     return Use(name=(name,), span=span, catalog_only=True)
 
 
@@ -240,12 +240,12 @@ def read_namespace(cursor: Cursor) -> tuple[tuple[str, ...], Span]:
 
 
 def is_whole_name(cursor: Cursor) -> bool:
-    # USE schema; DESCRIBE table.x: the keyword is the name itself when no name follows it.
+    # USE schema; DESCRIBE table.x: the keyword is the name itself if no name follows it.
     following = cursor.index + 1
     return not cursor.source.is_name(following)
 
 
-def inside(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
+def read_show_filter(cursor: Cursor) -> tuple[tuple[str, ...] | None, str | None]:
     namespace = cursor.names("a namespace") if cursor.accept("FROM") or cursor.accept("IN") else None
     pattern = None
     if cursor.accept("LIKE") or cursor.at_string():

@@ -1,7 +1,7 @@
-"""Constants of SQL as values, where their meaning is certain, for conditions and for DEFAULT. Pure; driver.
+"""Evaluate constant SQL expressions, for conditions and for DEFAULT. Pure; driver.
 
-Input: sqlglot's tree of an expression without columns. Output: a value with its Spark type, as Spark's optimiser would
-fold it, or None: "not certain".
+Input: sqlglot's tree of an expression without columns. Output: a value with its Spark type, as Spark's optimizer would
+fold it, or None if it is uncertain.
 Source: Spark's SQL reference, "Literals" and "ANSI compliance" (casts that ANSI and legacy mode do alike).
 """
 
@@ -80,12 +80,12 @@ OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{2}):(\d{2})", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeZone:
-    """A time zone, as Python knows it.
+    """A time zone from Python's tables. Without an offset and a region it has no instants.
 
     Attributes:
-        offset: Minutes from UTC where they are always the same.
-        region: A zone with a history.
-        certain: Whether only those years are known in which Python's table of a region is certain to be Java's.
+        offset: Minutes from UTC of a zone with a fixed offset.
+        region: A zone whose offset changes.
+        certain: True to convert only years in which Python's and Java's tables of a region certainly agree.
     """
 
     offset: int | None = None
@@ -94,11 +94,11 @@ class TimeZone:
 
     @staticmethod
     def of(name: str, *, certain: bool = True) -> "TimeZone":
-        """The zone of a name, as in `spark.sql.session.timeZone`; one that is not known has no instants.
+        """Return the zone with a name, as in `spark.sql.session.timeZone`; an unknown zone has no instants.
 
         Args:
             name: The name, or an offset.
-            certain: Whether no instant is wanted that Java might take for another.
+            certain: True to exclude instants that Java may compute differently.
         """
         if name.upper() in {"UTC", "Z", "GMT", "ETC/UTC", "UT", "ETC/GMT", "UNIVERSAL", "ETC/UNIVERSAL"}:
             return TimeZone(offset=0, certain=certain)
@@ -112,7 +112,7 @@ class TimeZone:
             return TimeZone(certain=certain)
 
     def instant(self, local_micros: int) -> int | None:
-        """Microseconds since 1970 in UTC of a local time given as if it were UTC."""
+        """Convert a local time, in microseconds since 1970, to UTC; None if the zone is unknown or uncertain."""
         if self.offset is not None:
             return local_micros - self.offset * 60_000_000
         if self.region is None:
@@ -121,14 +121,14 @@ class TimeZone:
             local = (EPOCH + local_micros * MICROSECOND).replace(tzinfo=None)
         except OverflowError:
             return None
-        # Outside these years the two libraries' tables of a zone may differ.
+        # Outside these years Python's and Java's tables of a zone may differ.
         if self.certain and not 1970 < local.year < 2100:
             return None
         offset = local.replace(tzinfo=self.region).utcoffset()
         return None if offset is None else local_micros - offset // MICROSECOND
 
     def local(self, instant_micros: int) -> int | None:
-        """The local time of an instant, as if it were UTC; None where the zone is not known."""
+        """Convert an instant, in microseconds since 1970 in UTC, to local time; None if the zone is unknown."""
         if self.offset is not None:
             return instant_micros + self.offset * 60_000_000
         if self.region is None:
@@ -141,17 +141,17 @@ class TimeZone:
 
 
 def constant(node: Any, zone: TimeZone) -> Constant | None:
-    """The value of a constant expression; None where it is none, or where its value is not certain.
+    """Evaluate a constant expression; None if it is not constant or its value is uncertain.
 
     Args:
-        node: Its tree.
+        node: The tree of the expression.
         zone: The session's time zone, for timestamps without one.
     """
     match node:
         case exp.Literal():
             return Constant(kind=Kind.STRING, value=node.this) if node.is_string else number(node.this)
         case exp.Neg():
-            return negated(constant(node.this, zone))
+            return negate(constant(node.this, zone))
         case exp.Cast():
             return cast(constant(node.this, zone), node.to, zone)
         case exp.TsOrDsToDate() if not node.args.get("format") and not node.args.get("zone"):  # to_date(x)
@@ -169,12 +169,12 @@ def constant(node: Any, zone: TimeZone) -> Constant | None:
 
 
 def boolean(value: bool) -> Constant:
-    """A boolean constant."""
+    """Return a boolean constant."""
     return Constant(kind=Kind.BOOLEAN, value=bool(value))
 
 
 def number(text: str) -> Constant | None:
-    """A number as written: 1, 1.5, 1e3."""
+    """Parse a number literal: 1, 1.5, 1e3."""
     if text.isdigit() and text.isascii():
         return Constant(kind=Kind.INTEGER, value=int(text))
     if "e" in text.lower():
@@ -188,15 +188,15 @@ def number(text: str) -> Constant | None:
 
 
 def hexadecimal(text: str) -> Constant | None:
-    """X'1F'; an odd number of digits has a zero in front."""
+    """Parse X'1F'; an odd number of digits gets a leading zero."""
     try:
         return Constant(kind=Kind.BINARY, value=bytes.fromhex(text if len(text) % 2 == 0 else "0" + text))
     except ValueError:
         return None
 
 
-def negated(value: Constant | None) -> Constant | None:
-    """A number with the other sign."""
+def negate(value: Constant | None) -> Constant | None:
+    """Negate a number; NULL stays NULL."""
     if value is None or value.kind is Kind.NULL:
         return value
     if value.kind in {Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE}:
@@ -212,7 +212,7 @@ INSTANTS = {exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ, exp.DType.TIMESTAMP}
 
 
 def cast(value: Constant | None, to: exp.DataType, zone: TimeZone) -> Constant | None:
-    """CAST of a constant, where nothing can go wrong or differ between modes; also DATE '...', 1L and the like."""
+    """Cast a constant if the cast cannot fail or differ between modes; also DATE '...', 1L and the like."""
     if value is None or value.kind is Kind.NULL:
         return value
     kind = to.this
@@ -237,7 +237,7 @@ def cast(value: Constant | None, to: exp.DataType, zone: TimeZone) -> Constant |
 
 
 def cast_integer(value: Constant, bits: int) -> Constant | None:
-    """To a whole number of so many bits."""
+    """Cast to an integer of a number of bits."""
     if value.kind is Kind.STRING and INTEGER_TEXT.fullmatch(value.value):
         result = int(value.value)
     elif value.kind is Kind.INTEGER:
@@ -249,7 +249,7 @@ def cast_integer(value: Constant, bits: int) -> Constant | None:
 
 
 def cast_decimal(value: Constant, to: exp.DataType) -> Constant | None:
-    """To DECIMAL(p, s), without rounding."""
+    """Cast to DECIMAL(p, s), without rounding."""
     sizes = [parameter.this for parameter in to.expressions]
     if not all(isinstance(size, exp.Literal) and size.this.isdigit() for size in sizes):
         return None
@@ -268,7 +268,7 @@ def cast_decimal(value: Constant, to: exp.DataType) -> Constant | None:
 
 
 def cast_double(value: Constant, *, single: bool) -> Constant | None:
-    """To DOUBLE or FLOAT."""
+    """Cast to DOUBLE or FLOAT."""
     if value.kind is Kind.STRING:
         if value.value.lower() == "nan":
             result = float("nan")
@@ -289,14 +289,14 @@ def cast_double(value: Constant, *, single: bool) -> Constant | None:
 
 
 def cast_string(value: Constant) -> Constant | None:
-    """To STRING."""
+    """Cast to STRING."""
     if value.kind is Kind.STRING:
         return value
     return Constant(kind=Kind.STRING, value=str(value.value)) if value.kind is Kind.INTEGER else None
 
 
 def cast_date(value: Constant) -> Constant | None:
-    """To DATE."""
+    """Cast to DATE."""
     if value.kind is Kind.DATE:
         return value
     days = text_date(value.value) if value.kind is Kind.STRING else None
@@ -304,7 +304,7 @@ def cast_date(value: Constant) -> Constant | None:
 
 
 def cast_timestamp(value: Constant, zone: TimeZone, *, instant: bool) -> Constant | None:
-    """To TIMESTAMP or TIMESTAMP_NTZ."""
+    """Cast to TIMESTAMP or TIMESTAMP_NTZ."""
     kind = Kind.TIMESTAMP if instant else Kind.TIMESTAMP_NTZ
     if value.kind is kind:
         return value
@@ -318,15 +318,15 @@ def cast_timestamp(value: Constant, zone: TimeZone, *, instant: bool) -> Constan
 
 
 def text_date(text: str) -> int | None:
-    """Days since 1970 of a date written in full, `2020-01-31`; a time of day may follow and is ignored.
+    """Parse a full date, `2020-01-31`, to days since 1970; a time of day after it is ignored.
 
-    Spark's years have up to 7 digits and a sign, and it ignores all that follows a blank or a T.
+    As in Spark, years have up to 7 digits and a sign, and any text after a blank or a T is ignored.
     """
     match = DATE_TEXT.fullmatch(text)
     if match is None:
         return None
     year, month, day = (int(part) for part in match.group(2, 3, 4))
-    # The calendar repeats every 400 years, of 146,097 days; Python knows the years 1 to 9999.
+    # The calendar repeats every 400 years, of 146,097 days. Python's dates only have the years 1 to 9999.
     cycles, known = divmod(-year if match[1] == "-" else year, 400)
     try:
         days = dt.date(known + 400, month, day).toordinal() - 719_163 + (cycles - 1) * 146_097
@@ -336,7 +336,7 @@ def text_date(text: str) -> int | None:
 
 
 def text_time(text: str) -> int | None:
-    """Microseconds since midnight of a time written in full, `12:34` or `12:34:56.789`."""
+    """Parse a full time, `12:34` or `12:34:56.789`, to microseconds since midnight."""
     match = TIME_TEXT.fullmatch(text)
     if match is None:
         return None
@@ -347,7 +347,7 @@ def text_time(text: str) -> int | None:
 
 
 def text_timestamp(text: str, zone: TimeZone | None) -> int | None:
-    """Microseconds since 1970 of a timestamp written in full.
+    """Parse a full timestamp to microseconds since 1970.
 
     Args:
         text: `2020-01-31 12:34:56.789`, with or without a zone.
@@ -365,6 +365,6 @@ def text_timestamp(text: str, zone: TimeZone | None) -> int | None:
         return None
     if zone is None:
         return local if written is None else None
-    if zone.certain and match[4] is not None:  # Java may not know a name that Python knows
+    if zone.certain and match[4] is not None:  # Java may lack a name that Python has
         return None
     return (zone if written is None else TimeZone.of(written, certain=zone.certain)).instant(local)

@@ -1,12 +1,12 @@
-"""CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE and DROP TABLE. Pure; driver.
+"""Read CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE and DROP TABLE. Pure; driver.
 
-Input: a cursor at the verb. Output: the statement, or a `SqlError`. Clauses that only Spark's own tables have
-(STORED AS, CLUSTERED BY, LIKE ...) leave the statement to Spark.
+Input: a cursor at the verb. Output: the statement, or a `SqlError`. Statements with clauses that only Spark's own
+tables have (STORED AS, CLUSTERED BY, LIKE ...) go to Spark.
 """
 
 from dataclasses import dataclass, field
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_column, read_properties, read_transform
 from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import ColumnDefinition, CreateTable, DropTable, Fragment, TransformTerm
@@ -32,7 +32,7 @@ class Clauses:
 
 
 def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
-    """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] | REPLACE TABLE name ...`."""
+    """Read `CREATE [OR REPLACE] TABLE [IF NOT EXISTS] | REPLACE TABLE name ...`."""
     replace_only = cursor.accept("REPLACE", "TABLE")
     or_replace = False
     if not replace_only:
@@ -73,7 +73,7 @@ def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
 
 
 def read_drop_table(cursor: Cursor, reader: FragmentReader) -> DropTable:
-    """`DROP TABLE [IF EXISTS] name [PURGE]`."""
+    """Read `DROP TABLE [IF EXISTS] name [PURGE]`."""
     cursor.expect("DROP", "TABLE")
     if_exists = cursor.at("IF")
     if if_exists:
@@ -89,7 +89,7 @@ def read_columns(cursor: Cursor) -> tuple[ColumnDefinition, ...]:
     columns: list[ColumnDefinition] = []
     while cursor.index != close or not columns:
         if cursor.key() in CONSTRAINTS and cursor.key(1) in {"KEY", "("} | CONSTRAINTS:
-            raise NotOurs
+            raise LeftToSpark
         columns.append(read_column(cursor, nested=False, positioned=False))
         if not cursor.accept(","):
             break
@@ -116,7 +116,7 @@ def read_clauses(cursor: Cursor) -> Clauses:
         elif cursor.accept("TBLPROPERTIES"):
             clauses.properties = read_properties(cursor)
         elif key == "OPTIONS" and (clauses.provider or "iceberg").lower() != "iceberg":
-            raise NotOurs
+            raise LeftToSpark
         elif cursor.accept("OPTIONS"):
             clauses.options = read_properties(cursor)
         elif cursor.accept("COMMENT"):
@@ -124,7 +124,7 @@ def read_clauses(cursor: Cursor) -> Clauses:
         elif cursor.accept("LOCATION"):
             clauses.location = cursor.string("a location")
         elif key in SPARK_ONLY and not (key == "WITH" and cursor.source.query_start[cursor.index]):
-            raise NotOurs
+            raise LeftToSpark
         else:
             return clauses
 

@@ -1,7 +1,7 @@
-"""A place in a statement's tokens, and the small readings that all statements share. Pure; driver.
+"""A position in a statement's tokens, with the reading methods that all statements share. Pure; driver.
 
-Input: a `Source`. Output: keywords, names, literals and the extents of expressions, or a `SqlError` that shows the
-place and says what was expected there.
+Input: a `Source`. Output: keywords, names, literals and the extents of expressions, or a `SqlError` with the position
+and what was expected there.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Source, TokenKind, words
 
-__all__ = ["NO_HINTS", "Cursor", "NotOurs", "unexpected"]
+__all__ = ["NO_HINTS", "Cursor", "LeftToSpark", "unexpected"]
 
-# Words that end an expression where an operator may stand: no expression goes on with them.
+# Words that end an expression if they are where an operator may be: no expression continues with them.
 NEVER_IN_EXPRESSION = words(
     "FROM WHERE HAVING LIMIT JOIN UNION INTERSECT SET USING VALUES SELECT INSERT UPDATE DELETE MERGE RETURNING"
 )
@@ -26,15 +26,15 @@ WITH_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 
 
 def unexpected(source: Source, index: int) -> str:
-    """The sentence about a token that cannot stand where it stands."""
+    """Return the message for an unexpected token."""
     text = source.text(index)
     if not text:
         return "The statement ends too early"
     return f"Unexpected {text if len(text) <= 40 else text[:37] + '...'!r}"
 
 
-class NotOurs(Exception):  # noqa: N818 - not an error: the statement goes to Spark
-    """The statement has a form that Spark knows and this package leaves to it."""
+class LeftToSpark(Exception):  # noqa: N818 - not an error: the statement goes to Spark
+    """Raised for a form of a statement that this package leaves to Spark."""
 
 
 class Cursor:
@@ -48,65 +48,65 @@ class Cursor:
     # ---- looking ----------------------------------------------------------------------------------------------
 
     def key(self, ahead: int = 0) -> str:
-        """The word (upper case) or symbol that stands `ahead`, empty for names in quotes, literals and the end."""
+        """Return the word (upper case) or symbol `ahead`; empty for quoted names, literals and the end."""
         place = self.index + ahead
         return self.source.tokens[place].key if place < self.source.end else ""
 
     def at(self, *keys: str) -> bool:
-        """Whether these words or symbols come next."""
+        """Return whether these words or symbols come next."""
         return all(self.key(ahead) == key for ahead, key in enumerate(keys))
 
     def at_end(self) -> bool:
-        """Whether everything was read."""
+        """Return whether everything was read."""
         return self.index >= self.source.end
 
     def at_name(self) -> bool:
-        """Whether an identifier comes next."""
+        """Return whether an identifier comes next."""
         return not self.at_end() and self.source.is_name(self.index)
 
     def at_string(self) -> bool:
-        """Whether a string literal comes next."""
+        """Return whether a string literal comes next."""
         return self.source.tokens[self.index].kind is TokenKind.STRING
 
     def start(self) -> int:
-        """Offset of the next token."""
+        """Return the offset of the next token."""
         return self.source.tokens[self.index].start
 
     def span_from(self, index: int) -> Span:
-        """From the token `index` up to the last one read."""
+        """Return the span from the token `index` up to the last one read."""
         return Span(self.source.tokens[index].start, self.source.tokens[max(index, self.index - 1)].end)
 
     # ---- reading ----------------------------------------------------------------------------------------------
 
     def accept(self, *keys: str) -> bool:
-        """Reads these words or symbols if they come next."""
+        """Read these words or symbols if they come next."""
         if not self.at(*keys):
             return False
         self.index += len(keys)
         return True
 
     def expect(self, *keys: str, hint: str | None = None) -> None:
-        """Reads these words or symbols, or raises."""
+        """Read these words or symbols, or raise an error."""
         for key in keys:
             if not self.accept(key):
                 self.fail(expected=key if key.isalpha() else f"'{key}'", hint=hint)
 
     def name(self, what: str = "a name") -> str:
-        """Reads one identifier."""
+        """Read one identifier."""
         if not self.at_name():
             self.fail(expected=what)
         self.index += 1
         return self.source.name(self.index - 1)
 
     def names(self, what: str = "a name") -> tuple[str, ...]:
-        """Reads a dotted name."""
+        """Read a dotted name."""
         parts = [self.name(what)]
         while self.accept("."):
             parts.append(self.name("a name after '.'"))
         return tuple(parts)
 
     def string(self, what: str) -> str:
-        """Reads a string literal, or several that stand side by side, to its value."""
+        """Read a string literal, or several adjacent ones, and return the value."""
         if not self.at_string():
             self.fail(expected=f"{what} in quotes")
         value = ""
@@ -116,14 +116,14 @@ class Cursor:
         return value
 
     def open_bracket(self, what: str) -> int:
-        """Reads `(` and returns the index of its `)`."""
+        """Read `(` and return the index of its `)`."""
         if not self.at("("):
             self.fail(expected=f"'(' before {what}")
         self.index += 1
         return self.source.partner[self.index - 1]
 
     def finish(self) -> None:
-        """Raises unless everything was read."""
+        """Raise an error unless everything was read."""
         if not self.at_end():
             self.fail(expected="the end of the statement")
 
@@ -137,17 +137,17 @@ class Cursor:
         foreign_hints: Mapping[str, str] = NO_HINTS,
         after: str | None = None,
     ) -> int:
-        """Finds the end of the expression that begins here.
+        """Find the end of the expression that begins here.
 
         Args:
-            what: What it is, for messages: "a condition".
-            stops: Words and symbols that end it where an operator may stand; a closing bracket and the end of the
-                statement always do.
-            foreign_hints: What to do about clauses that cannot stand there, by their first word.
-            after: What has to follow it; the end of the expression if not given.
+            what: The kind of expression, for messages: "a condition".
+            stops: Words and symbols that end it if they are where an operator may be. A closing bracket and the end of
+                the statement always end it.
+            foreign_hints: Hints for clauses that are not allowed there, by their first word.
+            after: What must follow, for messages; by default the end of the expression.
 
         Returns:
-            The index after its last token; the cursor stands there.
+            The index after its last token, which is the cursor's new position.
         """
         source, begin = self.source, self.index
         while self.index < source.end:
@@ -175,8 +175,8 @@ class Cursor:
         return self.index
 
     def _begins_clause(self, begin: int) -> bool:
-        # A clause where an operand is due: `WHEN MATCHED AND THEN DELETE`, `SET a = WHERE b`; but a column may have
-        # the name of a keyword: `WHERE when IS NULL`.
+        # A clause in place of an operand: `WHEN MATCHED AND THEN DELETE`, `SET a = WHERE b`. But a column may have the
+        # name of a keyword: `WHERE when IS NULL`.
         source = self.source
         due = self.index == begin or not source.clause_at(self.index)
         return due and source.is_name(self.index + 1) and not source.is_operator(self.index + 1)
@@ -191,13 +191,13 @@ class Cursor:
         hint: str | None = None,
         keywords: frozenset[str] = frozenset(),
     ) -> NoReturn:
-        """Raises a syntax error at the next token, or at the one before that is to blame.
+        """Raise a syntax error at the next token, or at an earlier one that is to blame.
 
         Args:
-            message: What is wrong; None says what stands there.
+            message: The message; by default it names the unexpected token.
             expected: What was expected.
             hint: What to do about it.
-            keywords: Keywords that could stand there, besides those in `expected`.
+            keywords: Keywords that are valid there, in addition to those in `expected`.
         """
         index = min(self.index, self.source.end)
         if message is None:
@@ -223,7 +223,7 @@ class Cursor:
         hint: str | None = None,
         kind: ErrorKind = ErrorKind.SYNTAX,
     ) -> NoReturn:
-        """Raises a syntax error at a place."""
+        """Raise an error at a span."""
         raise SqlError(
             message,
             sql=self.source.sql,

@@ -1,12 +1,12 @@
-"""Pieces of table definitions: columns and data types, transforms and sort terms, properties. Pure; driver.
+"""Read parts of table definitions: columns and data types, transforms and sort terms, properties. Pure; driver.
 
 Input: a cursor at a column of CREATE TABLE, ADD COLUMNS or ALTER COLUMN; at `bucket(4, id)`, `days(ts)`, `dep`; or at
-`('key' = 'value', a.b = 1, ...)`. Output: `ColumnDefinition`s, whose types and defaults stay the text that was written;
+`('key' = 'value', a.b = 1, ...)`. Output: `ColumnDefinition`s, with types and defaults as unchanged text;
 `TransformTerm`s with plural forms folded; pairs of strings as Spark would store them. Iceberg spec: "Partition
 Transforms".
 """
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.quoting import string_value
 from dml.sqlparse.statements import ColumnDefinition, ColumnPosition, Span, TransformTerm
 from dml.sqlparse.tokens import TokenKind, words
@@ -30,19 +30,16 @@ AFTER_DEFAULT = AFTER_TYPE | {","}
 
 
 def read_column(cursor: Cursor, *, nested: bool, positioned: bool) -> ColumnDefinition:
-    """Reads one column.
+    """Read one column.
 
     Args:
-        cursor: Stands at its name.
-        nested: Whether the name may be a path into a struct.
-        positioned: Whether FIRST and AFTER may stand there.
-
-    Returns:
-        The column.
+        cursor: Its position is the name.
+        nested: True if the name may be a path into a struct.
+        positioned: True if FIRST and AFTER are allowed.
 
     Raises:
         SqlError: A name or a type is missing, or an option is given twice.
-        NotOurs: Generated columns and constraints, which Iceberg has not.
+        LeftToSpark: The column is generated or has a constraint, which Iceberg does not support.
     """
     begin = cursor.index
     path = cursor.names("the name of a column") if nested else (cursor.name("the name of a column"),)
@@ -66,7 +63,7 @@ def read_column(cursor: Cursor, *, nested: bool, positioned: bool) -> ColumnDefi
             again = position is not None
             position = read_position(cursor)
         elif cursor.key() in CONSTRAINTS or cursor.at("GENERATED"):
-            raise NotOurs
+            raise LeftToSpark
         else:
             break
         if again:
@@ -83,7 +80,7 @@ def read_column(cursor: Cursor, *, nested: bool, positioned: bool) -> ColumnDefi
 
 
 def read_data_type(cursor: Cursor) -> str:
-    """Reads the text of a data type: `decimal(10, 2)`, `struct<a: int NOT NULL, b: array<string>>`."""
+    """Read the text of a data type: `decimal(10, 2)`, `struct<a: int NOT NULL, b: array<string>>`."""
     source, begin, depth = cursor.source, cursor.index, 0
     while cursor.index < source.end:
         token = source.tokens[cursor.index]
@@ -104,7 +101,7 @@ def read_data_type(cursor: Cursor) -> str:
 
 
 def read_default(cursor: Cursor) -> str:
-    """Reads the text of a DEFAULT expression up to the next option of the column."""
+    """Read the text of a DEFAULT expression up to the next option of the column."""
     begin = cursor.index
     end = cursor.expression("a default value", stops=AFTER_DEFAULT)
     tokens = cursor.source.tokens
@@ -112,7 +109,7 @@ def read_default(cursor: Cursor) -> str:
 
 
 def read_position(cursor: Cursor) -> ColumnPosition:
-    """Reads `FIRST` or `AFTER column`."""
+    """Read `FIRST` or `AFTER column`."""
     if cursor.accept("FIRST"):
         return ColumnPosition()
     cursor.expect("AFTER")
@@ -139,17 +136,14 @@ WITH_NUMBER = frozenset({"bucket", "truncate"})
 
 
 def read_transform(cursor: Cursor, *, named: bool = False) -> TransformTerm:
-    """Reads one term.
+    """Read one term.
 
     Args:
-        cursor: Stands at the column or at the transform's name.
-        named: Whether `AS name` may follow.
-
-    Returns:
-        The term.
+        cursor: Its position is the column or the transform's name.
+        named: True if `AS name` may follow.
 
     Raises:
-        SqlError: The transform is not one of Iceberg's, or its arguments do not fit.
+        SqlError: The transform is not one of Iceberg's, or its arguments are invalid.
     """
     begin = cursor.index
     path = cursor.names("a column or a transform")
@@ -163,7 +157,7 @@ def read_transform(cursor: Cursor, *, named: bool = False) -> TransformTerm:
 
 
 def read_sort_terms(cursor: Cursor) -> tuple[TransformTerm, ...]:
-    """Reads `term [ASC | DESC] [NULLS FIRST | LAST], ...`, perhaps in parentheses."""
+    """Read `term [ASC | DESC] [NULLS FIRST | LAST], ...`, perhaps in parentheses."""
     close = cursor.open_bracket("the order") if cursor.at("(") else None
     terms = [sort_term(cursor)]
     while cursor.accept(","):
@@ -242,10 +236,10 @@ def example(transform: str) -> str:
 
 
 def read_properties(cursor: Cursor) -> tuple[tuple[str, str], ...]:
-    """Reads a list of properties with their values.
+    """Read a list of properties with their values.
 
     Raises:
-        SqlError: A key, a value or a bracket is missing, or a key stands there twice.
+        SqlError: A key, a value or a bracket is missing, or a key is given twice.
     """
     close = cursor.open_bracket("the properties")
     properties: dict[str, str] = {}
@@ -266,7 +260,7 @@ def read_properties(cursor: Cursor) -> tuple[tuple[str, str], ...]:
 
 
 def read_keys(cursor: Cursor) -> tuple[str, ...]:
-    """Reads a list of keys."""
+    """Read a list of keys."""
     close = cursor.open_bracket("the keys")
     keys = [read_key(cursor)]
     while cursor.accept(","):
@@ -278,7 +272,7 @@ def read_keys(cursor: Cursor) -> tuple[str, ...]:
 
 
 def read_key(cursor: Cursor) -> str:
-    """Reads one key: a string or a dotted name."""
+    """Read one key: a string or a dotted name."""
     if cursor.at_string():
         cursor.index += 1  # one literal only: a value may follow without `=`
         return string_value(cursor.source.text(cursor.index - 1))

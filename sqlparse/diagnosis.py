@@ -1,12 +1,12 @@
-"""What was probably meant where a statement stopped making sense, and where in it an error is. Pure; driver.
+"""Explain syntax errors, and locate errors in the text of a statement. Pure; driver.
 
-Input: the tokens of a statement that does not read, and the token where reading stopped. Output: the token that is to
-blame, what was expected there, and a hint. Parsers stop late: `DELETE FROM t WERE id = 1` has a table with the alias
-`WERE` until `id` comes, `SET a = 1, WHERE b` assigns to a column `WHERE` until `b` comes. It is asked about texts that
-were refused already, so it may judge by what is usual, and makes no statement invalid.
+Input: the tokens of an invalid statement, and the token where parsing stopped. Output: the token to blame, what was
+expected there, and a hint. Parsers stop late: in `DELETE FROM t WERE id = 1` the word `WERE` is an alias until `id`
+follows, and in `SET a = 1, WHERE b` the word `WHERE` is a column until `b` follows. The text was rejected already, so
+the diagnosis may be heuristic: it makes no statement invalid.
 
-Code that refuses something later rarely holds the text of the statement: it says what it refuses (`column="x"`), the
-code around it says which part it was at (`at`), and the engine joins both with the text into a `Span`.
+Code that raises errors later rarely has the text of the statement. The error names its subject (`column="x"`), the
+caller sets the part of the statement (`at`), and the engine finds the `Span` of both in the text.
 """
 
 import difflib
@@ -25,13 +25,13 @@ from dml.sqlparse.tokens import Source, Token, TokenKind, read_source, words
 __all__ = ["CLAUSES", "REFERENCES_HINT", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
 
 NEAR: Final = 0.74
-"""How alike a word and a keyword are, by `difflib`, to be taken for a typo: FORM and FROM are 0.75."""
+"""The minimum similarity, by `difflib`, of a word and a keyword for a typo: FORM and FROM have 0.75."""
 
 CLAUSES: Final = words(
     "FROM WHERE GROUP HAVING ORDER LIMIT UNION INTERSECT EXCEPT JOIN ON SET USING VALUES WHEN THEN AND OR SELECT INTO"
 )
 ENDS: Final = (CLAUSES - {"SELECT", "VALUES"}) | {")", "]", ","}
-"""What cannot be an item, an expression or a name, and does not begin one."""
+"""Tokens that neither are nor begin an item, an expression or a name."""
 
 COMMANDS: Final = words("ALTER CREATE DROP DESCRIBE DESC SHOW USE REPLACE TRUNCATE")
 KEYWORDS: Final = (
@@ -64,10 +64,10 @@ DUE_AFTER: Final[Mapping[str, str]] = MappingProxyType(
         "THEN": "a value or an action",
     }
 )
-"""What is due after a word or symbol, so that neither a clause nor a bracket nor the end can follow it."""
+"""The operand required after a word or symbol. No clause, closing bracket or end of the statement can follow it."""
 
 COMPLETED: Final[Mapping[str, str]] = MappingProxyType({"GROUP": "BY", "ORDER": "BY", "PARTITIONED": "BY"})
-"""Words of which nothing but another word can follow."""
+"""Words that only one other word can follow."""
 
 REFERENCES: Final = words("BRANCH TAG")
 REFERENCES_HINT: Final = (
@@ -80,11 +80,11 @@ CAPITALS: Final = re.compile(r"\b[A-Z]{2,}\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What is wrong.
+    """The explanation of a syntax error.
 
     Attributes:
         index: The token to blame.
-        expected: What was expected there; None where nothing better than the parser's words is known.
+        expected: What was expected there; None to keep the parser's own words.
         hint: What was probably meant.
     """
 
@@ -94,34 +94,34 @@ class Diagnosis:
 
 
 def diagnose(source: Source, index: int, expected: str | None, keywords: frozenset[str]) -> Diagnosis:
-    """What is wrong where one of our own readers stopped: it knows what it expected.
+    """Diagnose an error of RowDelta's parser, which names what it expected.
 
     Args:
         source: The statement.
-        index: The token where it stopped.
-        expected: What it expected; keywords stand in it in capitals.
-        keywords: Further keywords that could stand there.
+        index: The token where the parser stopped.
+        expected: What the parser expected, with keywords in capitals.
+        keywords: Other keywords that are valid there.
     """
-    missing = something_missing(source, (index - 2, index - 1))
+    missing = find_missing(source, (index - 2, index - 1))
     if missing is not None:
         return missing
     wanted = frozenset(CAPITALS.findall(expected or "")) | keywords
-    return mistyped(source, index, wanted) or Diagnosis(index=index)
+    return find_typo(source, index, wanted) or Diagnosis(index=index)
 
 
 def diagnose_syntax(source: Source, index: int) -> Diagnosis:
-    """What is wrong where Spark's parser stopped, which says no more than where.
+    """Diagnose an error of Spark's parser, which reports only its position.
 
     Args:
         source: The statement.
-        index: The token where it stopped.
+        index: The token where the parser stopped.
     """
     if manages_references(source, index):
         return Diagnosis(index=index, hint=REFERENCES_HINT)
     ahead = (index + 1,) if source.tokens[index].key == "," else ()
-    # Commands are made of keywords; in queries most words are names.
+    # Most words in commands are keywords; most words in queries are names.
     keywords = KEYWORDS if index < 2 or source.tokens[0].key in COMMANDS else CLAUSES
-    found = something_missing(source, (index - 2, index - 1, index, *ahead)) or mistyped(source, index, keywords)
+    found = find_missing(source, (index - 2, index - 1, index, *ahead)) or find_typo(source, index, keywords)
     if found is not None:
         return found
     before = source.text(index - 1) if index else ""
@@ -132,7 +132,7 @@ def diagnose_syntax(source: Source, index: int) -> Diagnosis:
         return Diagnosis(index=index, expected="a statement")
     if not source.clause_at(index):
         return Diagnosis(index=index, expected=f"an expression after '{before}'")
-    if in_between(source, index):
+    if is_in_between(source, index):
         return Diagnosis(index=index, expected=f"AND and the upper bound of BETWEEN after '{before}'")
     if index >= source.end:
         return Diagnosis(index=index, expected=f"more after '{before}'")
@@ -140,21 +140,21 @@ def diagnose_syntax(source: Source, index: int) -> Diagnosis:
 
 
 def manages_references(source: Source, index: int) -> bool:
-    """Whether a place is in `ALTER TABLE t CREATE | DROP | REPLACE BRANCH | TAG`, statements of Iceberg's extension."""
+    """Return whether a token is in `ALTER TABLE t CREATE | DROP | REPLACE BRANCH | TAG`, from Iceberg's extension."""
     return source.word(0) == "ALTER" and any(
         source.word(place) in REFERENCES and source.word(place - 1) in {"CREATE", "DROP", "REPLACE"}
         for place in range(index, index + 4)
     )
 
 
-def in_between(source: Source, index: int) -> bool:
-    """Whether a BETWEEN stands before a token, and no AND behind it."""
+def is_in_between(source: Source, index: int) -> bool:
+    """Return whether a token follows a BETWEEN without its AND."""
     words_before = (source.word(place) for place in range(index - 1, -1, -1))
     return next((word for word in words_before if word in {"AND", "BETWEEN", "WHERE", "ON"}), "") == "BETWEEN"
 
 
-def something_missing(source: Source, places: Iterable[int]) -> Diagnosis | None:
-    """The first of some tokens that follows one after which something else is due."""
+def find_missing(source: Source, places: Iterable[int]) -> Diagnosis | None:
+    """Diagnose the first of some tokens that stands in place of a required operand; None if there is none."""
     for place in places:
         if not 0 < place <= source.end:
             continue
@@ -166,8 +166,8 @@ def something_missing(source: Source, places: Iterable[int]) -> Diagnosis | None
     return None
 
 
-def mistyped(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis | None:
-    """The word at a place, or the one before it that was taken for an alias, if it is nearly a keyword."""
+def find_typo(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis | None:
+    """Diagnose a misspelled keyword: the word at a token, or the one before it, which was read as an alias."""
     for place in (index - 1, index):
         token = source.tokens[max(place, 0)]
         if place < 0 or token.kind is not TokenKind.WORD or source.tokens[place - 1].key == ".":
@@ -181,16 +181,16 @@ def mistyped(source: Source, index: int, keywords: frozenset[str]) -> Diagnosis 
 
 
 def near_keyword(word: str, keywords: Iterable[str]) -> str | None:
-    """The keyword that a word is nearly; None where it is near to none."""
+    """Return the keyword that is most similar to a word; None if none is similar enough."""
     return next(iter(difflib.get_close_matches(word.upper(), sorted(keywords), n=1, cutoff=NEAR)), None)
 
 
 @contextmanager
 def at(span: Span | None) -> Iterator[None]:
-    """Errors of the block are about a part of the statement; of nested blocks the innermost decides.
+    """Attach a part of the statement to errors raised in the block; the innermost of nested blocks takes precedence.
 
     Args:
-        span: The part; None where it is not known.
+        span: The part; None if it is unknown.
     """
     try:
         yield
@@ -201,15 +201,15 @@ def at(span: Span | None) -> Iterator[None]:
 
 
 def words_at(sql: str, words: str, within: Span | None = None) -> Span | None:
-    """The first place where some words stand in a statement, however they are spaced, quoted or capitalised.
+    """Find some words in a statement; spaces, quotes and case do not matter.
 
     Args:
         sql: The statement.
         words: A name, a dotted name, a data type, the value of a string: `db.t`, `decimal(50, 2)`, `format-version`.
-        within: The part to look in; None for all of it.
+        within: The part to search; None for all of it.
 
     Returns:
-        The place, or None.
+        The span of the first occurrence, or None.
     """
     source, wanted = read_source(sql), [value_of(*pair) for pair in tokens_of(read_source(words))]
     whole = words.lower()
@@ -227,12 +227,12 @@ def words_at(sql: str, words: str, within: Span | None = None) -> Span | None:
 
 
 def tokens_of(source: Source) -> Iterator[tuple[str, Token]]:
-    """The tokens of a text, each with its text."""
+    """Yield the tokens of a statement, each with its text."""
     return ((source.text(index), source.tokens[index]) for index in range(source.end))
 
 
 def value_of(text: str, token: Token) -> str:
-    """A token as it is compared: without quotes, in lower case."""
+    """Return the text of a token for comparison: without quotes, in lower case."""
     if token.kind is TokenKind.QUOTED:
         return unquoted(text).lower()
     return string_value(text).lower() if token.kind is TokenKind.STRING else text.lower()

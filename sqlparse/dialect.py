@@ -1,8 +1,7 @@
-"""Spark's dialect for sqlglot, with what sqlglot's own lacks, and the check that a tree means what Spark means.
+"""A Spark dialect for sqlglot that extends sqlglot's own, and checks that a tree has Spark's meaning. Pure; driver.
 
-Input: the text of an expression or a query. Output: sqlglot's tree, or None: an answer that is certainly right or no
-answer. Trees serve analysis only (which columns, which comparisons); Spark always gets the text as written. Pure;
-driver.
+Input: the text of an expression or a query. Output: sqlglot's tree, or None unless it is certainly right. Trees serve
+analysis only (which columns, which comparisons); Spark always receives the original text.
 """
 
 import re
@@ -24,13 +23,13 @@ class RowDeltaSpark(Spark):
     """Spark 4: doubled quotes inside strings, all spellings of time travel, `TABLE t` and set operations of queries."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Adds Spark 4's doubled quotes; no word swallows the rest of the text."""
+        """Adds Spark 4's doubled quotes; no command consumes the rest of the text as one token."""
 
         STRING_ESCAPES: ClassVar = ["\\", "'", '"']
         COMMANDS: ClassVar = set()
 
     class Parser(SparkParser):
-        """Reads a whole query, whatever it begins with."""
+        """Parses whole queries that begin with any keyword."""
 
         SUPPORTS_TABLE_QUERY: ClassVar = True
         VERSION_PHRASES: ClassVar = {
@@ -55,7 +54,7 @@ DIALECT = RowDeltaSpark()
 COMPARISONS = (exp.EQ, exp.NEQ, exp.NullSafeEQ, exp.NullSafeNEQ, exp.LT, exp.LTE, exp.GT, exp.GTE)
 PREDICATES = (*COMPARISONS, exp.Is, exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike)
 LOCAL_TIMESTAMP = re.compile(r"\bWITHOUT\s+TIME\s+ZONE\b", re.IGNORECASE)
-"""A type of Spark 4.3 whose tree is that of `TIMESTAMP`."""
+"""A type of Spark 4.3 that sqlglot reads as `TIMESTAMP`."""
 BITWISE = (
     exp.BitwiseAnd,
     exp.BitwiseOr,
@@ -67,20 +66,20 @@ BITWISE = (
 
 
 def parse_expression(text: str, strings: tuple[str, ...] = ()) -> exp.Expression | None:
-    """The tree of an expression.
+    """Parse an expression.
 
     Args:
-        text: The expression as written.
-        strings: Its string literals as written, quotes and all.
+        text: The expression.
+        strings: Its string literals, quotes included.
 
     Returns:
-        The tree, or None where sqlglot cannot read it or might read it otherwise than Spark does.
+        The tree, or None if sqlglot cannot parse it or may read it differently than Spark.
     """
     return parse(exp.Condition, text, strings)
 
 
 def parse_query(text: str, strings: tuple[str, ...] = ()) -> exp.Expression | None:
-    """The tree of a query; arguments and result as of `parse_expression`."""
+    """Parse a query; arguments and result as of `parse_expression`."""
     return parse(exp.Query, text, strings)
 
 
@@ -90,12 +89,12 @@ def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expr
     try:
         trees = DIALECT.parse_into(into, text)
     except (SqlglotError, RecursionError, TypeError, ValueError, AttributeError, KeyError, IndexError):
-        return None  # not only its own errors: odd texts make sqlglot stumble over itself
+        return None  # unusual texts raise other exceptions than sqlglot's own
     tree = trees[0] if len(trees) == 1 else None
     if not isinstance(tree, exp.Expression) or tree.find(exp.Command) or not reads_precedence_alike(tree):
         return None
     if any(kind.args.get("collate") for kind in tree.find_all(exp.DataType)):
-        return None  # a cast to a collated string: nothing that reads trees knows its comparisons
+        return None  # a cast to a collated string, whose comparisons no analysis handles
     return tree
 
 
@@ -105,7 +104,7 @@ NAMES: Final = """
     to_timestamp ucase upper year
 """
 BUILT_INS: Final = frozenset(NAMES.split())
-"""Spark's functions with their own sqlglot node, as far as planning uses these nodes."""
+"""Spark's functions that have their own sqlglot node which planning uses."""
 
 LOOKALIKES: Final = """
     date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
@@ -126,14 +125,14 @@ def called(text: str, functions: frozenset[str]) -> frozenset[str]:
 
 
 class TreeReading(Enum):
-    """How far the trees of sqlglot read string literals as the session's Spark does."""
+    """How closely sqlglot's trees match the session's Spark, for string literals and functions."""
 
     ALIKE = "alike"
     WITHOUT_QUOTES = "strings without quotes in them: before Spark 4.1 `'it''s'` is two strings that are joined"
     OTHERWISE = "otherwise: settings of Spark's parser change what a literal means, or the user replaced a function"
 
     def holds(self, tree: exp.Expression) -> bool:
-        """Whether a tree says what Spark reads."""
+        """Return whether a tree matches Spark's reading of the text."""
         if self is TreeReading.WITHOUT_QUOTES:
             strings = (node.name for node in tree.find_all(exp.Literal) if node.is_string)
             return not any("'" in text or '"' in text for text in strings)
@@ -151,7 +150,7 @@ def reads_string_alike(literal: str) -> bool:
 
 
 def reads_precedence_alike(tree: exp.Expression) -> bool:
-    # Spark compares first and applies IS, IN, LIKE ... to the result; sqlglot does it the other way round.
+    # In Spark comparisons bind tighter than IS, IN, LIKE ...; in sqlglot it is the other way round.
     for node in tree.find_all(*COMPARISONS, *BITWISE):
         left, right = node.args.get("this"), node.args.get("expression")
         if isinstance(node, BITWISE):

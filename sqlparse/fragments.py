@@ -1,7 +1,7 @@
-"""Pieces of a statement, analysed: the text as written, with the tables, columns and names in it. Pure; driver.
+"""Analyse parts of a statement: their text, with the tables, columns and names in it. Pure; driver.
 
-Input: ranges of a statement's tokens, or a cursor at the name of the table that the statement is about. Output:
-`Fragment`s, the target's `TableReference`, and the `Relation`s of the whole statement for rendering.
+Input: ranges of a statement's tokens, or a cursor at the name of the statement's table. Output: `Fragment`s, the
+target's `TableReference`, and the `Relation`s of the whole statement for rendering.
 """
 
 import re
@@ -24,14 +24,11 @@ NO_COLUMN = words("SELECT FROM WHERE AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE
 
 
 class FragmentReader:
-    """Makes the fragments of one statement and collects the tables that they name.
-
-    Args:
-        source: The statement.
+    """Creates the fragments of one statement and collects the tables that they name.
 
     Attributes:
-        relations: Every table reference so far.
-        ctes: Names, lower case, of the CTEs that stand before the statement's verb.
+        relations: The table references so far.
+        ctes: Lower-case names of the CTEs before the statement's verb.
     """
 
     def __init__(self, source: Source) -> None:
@@ -41,13 +38,13 @@ class FragmentReader:
         self.has_insert = False
 
     def expression(self, start: int, end: int) -> Fragment:
-        """The expression in the tokens from `start` to `end`."""
+        """Return the expression in the tokens from `start` up to `end`."""
         text, strings = self._text(start, end)
         scan = scan_expression(self.source, start, end, self.ctes)
         return self._fragment(start, end, scan, parse_expression(text, strings))
 
     def query(self, start: int, end: int) -> Fragment:
-        """The query in the tokens from `start` to `end`."""
+        """Return the query in the tokens from `start` up to `end`."""
         text, strings = self._text(start, end)
         scan = scan_query(self.source, start, end, self.ctes)
         begin = read_ctes(self.source, start, frozenset())[0] if self.source.word(start) == "WITH" else start
@@ -55,12 +52,12 @@ class FragmentReader:
         return self._fragment(start, end, scan, tree)
 
     def relation(self, start: int, end: int, scope_start: int, reach: int | None = None) -> Fragment:
-        """A table, a query in parentheses or VALUES, as the source of a statement.
+        """Return the source of a statement: a table, a query in parentheses or VALUES.
 
         Args:
             start: First token.
-            end: Token after the last one, the alias left out.
-            scope_start: Offset from where its columns may be named.
+            end: Token after the last one, without the alias.
+            scope_start: Offset of the scope in which its columns can be named.
             reach: Token after its alias, which belongs to the table reference.
         """
         source = self.source
@@ -74,7 +71,7 @@ class FragmentReader:
         return self._fragment(start, end, scan, tree)
 
     def with_clause(self, start: int, end: int) -> Fragment:
-        """`WITH a AS (...), ...` before a verb other than SELECT."""
+        """Return `WITH a AS (...), ...` before a verb other than SELECT."""
         text, strings = self._text(start, end)
         scan = scan_query(self.source, start, end, frozenset())
         tree = parse_query(f"{text} SELECT 1", strings)
@@ -107,8 +104,8 @@ class FragmentReader:
 
 
 def names_in(source: Source, start: int, end: int) -> tuple[frozenset[str], bool]:
-    # Also text in double quotes, which may be an identifier (spark.sql.ansi.doubleQuotedIdentifiers), and the
-    # argument of IDENTIFIER(); whatever may stand for names that cannot be seen counts as a star.
+    # Includes text in double quotes, which may be an identifier (spark.sql.ansi.doubleQuotedIdentifiers), and the
+    # argument of IDENTIFIER(). An argument whose names are unknown counts as a star.
     names: set[str] = set()
     hidden = False
     for index in range(start, end):
@@ -129,7 +126,7 @@ def names_in(source: Source, start: int, end: int) -> tuple[frozenset[str], bool
 
 
 def has_star(source: Source, start: int, end: int) -> bool:
-    # A star is a multiplication between two operands, and counts rows in count(*); all others stand for columns.
+    # A star between two operands is a multiplication, and count(*) counts rows; all other stars are columns.
     tokens = source.tokens
     for index in range(start, end):
         if tokens[index].key != "*":
@@ -177,18 +174,15 @@ def column_starts(tree: exp.Expression, offset: int) -> set[int]:
 
 
 def read_target(cursor: Cursor, reader: FragmentReader, *, aliased: bool) -> TableReference:
-    """Reads the table that a row-level statement writes to.
+    """Read the table that a row-level statement writes to.
 
     Args:
-        cursor: Stands at the name.
-        reader: Notes the reference; its columns can be named in the whole statement.
-        aliased: Whether an alias may follow.
-
-    Returns:
-        The reference.
+        cursor: Its position is the name.
+        reader: Collects the reference. Its columns can be named in the whole statement.
+        aliased: True if an alias may follow.
 
     Raises:
-        SqlError: No name stands there, or the name is followed by a time travel clause.
+        SqlError: There is no name, or a time travel clause follows it.
     """
     source = cursor.source
     if not cursor.at_name():
@@ -216,14 +210,14 @@ def read_target(cursor: Cursor, reader: FragmentReader, *, aliased: bool) -> Tab
 
 
 def table_name(cursor: Cursor, reader: FragmentReader) -> TableReference:
-    """Reads the table that a DDL statement is about: a name and nothing else."""
+    """Read the table of a DDL statement: a plain name."""
     if not cursor.at_name():
         cursor.fail(expected="the name of a table")
     found = read_table(cursor.source, cursor.index, aliased=False)
     cursor.index = found.index
     reference = found.reference
     if reference.version is not None or reference.timestamp is not None:
-        cursor.fail_at(reference.span, "Time travel cannot stand here", expected="the plain name of a table")
+        cursor.fail_at(reference.span, "Time travel is not allowed here", expected="the plain name of a table")
     reader.relations.append(
         Relation(reference=reference, block=Block(reference.span.start, reference.span.end), alias_place=None)
     )

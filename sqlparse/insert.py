@@ -1,9 +1,9 @@
-"""INSERT. Pure; driver.
+"""Read INSERT. Pure; driver.
 
 Input: a cursor at INSERT. Output: `InsertStatement`, or a `SqlError`.
 """
 
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_properties
 from dml.sqlparse.fragments import FragmentReader, read_target
 from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, PartitionValue, Span
@@ -14,7 +14,7 @@ QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "MAP", "REDUCE"}
 
 
 def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> InsertStatement:
-    """`INSERT INTO | OVERWRITE [TABLE] target [PARTITION (...)] [(columns) | BY NAME] query`."""
+    """Read `INSERT INTO | OVERWRITE [TABLE] target [PARTITION (...)] [(columns) | BY NAME] query`."""
     cursor.expect("INSERT")
     evolution = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     mode = read_mode(cursor)
@@ -23,7 +23,7 @@ def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
     options = read_properties(cursor) if cursor.at("WITH", "(") and cursor.accept("WITH") else ()
     partition = read_partition(cursor, reader) if cursor.accept("PARTITION") else ()
     if cursor.at("IF", "NOT", "EXISTS"):
-        raise NotOurs
+        raise LeftToSpark
     replace_where = None
     columns: tuple[tuple[str, Span], ...] = ()
     by_name = False
@@ -32,7 +32,7 @@ def read_insert(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
             cursor.fail(expected="a query", hint="REPLACE WHERE goes with INSERT INTO.")
         replace_where, mode = read_replace_where(cursor, reader), InsertMode.REPLACE_WHERE
     elif cursor.at("REPLACE") or cursor.at("AS"):
-        raise NotOurs
+        raise LeftToSpark
     elif cursor.accept("BY"):
         cursor.expect("NAME")
         by_name = True
@@ -59,7 +59,7 @@ def read_mode(cursor: Cursor) -> InsertMode:
     if not cursor.accept("OVERWRITE"):
         cursor.fail(expected="INTO or OVERWRITE")
     if cursor.at("DIRECTORY") or cursor.at("LOCAL", "DIRECTORY"):
-        raise NotOurs
+        raise LeftToSpark
     return InsertMode.OVERWRITE
 
 
@@ -133,5 +133,5 @@ def read_query(cursor: Cursor, reader: FragmentReader) -> Fragment:
     cursor.index = source.end
     query = reader.query(begin, source.end)
     if reader.has_insert:
-        raise NotOurs
+        raise LeftToSpark
     return query

@@ -1,7 +1,7 @@
-"""MERGE. Pure; driver.
+"""Read MERGE. Pure; driver.
 
-Input: a cursor at MERGE. Output: `MergeStatement`, or a `SqlError` that names the clause. Spark wants the clauses
-ordered by kind; any order is read here, since the kinds exclude each other and only the order within one counts.
+Input: a cursor at MERGE. Output: `MergeStatement`, or a `SqlError` that names the clause. Spark requires the clauses
+ordered by kind. Any order is accepted here: the kinds exclude each other, and only the order within a kind matters.
 """
 
 from dml.errors import ErrorKind
@@ -35,11 +35,11 @@ THEN = frozenset({"THEN", "WHEN"})
 MATCHED = "MATCHED"
 NOT_MATCHED = "NOT MATCHED"
 BY_SOURCE = "NOT MATCHED BY SOURCE"
-BARE_QUERY = "A query is a source when it stands in parentheses: USING (SELECT ...) AS s."
+BARE_QUERY = "Put the query in parentheses: USING (SELECT ...) AS s."
 
 
 def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> MergeStatement:
-    """`MERGE [WITH SCHEMA EVOLUTION] INTO target USING source ON condition WHEN ...`."""
+    """Read `MERGE [WITH SCHEMA EVOLUTION] INTO target USING source ON condition WHEN ...`."""
     cursor.expect("MERGE")
     evolution = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
@@ -84,7 +84,7 @@ def read_merge(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) ->
 
 def join_hint(cursor: Cursor) -> str | None:
     if cursor.key() in {"JOIN", "LEFT", "RIGHT", "INNER", "FULL", "CROSS", ","}:
-        return "A join is a source when it stands in parentheses: USING (SELECT ... FROM a JOIN b ON ...) AS s."
+        return "Put the join into a query in parentheses: USING (SELECT ... FROM a JOIN b ON ...) AS s."
     return None
 
 
@@ -118,7 +118,7 @@ def token_at(cursor: Cursor, place: int) -> int:
 
 
 def values_end(cursor: Cursor) -> int:
-    # VALUES row, row ... up to the alias or ON; a row begins where an operand is due.
+    # VALUES row, row ... up to the alias or ON.
     source, index = cursor.source, cursor.index + 1
     while index < source.end:
         key = source.word(index)
@@ -139,7 +139,7 @@ def when(
         start = cursor.index
         what = "the condition of the WHEN clause"
         condition = reader.expression(start, cursor.expression(what, stops=THEN, after=f"THEN after {what}"))
-    cursor.expect("THEN", hint=None if condition else "A WHEN clause reads: WHEN ... [AND condition] THEN action.")
+    cursor.expect("THEN", hint=None if condition else "Write WHEN ... [AND condition] THEN action.")
     if kind == NOT_MATCHED:
         insert = read_insert(cursor, reader, target)
         return WhenNotMatched(condition=condition, action=insert, span=cursor.span_from(begin))
@@ -183,7 +183,7 @@ def update_or_delete(
     if cursor.at("*"):
         if kind == BY_SOURCE:
             cursor.fail(
-                "UPDATE SET * cannot stand in WHEN NOT MATCHED BY SOURCE: there is no source row to take values from",
+                "UPDATE SET * is not allowed in WHEN NOT MATCHED BY SOURCE: there is no source row to take values from",
                 expected="the name of a column to assign",
             )
         cursor.index += 1

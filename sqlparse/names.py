@@ -1,7 +1,7 @@
-"""Table names with what may follow them: time travel, options, a sample, an alias. Pure; driver.
+"""Read table names with time travel, options, a sample and an alias. Pure; driver.
 
-Input: a place in the tokens. Output: `FoundTable`. It never fails: it serves queries, whose mistakes Spark reports,
-and the statements that check by themselves what must follow.
+Input: an index in the tokens. Output: `FoundTable`. Reading never fails: Spark reports errors in queries, and the
+readers of other statements check what follows.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from dml.sqlparse.tokens import Source, TokenKind, read_source, words
 
 __all__ = ["FoundTable", "is_alias", "name_parts", "read_alias", "read_table"]
 
-# Never an alias without AS: Spark's strict non-reserved words and the words that begin the next clause.
+# Never an alias without AS: Spark's strict non-reserved words, and words that begin the next clause.
 NOT_ALIAS = words(
     "ANTI CROSS EXCEPT FULL INNER INTERSECT JOIN LATERAL LEFT MINUS NATURAL ON RIGHT SEMI SETMINUS UNION "
     "USING OUTER WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET WINDOW QUALIFY SELECT SET WHEN "
@@ -26,13 +26,13 @@ ARITHMETIC = frozenset({"+", "-", "*", "/", "%", "||", "&", "|", "^", "DIV"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundTable:
-    """A table reference as found.
+    """A table reference and its end.
 
     Attributes:
         reference: The table.
         index: The token after it, its time travel, options, sample and alias.
-        alias_place: Offset where an implicit alias has to be put.
-        is_function: It is the name of a table function; `index` is its bracket.
+        alias_place: Offset at which an alias can be inserted.
+        is_function: True for the name of a table function; `index` is then its bracket.
     """
 
     reference: TableReference
@@ -42,14 +42,7 @@ class FoundTable:
 
 
 def name_parts(text: str) -> tuple[str, ...]:
-    """The parts of a dotted name that stands in a string: quotes are removed.
-
-    Args:
-        text: All of it.
-
-    Returns:
-        The parts; none where the text is no name.
-    """
+    """Split a dotted name and remove its quotes; empty if the text is not exactly a name."""
     source = read_source(text)
     names = range(0, source.end, 2)
     dots = range(1, source.end, 2)
@@ -60,7 +53,7 @@ def name_parts(text: str) -> tuple[str, ...]:
 
 
 def is_alias(source: Source, index: int) -> bool:
-    """Whether the token may be an alias without AS."""
+    """Return whether the token may be an alias without AS."""
     token = source.tokens[index]
     if token.kind is TokenKind.QUOTED:
         return True
@@ -70,11 +63,11 @@ def is_alias(source: Source, index: int) -> bool:
 
 
 def read_alias(source: Source, index: int) -> tuple[int, str | None, tuple[str, ...]]:
-    """Reads `[AS] alias [(column, ...)]`.
+    """Read `[AS] alias [(column, ...)]`.
 
     Args:
         source: The statement.
-        index: Where it may stand.
+        index: The token where an alias may begin.
 
     Returns:
         The index after it, the alias or None, and the names of the columns.
@@ -96,15 +89,12 @@ def read_alias(source: Source, index: int) -> tuple[int, str | None, tuple[str, 
 
 
 def read_table(source: Source, index: int, *, aliased: bool) -> FoundTable:
-    """Reads a table reference whose first name stands at `index`.
+    """Read a table reference.
 
     Args:
         source: The statement.
-        index: An identifier, or the keyword of `IDENTIFIER('a.b')`.
-        aliased: Whether a sample and an alias may follow.
-
-    Returns:
-        The reference and what surrounds it.
+        index: The first name, or the keyword of `IDENTIFIER('a.b')`.
+        aliased: True if a sample and an alias may follow.
     """
     start = source.tokens[index].start
     parts, index, is_function = read_parts(source, index)
@@ -161,7 +151,7 @@ def read_time_travel(source: Source, index: int) -> tuple[int, str | None, str |
 
 
 def value_end(source: Source, index: int) -> int:
-    # An arithmetic expression: it ends where a word or a symbol stands that is no operator.
+    # An arithmetic expression ends at the first word or symbol after an operand that is not an operator.
     while index < source.end:
         while source.tokens[index].key in {"-", "+", "~"}:
             index += 1

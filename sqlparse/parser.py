@@ -1,8 +1,8 @@
-"""Statement text to statement: which family reads it; a text of several statements to each of them. Pure; driver.
+"""Parse a statement by its first keywords, and split scripts into statements. Pure; driver.
 
-Input: the text. Output: `Parsed`, the statement and the table references with their surroundings. `split_statements`
-splits a script at the semicolons outside of strings, quoted names and comments. A compound statement (`BEGIN ... END`)
-contains semicolons: it is one statement, and the last one of its text.
+Input: the text. Output: `Parsed`, the statement and its table references with their scopes. `split_statements` splits a
+script at the semicolons outside of strings, quoted names and comments. A compound statement (`BEGIN ... END`) contains
+semicolons: it is one statement, and the last one of its text.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from dml.sqlparse.catalog_statements import (
     read_use,
 )
 from dml.sqlparse.create_table import read_create_table, read_drop_table
-from dml.sqlparse.cursor import Cursor, NotOurs
+from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.fragments import FragmentReader
 from dml.sqlparse.insert import read_insert
 from dml.sqlparse.merge import read_merge
@@ -79,8 +79,8 @@ class Parsed:
 
     Attributes:
         statement: The statement.
-        source: Its tokens; None for a statement that is not ours.
-        relations: Its table references, by place.
+        source: Its tokens; None for a statement that goes to Spark.
+        relations: Its table references, in order of position.
     """
 
     statement: Statement
@@ -89,24 +89,24 @@ class Parsed:
 
 
 def parse(sql: str, *, case_sensitive: bool = False) -> Statement:
-    """Reads one statement.
+    """Parse one statement.
 
     Args:
         sql: The text; a final semicolon is allowed.
-        case_sensitive: Whether `a` and `A` are two columns (`spark.sql.caseSensitive`): matters for duplicates only.
+        case_sensitive: True if `a` and `A` are two columns (`spark.sql.caseSensitive`). Only affects duplicate checks.
 
     Returns:
-        The statement; `UnknownStatement` for all that is not this package's business.
+        The statement; `UnknownStatement` for statements that RowDelta leaves to Spark.
 
     Raises:
-        SqlError: The text is empty, or it begins like one of our statements and is wrong; the error shows the place
-            and says what was expected there.
+        SqlError: The text is empty, or it begins like a statement of RowDelta and is invalid. The error has the
+            position and what was expected there.
     """
     return read_statement(sql, case_sensitive=case_sensitive).statement
 
 
 def read_statement(sql: str, *, case_sensitive: bool = False) -> Parsed:
-    """Reads one statement and keeps what rendering needs; arguments and errors as of `parse`."""
+    """Parse one statement, with the tokens and table references for `render`; arguments and errors as of `parse`."""
     if first_keyword(sql) not in FIRST_WORDS:
         check_not_empty(sql)
         return Parsed(statement=UnknownStatement(text=sql))
@@ -129,18 +129,18 @@ def check_not_empty(sql: str) -> None:
 
 def read_by_family(cursor: Cursor, reader: FragmentReader) -> Statement:
     source, begin = cursor.source, cursor.index
-    read = family(cursor)
+    read = find_reader(cursor)
     if read is not None:
         if source.problem is not None:
             raise source.problem
         try:
             return read(cursor, reader)
-        except NotOurs:
+        except LeftToSpark:
             pass
     return UnknownStatement(text=source.sql[source.tokens[begin].start :] if begin else source.sql)
 
 
-def family(cursor: Cursor) -> Reader | None:
+def find_reader(cursor: Cursor) -> Reader | None:
     key = cursor.key()
     if key == "EXPLAIN":
         return explain
@@ -171,7 +171,7 @@ def query_or_with(cursor: Cursor, reader: FragmentReader) -> Statement:
             return row_level(cursor, reader, ctes)
     query = reader.query(begin, source.end)
     if reader.has_insert:
-        raise NotOurs
+        raise LeftToSpark
     return Query(fragment=query)
 
 
@@ -195,13 +195,13 @@ SENTENCE_ENDS: Final = (".", "?", "!")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptStatement:
-    """One statement of a text.
+    """One statement of a script.
 
     Attributes:
-        text: The statement, without its semicolon; the whole text if it is the only one.
+        text: The statement, without its semicolon; the whole script if it is the only one.
         start: Offset of the statement in the script.
         number: Its number in the script, from 1.
-        count: Statements in the script.
+        count: The number of statements in the script.
         script: The whole text.
     """
 
@@ -213,10 +213,10 @@ class ScriptStatement:
 
     @contextmanager
     def reported(self, *, ran: int | None = None) -> Iterator[None]:
-        """Add to errors of the block which statement of the script failed, and how many ran before it.
+        """Add the number of the failed statement, and of those that ran before it, to errors raised in the block.
 
         Args:
-            ran: Number of statements that have run; None for all before this one.
+            ran: The number of statements that have run; None for all before this one.
         """
         try:
             yield
@@ -246,7 +246,7 @@ def split_statements(script: str) -> tuple[ScriptStatement, ...]:
         SqlError: the text has several statements, and one of them is wrong.
     """
     pieces: list[list[Token]] = []
-    if ";" in script.rstrip("; \t\r\n"):  # most texts are one statement, some of megabytes
+    if ";" in script.rstrip("; \t\r\n"):  # most scripts are one statement, some of megabytes: skip tokenizing
         tokens, problem = tokenize(script)
         pieces.extend(statement_tokens(tokens))
         if len(pieces) > 1 and problem is not None:

@@ -1,10 +1,10 @@
-r"""Names and strings in SQL text, written and read as Spark does. Pure; driver.
+r"""Quote and unquote names and strings in SQL text as Spark does. Pure; driver.
 
     a name     ->  quoted: `a name`          `a name`  ->  unquoted: a name
     it's       ->  quote_string: 'it\'s'     'it\'s', "it's", r'it', 'it''s'  ->  string_value
 
-Spark reads the escapes of a string by these rules wherever the grammar asks for a string (comments, properties,
-locations). In expressions `spark.sql.parser.escapedStringLiterals` may turn them off; then conditions are not analysed
+Spark applies these escapes wherever the grammar requires a string (comments, properties, locations). In expressions
+`spark.sql.parser.escapedStringLiterals` may turn them off; then conditions are not analysed
 (`StatementSettings.trees`). Source: Spark's `SparkParserUtils.unescapeSQLString`.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 __all__ = ["quote_identifier", "quote_name", "quote_string", "quoted", "quoted_parts", "string_value", "unquoted"]
 
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
-# Words that Spark does not take as an alias, and words that read as the next clause.
+# Words that Spark does not accept as an alias, and words that would begin the next clause.
 RESERVED_WORDS = """
 ALL AND ANTI ANY AS ASC BETWEEN BOTH BY CASE CAST CHECK COLLATE COLUMN CONSTRAINT CREATE CROSS
 CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DELETE DESC DISTINCT ELSE END ESCAPE EXCEPT
@@ -32,43 +32,40 @@ ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "
 
 
 def quoted(name: str) -> str:
-    """A name in backquotes: it stands anywhere, whatever words are reserved."""
+    """Return a name in backquotes, which is valid in any position, even if it is a reserved word."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def quote_identifier(name: str) -> str:
-    """A name as it may stand in a statement: in backquotes unless it is plain and no reserved word."""
+    """Return a name in backquotes if it needs them: if it is not plain, or is a reserved word."""
     return name if PLAIN.match(name) and name.upper() not in RESERVED else quoted(name)
 
 
 def quote_name(parts: Iterable[str]) -> str:
-    """A dotted name, each part in backquotes where it needs them."""
+    """Return a dotted name, each part in backquotes if it needs them."""
     return ".".join(quote_identifier(part) for part in parts)
 
 
 def unquoted(text: str) -> str:
-    """The name that a text is, with or without backquotes."""
+    """Return a name without the backquotes that it may have."""
     return text[1:-1].replace("``", "`") if text[:1] == "`" else text
 
 
 def quoted_parts(text: str) -> tuple[str, ...]:
-    """The parts of a dotted name as Spark quotes it: "`t`.`a.b`" is `("t", "a.b")`."""
+    """Split a dotted name that Spark quoted: "`t`.`a.b`" is `("t", "a.b")`."""
     return tuple(inner.replace("``", "`") or bare for inner, bare in NAME_PART.findall(text))
 
 
 def quote_string(text: str) -> str:
-    """A string literal."""
+    """Return a text as a string literal."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def string_value(literal: str) -> str:
-    r"""The value of a string literal as Spark reads it.
+    r"""Return the value that Spark reads from a string literal.
 
     Args:
-        literal: The text, quotes and all: `'it''s'`, `"a\n"`, `r'\d'`, `$tag$...$tag$`.
-
-    Returns:
-        The value.
+        literal: The literal with its quotes: `'it''s'`, `"a\n"`, `r'\d'`, `$tag$...$tag$`.
     """
     if literal[0] in "rR":
         return literal[2:-1]
@@ -91,7 +88,7 @@ def unescape(match: re.Match[str]) -> str:
         code = int(body[1:], 16)
         if code <= 0xFFFF:
             return chr(code)
-        # The two halves that UTF-16 has for it, as Java computes them, even where there is no such character.
+        # The two UTF-16 surrogates as Java computes them, even if there is no such character.
         high, low = divmod(code - 0x10000, 0x400)
         return chr((high + 0xD800) & 0xFFFF) + chr(low + 0xDC00)
     if len(body) == 3:
@@ -100,7 +97,7 @@ def unescape(match: re.Match[str]) -> str:
 
 
 def join_halves(match: re.Match[str]) -> str:
-    # Two escapes may be the halves of one character; a half alone is none.
+    # Two escapes may be the surrogates of one character. Java encodes a lone surrogate as a question mark.
     if match[1] is None:
         return "?"
     return chr(0x10000 + (ord(match[1]) - 0xD800) * 0x400 + ord(match[2]) - 0xDC00)

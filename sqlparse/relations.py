@@ -1,9 +1,8 @@
-"""The tables that a piece of a statement names, found on its tokens. Pure; driver.
+"""Find the tables that a part of a statement names, by its tokens. Pure; driver.
 
-Input: a range of tokens and the CTEs that are visible there. Output: `Relation`s, and whether the range holds a
-query or reads columns without naming them. Tokens, not a syntax tree: the places must be exact to the character, a
-query must not lose a table because a tree could not be built, and `extract(year FROM x)` is no FROM clause simply
-because no SELECT stands beside it.
+Input: a range of tokens and the CTEs that are visible there. Output: `Relation`s, and whether the range contains a
+query or reads columns without naming them. Tokens are used instead of a syntax tree because spans must be exact, and no
+table may be missed if there is no tree. `extract(year FROM x)` is not a FROM clause, as it has no SELECT.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ AFTER_FROM = words("WHERE GROUP HAVING ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSE
 
 @dataclass(slots=True)
 class Block:
-    """The part of a query in which its tables' columns can be named; `end` is set when it is left."""
+    """The part of a query in which its tables' columns can be named; `end` is set when scanning leaves it."""
 
     start: int
     end: int
@@ -28,12 +27,12 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """A table reference and its surroundings.
+    """A table reference and its scope.
 
     Attributes:
-        reference: What is named.
-        block: Where its columns can be named.
-        alias_place: Where an alias would have to stand; None where none may (`TABLE t`, the target of INSERT).
+        reference: The table, view or CTE.
+        block: The part of the statement in which its columns can be named.
+        alias_place: Offset for an alias; None where none is allowed (`TABLE t`, the target of INSERT).
     """
 
     reference: TableReference
@@ -43,7 +42,7 @@ class Relation:
 
 @dataclass(slots=True)
 class RelationScan:
-    """What was found in a range of tokens."""
+    """The findings in a range of tokens."""
 
     relations: list[Relation] = field(default_factory=list)
     has_subquery: bool = False
@@ -61,7 +60,7 @@ class Job:
 
 
 class Scanner:
-    """Works through a list of ranges instead of calling itself: parentheses may be nested a thousand deep."""
+    """Works through a stack of ranges instead of recursing: parentheses may be nested a thousand deep."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -80,7 +79,7 @@ class Scanner:
         return self.scan
 
     def bracket(self, index: int, ctes: frozenset[str]) -> int:
-        """Notes what stands in the bracket at `index` to be read later; returns the index after it."""
+        """Queue the content of the bracket at `index`; return the index after it."""
         close = self.source.partner.get(index)
         if close is None:
             return index + 1
@@ -109,7 +108,7 @@ class Scanner:
         return names_table and source.tokens[index - 1].key in {"(", ",", "=>"}
 
     def table_argument(self, index: int, ctes: frozenset[str]) -> int:
-        """`TABLE t`, `TABLE(t)`: all columns of a table, as a query or as an argument of a table function."""
+        """Read `TABLE t` or `TABLE(t)`: all columns of a table, as a query or as an argument of a table function."""
         source, place = self.source, index + 1
         closed = source.tokens[place].key == "(" and source.is_name(place + 1)
         if source.query_start[place]:
@@ -126,12 +125,12 @@ class Scanner:
         if len(reference.parts) == 1 and reference.parts[0].lower() in ctes:
             return
         if reference.column_aliases:
-            self.scan.has_star = True  # columns are named by their place
+            self.scan.has_star = True  # column aliases name columns by position
         self.scan.relations.append(Relation(reference=reference, block=block, alias_place=alias_place))
 
 
 class QueryReader:
-    """Reads one query, or what stands in the parentheses of a FROM clause, at its own depth."""
+    """Reads one query, or the parentheses of a FROM clause, without the nested brackets."""
 
     def __init__(self, scanner: Scanner, job: Job) -> None:
         self.scanner = scanner
@@ -218,7 +217,7 @@ class QueryReader:
         elif key == "NATURAL":
             self.scanner.scan.has_star = True
         elif key in {"PIVOT", "UNPIVOT"} and following in {"(", "INCLUDE", "EXCLUDE"}:
-            self.scanner.scan.has_star = True  # they group by, or pass on, the columns that are not named
+            self.scanner.scan.has_star = True  # they group by, or return, columns that are not named
         elif (key == "LATERAL" and following == "VIEW") or (
             key in AFTER_FROM and after_operand and self.state != "pipe"
         ):
@@ -264,7 +263,7 @@ class QueryReader:
     def read_named(self) -> None:
         found = read_table(self.source, self.index, aliased=True)
         if found.is_function:
-            self.index = found.index  # its arguments come next, as any bracket
+            self.index = found.index  # its arguments are read next, like any bracket
         else:
             self.scanner.add(found.reference, self.ctes, self.block, found.alias_place)
             self.index = found.index
@@ -273,17 +272,17 @@ class QueryReader:
 def read_ctes(
     source: Source, index: int, ctes: frozenset[str], jobs: list[Job] | None = None
 ) -> tuple[int, frozenset[str]]:
-    """Reads `WITH [RECURSIVE] a [(x)] AS (query), ...`.
+    """Read `WITH [RECURSIVE] a [(x)] AS (query), ...`.
 
     Args:
         source: The statement.
-        index: Where WITH stands.
-        ctes: Names, lower case, that are visible before.
-        jobs: Receives the queries as ranges that are still to be read.
+        index: The token WITH.
+        ctes: Lower-case names of the CTEs visible before.
+        jobs: Receives the ranges of the queries to read.
 
     Returns:
-        The index after the last query and the names that are visible from there; what does not read as a CTE ends
-        the list.
+        The index after the last query, and the names that are visible from there. The list ends at the first part that
+        is not a CTE.
     """
     index += 1
     recursive = source.word(index) == "RECURSIVE" and source.is_name(index + 1)
@@ -310,28 +309,25 @@ def read_ctes(
 
 
 def scan_expression(source: Source, start: int, end: int, ctes: frozenset[str]) -> RelationScan:
-    """Finds the tables in the subqueries of an expression.
+    """Find the tables in the subqueries of an expression.
 
     Args:
         source: The statement.
         start: First token.
         end: Token after the last one.
-        ctes: Names, lower case, of the CTEs that are visible.
-
-    Returns:
-        What was found.
+        ctes: Lower-case names of the CTEs that are visible.
     """
     return Scanner(source).run(Job(kind="expression", start=start, end=end, ctes=ctes))
 
 
 def scan_query(source: Source, start: int, end: int, ctes: frozenset[str]) -> RelationScan:
-    """Finds the tables of a query; arguments and result as of `scan_expression`."""
+    """Find the tables of a query; arguments and result as of `scan_expression`."""
     scan = Scanner(source).run(Job(kind="query", start=start, end=end, ctes=ctes))
     scan.has_subquery = True
     return scan
 
 
 def scan_relation(source: Source, start: int, end: int, ctes: frozenset[str], scope: Span) -> RelationScan:
-    """Finds the tables of one item of a FROM clause, the source of MERGE say, whose columns are visible in `scope`."""
+    """Find the tables of one item of a FROM clause, or of the source of MERGE, whose columns are visible in `scope`."""
     block = Block(scope.start, scope.end)
     return Scanner(source).run(Job(kind="relation", start=start, end=end, ctes=ctes, block=block))

@@ -1,18 +1,18 @@
-"""Texts of statements changed by their tokens: other names for tables, values for markers. Pure; driver.
+"""Edit the texts of statements token by token: replace table names and parameter markers. Pure; driver.
 
-Input: a statement's text and what to put where. Output: the text, with nothing else changed.
+Input: a statement's text, and the replacements. Output: the text, otherwise unchanged.
 
-    SELECT t.x, db.t.y FROM lake.db.t WHERE ...          {place of lake.db.t: "__view_1"}
+    SELECT t.x, db.t.y FROM lake.db.t WHERE ...          {span of lake.db.t: "__view_1"}
     SELECT t.x, t.y FROM __view_1 AS t WHERE ...
 
-A table without an alias can be named `t`, `db.t` and `lake.db.t` before its columns. The view that replaces it knows
-none of these, so it gets the table's last name as its alias, and longer qualifiers are cut to that alias.
+A table without an alias can qualify its columns with `t`, `db.t` and `lake.db.t`. The view that replaces it has none of
+these names, so it gets the last part of the table's name as its alias, and longer qualifiers are shortened to it.
 
-    ("SELECT * FROM t WHERE k = :k AND s = ?", ...)    ->    the same text with literals in the place of the markers
-    SELECT *, _pos FROM t, where `_pos` is a column of the view that stands for t    ->    SELECT * EXCEPT (_pos), _pos
-    VALUES (1, DEFAULT)    ->    where the word stands, and as which column
+    ("SELECT * FROM t WHERE k = :k AND s = ?", ...)    ->    the same text with literals instead of markers
+    SELECT *, _pos FROM t, where `_pos` is a column of the view that replaces t    ->    SELECT * EXCEPT (_pos), _pos
+    VALUES (1, DEFAULT)    ->    the span of DEFAULT and the number of its column
 
-Markers are bound before the statement is read, so that a value prunes files like a literal does.
+Markers are bound before the statement is parsed, so that a value prunes files like a literal does.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ __all__ = ["bind_parameters", "defaults_in_values", "has_parameters", "relation_
 
 
 def bind_parameters(sql: str, args: Mapping[str, Any] | Sequence[Any] | None, literal: Callable[[Any], str]) -> str:
-    """The statement with its markers replaced.
+    """Replace the parameter markers of a statement.
 
     Args:
         sql: The statement.
         args: Values by name, for `:name`, or in order, for `?`.
-        literal: A value as SQL text.
+        literal: Converts a value to SQL text.
 
     Raises:
         SqlError: a marker has no value, or there are more values than markers.
@@ -80,7 +80,7 @@ def bind_parameters(sql: str, args: Mapping[str, Any] | Sequence[Any] | None, li
 
 
 def has_parameters(sql: str) -> bool:
-    """Whether a statement has markers, `:name` or `?`, in the place of values."""
+    """Return whether a statement has parameter markers, `:name` or `?`."""
     source = read_source(sql)
     tokens = source.tokens
     return any(
@@ -95,11 +95,11 @@ AFTER = frozenset({",", "FROM", ")", "WHERE", "", "EXCEPT"})
 
 
 def stars_without(query: str, names: Sequence[str]) -> str:
-    """A query with one SELECT, its stars not standing for certain columns.
+    """Exclude columns from the stars of a query with one SELECT.
 
     Args:
-        query: The query; one with several SELECTs comes back as it is, for a star may not see the columns there.
-        names: The columns, as they may stand in SQL.
+        query: The query. One with several SELECTs is returned unchanged, as a star may not include the columns there.
+        names: The columns as SQL.
     """
     source = read_source(query)
     if not names or sum(source.tokens[index].key == "SELECT" for index in range(source.end)) != 1:
@@ -120,10 +120,10 @@ def stars_without(query: str, names: Sequence[str]) -> str:
 
 
 def defaults_in_values(query: str) -> Iterator[tuple[Span, int]]:
-    """The places of DEFAULT as a whole value, and the number of its column, from 0.
+    """Yield the span of each DEFAULT that is a whole value, and the number of its column, from 0.
 
     Args:
-        query: A query; one that is no plain VALUES has none.
+        query: A query. Queries other than plain VALUES yield nothing.
     """
     source = read_source(query)
     if source.tokens[0].key != "VALUES":
@@ -139,7 +139,7 @@ def defaults_in_values(query: str) -> Iterator[tuple[Span, int]]:
 
 
 def defaults_in_row(source: Source, start: int, end: int) -> Iterator[tuple[Span, int]]:
-    """Those of one row in parentheses."""
+    """Yield the DEFAULTs of one row in parentheses."""
     column, index = 0, start
     while index < end:
         key = source.tokens[index].key
@@ -153,7 +153,7 @@ def defaults_in_row(source: Source, start: int, end: int) -> Iterator[tuple[Span
 
 
 def is_default(source: Source, index: int, following: int, before: set[str], after: set[str]) -> bool:
-    """Whether a token is the word DEFAULT between the ends of a value."""
+    """Return whether a token is the word DEFAULT as a whole value."""
     token = source.tokens[index]
     return (
         token.kind is TokenKind.WORD
@@ -164,14 +164,14 @@ def is_default(source: Source, index: int, following: int, before: set[str], aft
 
 
 def span_of(source: Source, index: int) -> Span:
-    """The place of a token."""
+    """Return the span of a token."""
     token = source.tokens[index]
     return Span(token.start, token.end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    # A dotted name that may begin with a table's name: `first` to `last` are its tokens, names only.
+    # A dotted name that may begin with a table's name; `indexes` are its tokens without the dots.
     indexes: tuple[int, ...]
     names: tuple[str, ...]
 
@@ -179,17 +179,17 @@ class Chain:
 def relation_aliases(
     sql: str, replaced: frozenset[Span] | None = None, full_names: Mapping[Span, tuple[str, ...]] | None = None
 ) -> dict[Span, str]:
-    """The names by which the replaced tables' columns are reached after `render`.
+    """Return the qualifiers of the replaced tables' columns after `render`.
 
     Args:
         sql: The statement.
-        replaced: The places of the table references that are replaced; None for all.
+        replaced: The spans of the table references that are replaced; None for all.
         full_names: As for `render`.
 
     Returns:
-        For each reference that has or may have an alias: the one written, else the last part of its name; another one
-        where two tables of one FROM clause (or the target and the source of MERGE) would share it although the
-        statement distinguishes them by longer qualifiers.
+        For each reference that has or may have an alias: its alias, else the last part of its name. The name gets a
+        number if two tables of one FROM clause (or the target and the source of MERGE) would share it and the statement
+        distinguishes them by longer qualifiers.
     """
     parsed = read(sql)
     spans = frozenset(relation.reference.span for relation in parsed.relations)
@@ -203,28 +203,24 @@ def render(
     full_names: Mapping[Span, tuple[str, ...]] | None = None,
     insertions: Mapping[Span, str] | None = None,
 ) -> str:
-    """Replaces table references, and shortens the qualifiers of their columns.
+    """Replace table references, and shorten the qualifiers of their columns.
 
     Args:
         sql: The whole statement.
-        replacements: For the `span` of a `TableReference`: the text to put there, usually a view's quoted name. An
-            alias is added where the statement gives none and one may stand there.
-        within: Only this part of the statement is returned; by default all of it. A part that is one table
-            reference and nothing else gets no alias: the caller gives it one.
-        full_names: The full names of tables that are written shorter than they are (`t` for `lake.db.t`), so that
-            `lake.db.t.x` is recognised.
-        insertions: Text to put before pieces of the statement, by their places: a qualifier before a column.
-
-    Returns:
-        The text.
+        replacements: The new text by the `span` of a `TableReference`, usually a view's quoted name. An alias is added
+            if the statement has none and allows one.
+        within: Only this part of the statement is returned; by default all of it. If the part is exactly one table
+            reference, it gets no alias: the caller adds one.
+        full_names: The full names of tables with shortened names (`t` for `lake.db.t`), to recognise `lake.db.t.x`.
+        insertions: Text to insert before parts of the statement, by their spans: a qualifier before a column.
 
     Raises:
-        ValueError: A replacement's place is not that of a table reference.
+        ValueError: A replacement's span is not that of a table reference.
     """
     parsed = read(sql)
     known = {relation.reference.span for relation in parsed.relations}
     if unknown := set(replacements) - known:
-        raise ValueError(f"No table stands at {sorted(unknown)}")
+        raise ValueError(f"There is no table reference at {sorted(unknown)}")
     if parsed.source is None:
         return sql if within is None else sql[within.start : within.end]
     names = full_names or {}
@@ -241,7 +237,7 @@ def render(
     edits.extend(qualifier_edits(parsed, parsed.source, frozenset(replacements), aliases, names))
     for span, text in (insertions or {}).items():
         edits.append((span.start, span.end, text + sql[span.start : span.end]))
-    return apply(sql, edits, within or Span(0, len(sql)))
+    return apply_edits(sql, edits, within or Span(0, len(sql)))
 
 
 @lru_cache(maxsize=limits.CACHED_REFERENCES)
@@ -249,7 +245,7 @@ def read(sql: str) -> Parsed:
     return read_statement(sql)
 
 
-def apply(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
+def apply_edits(sql: str, edits: list[tuple[int, int, str]], within: Span) -> str:
     pieces: list[str] = []
     place = within.start
     for start, end, text in sorted(edits, key=lambda edit: (edit[0], edit[1])):
@@ -275,7 +271,7 @@ def aliases_of(
         reference = relation.reference
         alias = reference.alias or reference.parts[-1]
         rivals = [other for other in candidates if other is not relation and same_scope(other, relation)]
-        shared = any(known_as(other) == alias.lower() for other in rivals)
+        shared = any(qualifier_of(other) == alias.lower() for other in rivals)
         if reference.alias is None and reference.span in replaced and shared and reference.span in qualified:
             number = 2
             while f"{alias}__{number}".lower() in taken:
@@ -290,12 +286,12 @@ def same_scope(left: Relation, right: Relation) -> bool:
     return (left.block.start, left.block.end) == (right.block.start, right.block.end)
 
 
-def known_as(relation: Relation) -> str:
+def qualifier_of(relation: Relation) -> str:
     return (relation.reference.alias or relation.reference.parts[-1]).lower()
 
 
 def qualified_columns(parsed: Parsed, full_names: Mapping[Span, tuple[str, ...]]) -> set[Span]:
-    # The references that are named by two or more parts before a column somewhere.
+    # The references that qualify some column with two or more parts.
     if parsed.source is None:
         return set()
     found = set()
@@ -325,7 +321,7 @@ def qualifier_edits(
 
 
 def chains_in(parsed: Parsed, source: Source) -> list[Chain]:
-    # Dotted names of three parts or more, or of two and a star, that are neither tables nor functions.
+    # Dotted names of at least three parts, or of two and a star, that are neither tables nor functions.
     spans = {relation.reference.span.start for relation in parsed.relations}
     chains: list[Chain] = []
     index = 0
@@ -349,14 +345,18 @@ def chains_in(parsed: Parsed, source: Source) -> list[Chain]:
 def owner(
     parsed: Parsed, source: Source, chain: Chain, full_names: Mapping[Span, tuple[str, ...]]
 ) -> tuple[Relation, int] | None:
-    # The table of the innermost query around the name that two or more of its first parts name.
+    # The table, of the innermost query around the chain, whose name the chain begins with, by two or more parts.
     place = source.tokens[chain.indexes[0]].start
     best: tuple[int, int, Relation] | None = None
     for relation in parsed.relations:
         reference, block = relation.reference, relation.block
         if relation.alias_place is None or reference.alias is not None or not block.start <= place < block.end:
             continue
-        named = [length for parts in ways(reference, full_names) if (length := shared_length(chain.names, parts)) > 1]
+        named = [
+            length
+            for parts in possible_names(reference, full_names)
+            if (length := shared_length(chain.names, parts)) > 1
+        ]
         if named:
             rank = (block.start - block.end, max(named))
             if best is None or rank > best[:2]:
@@ -364,14 +364,14 @@ def owner(
     return None if best is None else (best[2], best[1])
 
 
-def ways(reference: TableReference, full_names: Mapping[Span, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    # The full names of a table: where the name as written ends in a branch, with and without it.
+def possible_names(reference: TableReference, full_names: Mapping[Span, tuple[str, ...]]) -> list[tuple[str, ...]]:
+    # The full names of a table: if the written name ends in a branch, with and without it.
     full = full_names.get(reference.span, reference.parts)
     return [full] if full[-1] == reference.parts[-1] else [full, (*full, reference.parts[-1])]
 
 
 def shared_length(names: tuple[str, ...], parts: tuple[str, ...]) -> int:
-    # How many of the last parts of a table's name stand before a column in a chain.
+    # The number of last parts of a table's name that a chain begins with.
     folded = tuple(part.lower() for part in parts)
     lengths = range(min(len(folded), len(names) - 1), 0, -1)
     return next((length for length in lengths if names[:length] == folded[-length:]), 0)

@@ -1,7 +1,7 @@
-"""DELETE, UPDATE and TRUNCATE, and what MERGE shares with them: assignments and the rules about them. Pure; driver.
+"""Read DELETE, UPDATE and TRUNCATE, and the assignments that MERGE shares with them. Pure; driver.
 
-Input: a cursor at the verb, or behind SET. Output: the statement, its `Assignment`s as written, or a `SqlError` that
-names the place and what was expected. What needs the table's schema (is this column there?) is decided later.
+Input: a cursor at the verb, or behind SET. Output: the statement with its `Assignment`s, or a `SqlError` with the
+position and what was expected. Planning checks what depends on the table's schema.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from dml.errors import ErrorKind
-from dml.sqlparse.cursor import NO_HINTS, Cursor, NotOurs
+from dml.sqlparse.cursor import NO_HINTS, Cursor, LeftToSpark
 from dml.sqlparse.fragments import FragmentReader, read_target, table_name
 from dml.sqlparse.statements import (
     Assignment,
@@ -38,15 +38,15 @@ __all__ = [
 NO_JOIN = "Rows of another table are found with a subquery in WHERE, or with MERGE INTO ... USING."
 NO_LIMIT = "Choose the rows with a subquery in WHERE: WHERE id IN (SELECT id ... ORDER BY ... LIMIT n)."
 NO_ELEMENTS = "Elements of arrays and maps cannot be assigned one by one: assign the whole array or map."
-NOT_THERE: Final[Mapping[str, str]] = MappingProxyType(
+FOREIGN_HINTS: Final[Mapping[str, str]] = MappingProxyType(
     {**dict.fromkeys(("USING", "FROM", "JOIN", ","), NO_JOIN), **dict.fromkeys(("LIMIT", "ORDER"), NO_LIMIT)}
 )
-"""What to do about a clause that DELETE and UPDATE do not have."""
+"""Hints for clauses that DELETE and UPDATE do not have."""
 WHERE = frozenset({"WHERE"})
 
 
 def read_delete(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> DeleteStatement:
-    """`DELETE FROM target [[AS] alias] [WHERE condition]`."""
+    """Read `DELETE FROM target [[AS] alias] [WHERE condition]`."""
     cursor.expect("DELETE", "FROM")
     target = read_target(cursor, reader, aliased=True)
     condition = where(cursor, reader)
@@ -54,24 +54,24 @@ def read_delete(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
 
 
 def read_update(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -> UpdateStatement:
-    """`UPDATE target [[AS] alias] SET assignments [WHERE condition]`."""
+    """Read `UPDATE target [[AS] alias] SET assignments [WHERE condition]`."""
     cursor.expect("UPDATE")
     target = read_target(cursor, reader, aliased=True)
     cursor.expect("SET")
     if cursor.at("*"):
-        cursor.fail(expected="the name of a column to assign", hint="SET * stands only in MERGE.")
-    assignments = read_assignments(cursor, reader, stops=WHERE, hints=NOT_THERE)
+        cursor.fail(expected="the name of a column to assign", hint="SET * is only allowed in MERGE.")
+    assignments = read_assignments(cursor, reader, stops=WHERE, hints=FOREIGN_HINTS)
     condition = where(cursor, reader)
     check_assignments(cursor, target, assignments)
     return UpdateStatement(target=target, assignments=assignments, condition=condition, ctes=ctes)
 
 
 def read_truncate(cursor: Cursor, reader: FragmentReader) -> Truncate:
-    """`TRUNCATE TABLE target`."""
+    """Read `TRUNCATE TABLE target`."""
     cursor.expect("TRUNCATE", "TABLE")
     target = table_name(cursor, reader)
     if cursor.at("PARTITION"):
-        raise NotOurs
+        raise LeftToSpark
     cursor.finish()
     return Truncate(target=target)
 
@@ -80,9 +80,9 @@ def where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
     if cursor.at_end():
         return None
     if not cursor.accept("WHERE"):
-        cursor.fail(expected="WHERE or the end of the statement", hint=NOT_THERE.get(cursor.key()))
+        cursor.fail(expected="WHERE or the end of the statement", hint=FOREIGN_HINTS.get(cursor.key()))
     begin = cursor.index
-    end = cursor.expression("a condition", foreign_hints=NOT_THERE)
+    end = cursor.expression("a condition", foreign_hints=FOREIGN_HINTS)
     cursor.finish()
     return reader.expression(begin, end)
 
@@ -90,16 +90,13 @@ def where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:
 def read_assignments(
     cursor: Cursor, reader: FragmentReader, *, stops: frozenset[str], hints: Mapping[str, str] = NO_HINTS
 ) -> tuple[Assignment, ...]:
-    """Reads a list of assignments.
+    """Read a list of assignments.
 
     Args:
-        cursor: Stands behind SET.
-        reader: Makes the fragments.
-        stops: The words of the clauses that may follow.
-        hints: What to do about clauses that cannot.
-
-    Returns:
-        The assignments.
+        cursor: Its position is the first key.
+        reader: Creates the fragments.
+        stops: The first words of the clauses that may follow.
+        hints: Hints for clauses that may not follow.
 
     Raises:
         SqlError: A key, `=` or a value is missing.
@@ -125,7 +122,7 @@ def read_value(
     stops: frozenset[str] = frozenset(),
     hints: Mapping[str, str] = NO_HINTS,
 ) -> tuple[Fragment | None, Span]:
-    """Reads an assigned value up to a comma, a closing bracket or one of `stops`; None stands for DEFAULT."""
+    """Read an assigned value up to a comma, a closing bracket or one of `stops`; return None for DEFAULT."""
     begin = cursor.index
     end = cursor.expression(what, stops=stops | {","}, foreign_hints=hints)
     if end == begin + 1 and cursor.source.tokens[begin].key == "DEFAULT":
@@ -137,7 +134,7 @@ def read_value(
 
 
 def check_comma(cursor: Cursor, begin: int, end: int, stops: frozenset[str]) -> None:
-    # SET a = 1 b = 2: a name and `=` right behind an operand.
+    # SET a = 1 b = 2: a name and `=` directly after an operand.
     source = cursor.source
     index = begin + 1
     while index < end:
@@ -157,35 +154,35 @@ def check_comma(cursor: Cursor, begin: int, end: int, stops: frozenset[str]) -> 
 
 
 def check_assignments(cursor: Cursor, target: TableReference, assignments: tuple[Assignment, ...]) -> None:
-    """No column is assigned twice, and no field together with the struct that holds it.
+    """Check that no column is assigned twice, and no field together with a struct that contains it.
 
-    Names are compared without regard to case, unless the cursor says that case counts.
+    Names are compared case-insensitively, unless the cursor is case-sensitive.
 
     Raises:
         SqlError: At the second of the two keys.
     """
     seen: dict[tuple[str, ...], Assignment] = {}
     for assignment in assignments:
-        path = unqualified(target, assignment.key)
+        path = strip_qualifier(target, assignment.key)
         if not cursor.case_sensitive:
             path = tuple(part.lower() for part in path)
         if path in seen:
-            fail(cursor, assignment.key_span, f"Multiple assignments for '{shown(target, assignment.key)}'")
+            fail(cursor, assignment.key_span, f"Multiple assignments for '{column_text(target, assignment.key)}'")
         for other, before in seen.items():
             shared = min(len(other), len(path))
             if other[:shared] == path[:shared]:
                 shorter = before.key if len(other) < len(path) else assignment.key
-                fail(cursor, assignment.key_span, f"Conflicting assignments for '{shown(target, shorter)}'")
+                fail(cursor, assignment.key_span, f"Conflicting assignments for '{column_text(target, shorter)}'")
         seen[path] = assignment
 
 
 def check_last_without_condition(
     cursor: Cursor, kind: str, clauses: tuple[WhenMatched | WhenNotMatched | WhenNotMatchedBySource, ...]
 ) -> None:
-    """Only the last WHEN clause of a kind may do without a condition: those after it would never apply.
+    """Check that only the last WHEN clause of a kind has no condition: clauses after it would never apply.
 
     Raises:
-        SqlError: At the clause without a condition that is not the last one.
+        SqlError: At the first clause without a condition that is not the last one.
     """
     for clause in clauses[:-1]:
         if clause.condition is None:
@@ -197,7 +194,7 @@ def check_last_without_condition(
 
 
 def check_some_clause(cursor: Cursor, count: int) -> None:
-    """MERGE has at least one WHEN clause.
+    """Check that MERGE has at least one WHEN clause.
 
     Raises:
         SqlError: At the end of the statement.
@@ -206,7 +203,7 @@ def check_some_clause(cursor: Cursor, count: int) -> None:
         cursor.fail("There must be at least one WHEN clause in a MERGE statement", expected="WHEN")
 
 
-def unqualified(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]:
+def strip_qualifier(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]:
     lowered = tuple(part.lower() for part in key)
     names = tuple(part.lower() for part in ((target.alias,) if target.alias else target.parts))
     for length in range(min(len(names), len(key) - 1), 0, -1):
@@ -215,8 +212,8 @@ def unqualified(target: TableReference, key: tuple[str, ...]) -> tuple[str, ...]
     return key
 
 
-def shown(target: TableReference, key: tuple[str, ...]) -> str:
-    return ".".join(unqualified(target, key))
+def column_text(target: TableReference, key: tuple[str, ...]) -> str:
+    return ".".join(strip_qualifier(target, key))
 
 
 def fail(cursor: Cursor, span: Span, message: str) -> None:

@@ -1,7 +1,7 @@
-"""What was written: one frozen dataclass for each statement. Pure: no Spark, no Iceberg, no I/O.
+"""Parsed statements: one frozen dataclass for each kind. Pure: no Spark, no Iceberg, no I/O.
 
-Every place is an offset into the text of the whole statement, from 0, so that an error can point at it and a
-fragment can be cut out and passed on as written.
+Spans are offsets into the text of the whole statement, from 0, so that errors can point at them and fragments can be
+cut out and passed to Spark unchanged.
 """
 
 from dataclasses import dataclass, field
@@ -78,12 +78,12 @@ class TableReference:
     """A table, view or CTE named somewhere in the statement.
 
     Attributes:
-        parts: Its name, outermost first, quotes removed (`("lake", "db", "t")`).
-        span: The place of the name and of its time travel clause, without the alias.
-        alias: The alias, quotes removed.
+        parts: The name, outermost part first, without quotes (`("lake", "db", "t")`).
+        span: The span of the name and its time travel clause, without the alias.
+        alias: The alias, without quotes.
         column_aliases: `AS t (a, b)`: names for its columns.
-        version: The text of `VERSION AS OF ...`'s operand: a snapshot id, or the name of a branch or tag, unquoted.
-        timestamp: The text of the expression of `TIMESTAMP AS OF ...`.
+        version: The operand of `VERSION AS OF ...`: a snapshot id, or the name of a branch or tag, without quotes.
+        timestamp: The text of the expression in `TIMESTAMP AS OF ...`.
     """
 
     parts: tuple[str, ...]
@@ -96,7 +96,7 @@ class TableReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnReference:
-    """A column or nested field, as named: `t.s.a` is `("t", "s", "a")`."""
+    """A column or nested field, by its parts: `t.s.a` is `("t", "s", "a")`."""
 
     parts: tuple[str, ...]
     span: Span
@@ -104,22 +104,21 @@ class ColumnReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
-    """A piece of the statement that Spark evaluates: an expression or a query, as written.
+    """A part of the statement that Spark evaluates: the text of an expression or a query.
 
     Attributes:
-        text: The text, comments and all, without surrounding blanks.
-        span: Its place in the statement.
-        tables: Tables named inside it, in subqueries and FROM clauses, in the order of their places; CTEs that the
-            fragment or the statement defines are left out.
-        columns: Columns named inside it, outside and inside subqueries.
-        names: Every identifier that stands in it, lower case: a column whose name is not among them is not read,
-            unless `has_star`.
-        has_star: Whether it holds a star that stands for columns (not `count(*)`, not a multiplication), a NATURAL
-            join, or anything else that reads columns without naming them. A quoted name is that name, whatever is in it
-            (the caller looks at `spark.sql.parser.quotedRegexColumnNames`).
-        has_subquery: Whether it holds a query (for an expression: a subquery).
-        ast: sqlglot's tree, its places counted from the fragment's start; None where sqlglot cannot read what Spark
-            may, or reads it otherwise. Then `columns` holds every name that may be a column.
+        text: The text with its comments, without surrounding blanks.
+        span: Its span in the statement.
+        tables: Tables named in it, in subqueries and FROM clauses, in order of position, without the CTEs that the
+            fragment or the statement defines.
+        columns: Columns named in it, outside and inside subqueries.
+        names: All identifiers in it, lower case. A column whose name is not among them is not read, unless `has_star`.
+        has_star: True if it has a star for columns (not `count(*)`, not a multiplication), a NATURAL join, or anything
+            else that reads columns without naming them. A quoted name counts as one name, even if it is a pattern (the
+            caller checks `spark.sql.parser.quotedRegexColumnNames`).
+        has_subquery: True if it contains a query (for an expression: a subquery).
+        ast: sqlglot's tree, with offsets from the fragment's start; None if sqlglot cannot read the text or reads it
+            differently than Spark. Then `columns` has every name that may be a column.
     """
 
     text: str
@@ -137,7 +136,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """SELECT, WITH ... SELECT, VALUES, TABLE t, FROM t ...: anything that returns rows and changes nothing."""
+    """SELECT, WITH ... SELECT, VALUES, TABLE t, FROM t ...: a statement that returns rows and changes nothing."""
 
     fragment: Fragment
 
@@ -147,7 +146,7 @@ class DeleteStatement:
     """`[WITH ...] DELETE FROM target [[AS] alias] [WHERE condition]`.
 
     Attributes:
-        target: The table; its `alias` is the one that the statement gives.
+        target: The table, with the alias in the statement.
         condition: The condition; None deletes all rows.
         ctes: The text from `WITH` up to `DELETE`.
     """
@@ -162,10 +161,10 @@ class Assignment:
     """`key = value`, or one column of an INSERT action.
 
     Attributes:
-        key: Column or nested field: `("t", "s", "a")` as written, alias included.
-        key_span: Its place.
+        key: Column or nested field: `("t", "s", "a")`, alias included.
+        key_span: The span of the key.
         value: The expression; None for `DEFAULT`.
-        value_span: The place of the value.
+        value_span: The span of the value.
     """
 
     key: tuple[str, ...]
@@ -239,15 +238,15 @@ class MergeStatement:
     """`[WITH ...] MERGE [WITH SCHEMA EVOLUTION] INTO target USING source ON condition WHEN ...`.
 
     Attributes:
-        target: The table; its `alias` is the one that the statement gives.
-        source: The source as written, without its alias: a table name, a query in parentheses, VALUES ....
+        target: The table, with the alias in the statement.
+        source: The source, without its alias: a table name, a query in parentheses, VALUES ....
         source_alias: The alias of the source; for a bare table without one, None.
         source_column_aliases: `AS s (a, b)`.
         condition: The ON condition.
-        matched: In the order written.
-        not_matched: In the order written.
-        not_matched_by_source: In the order written.
-        with_schema_evolution: Whether `WITH SCHEMA EVOLUTION` stands there.
+        matched: Clauses in the order of the statement.
+        not_matched: Clauses in the order of the statement.
+        not_matched_by_source: Clauses in the order of the statement.
+        with_schema_evolution: True for `WITH SCHEMA EVOLUTION`.
         ctes: The text from `WITH` up to `MERGE`.
     """
 
@@ -264,7 +263,7 @@ class MergeStatement:
 
 
 class InsertMode(StrEnum):
-    """Which rows an INSERT replaces."""
+    """The rows that an INSERT replaces: none, partitions, or those that match a condition."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -273,7 +272,7 @@ class InsertMode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionValue:
-    """One entry of `PARTITION (a = 1, b)`; `value` is None where only the column is named (dynamic)."""
+    """One entry of `PARTITION (a = 1, b)`; `value` is None for a dynamic column."""
 
     column: str
     value: Fragment | None
@@ -288,14 +287,14 @@ class InsertStatement:
         target: The table.
         mode: INTO, OVERWRITE, or INTO ... REPLACE WHERE.
         partition: Entries of the PARTITION clause.
-        columns: The column list; empty where there is none.
-        by_name: Whether `BY NAME` stands there.
+        columns: The column list; empty if there is none.
+        by_name: True for `BY NAME`.
         replace_where: The condition of REPLACE WHERE.
-        query: The rows: SELECT, VALUES, TABLE, FROM ....
+        query: The query for the rows: SELECT, VALUES, TABLE, FROM ....
         ctes: The text from a leading `WITH` up to `INSERT`.
-        column_spans: The places of `columns`.
+        column_spans: The spans of `columns`.
         options: `WITH ('key' = 'value')` after the target: write options.
-        with_schema_evolution: Whether `INSERT WITH SCHEMA EVOLUTION` stands there.
+        with_schema_evolution: True for `INSERT WITH SCHEMA EVOLUTION`.
     """
 
     target: TableReference
@@ -334,12 +333,12 @@ class ColumnDefinition:
 
     Attributes:
         path: `("s", "a")` adds the field `a` to the struct `s`.
-        data_type: Spark's text of the type, as written (`struct<a: int NOT NULL>`, `timestamp_ntz` ...).
-        span: The place of the definition.
-        required: Whether `NOT NULL` stands there.
+        data_type: The text of the Spark type (`struct<a: int NOT NULL>`, `timestamp_ntz` ...).
+        span: The span of the definition.
+        required: True for `NOT NULL`.
         default: The text of the DEFAULT expression.
         comment: The comment.
-        position: Where to put it.
+        position: The position of the new column.
     """
 
     path: tuple[str, ...]
@@ -361,7 +360,7 @@ class TransformTerm:
         column: The source column, outermost first.
         argument: N of `bucket(N, c)`, W of `truncate(W, c)`.
         name: `... AS name`.
-        span: Its place.
+        span: Its span.
         ascending: Direction, for a sort order.
         nulls_first: Null order, for a sort order.
     """
@@ -379,7 +378,8 @@ class TransformTerm:
 class CreateTable:
     """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [USING p [OPTIONS (...)]] ... [AS query]`.
 
-    `PARTITIONED BY (dep string)`, Hive's form, adds a column and partitions by it: both lists have it then.
+    Hive's form, `PARTITIONED BY (dep string)`, adds a column and partitions by it: it is in both `columns` and
+    `partitioning`.
     """
 
     table: TableReference
@@ -432,9 +432,9 @@ class ShowTables:
     """`SHOW TABLES [FROM | IN namespace] [LIKE pattern]`.
 
     Attributes:
-        namespace: Of which; None is the current one.
-        pattern: Which of its tables.
-        extended: Whether it is `SHOW TABLE EXTENDED ... LIKE pattern`, which tells about each.
+        namespace: The namespace of the tables; None for the current one.
+        pattern: A pattern for the names of the tables.
+        extended: True for `SHOW TABLE EXTENDED ... LIKE pattern`, which returns details of each table.
     """
 
     namespace: tuple[str, ...] | None = None
@@ -540,13 +540,13 @@ class AlterColumn:
 
     Attributes:
         column: The column or field.
-        span: Its place.
+        span: The span of its name.
         data_type: The new type.
         comment: The new comment.
         position: The new position.
         required: True for SET NOT NULL, False for DROP NOT NULL.
-        default: The text of SET DEFAULT's expression.
-        drop_default: Whether DROP DEFAULT stands there.
+        default: The text of the expression of SET DEFAULT.
+        drop_default: True for DROP DEFAULT.
     """
 
     column: tuple[str, ...]
@@ -561,7 +561,7 @@ class AlterColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterColumns:
-    """`ALTER COLUMN a ..., b ...`: several columns at once (one column gives an `AlterColumn`)."""
+    """`ALTER COLUMN a ..., b ...`: several columns (a single one is an `AlterColumn`)."""
 
     columns: tuple[AlterColumn, ...]
 
@@ -594,9 +594,9 @@ class SetWriteOrder:
 
     Attributes:
         terms: The sort order; empty for UNORDERED.
-        distributed_by_partition: Whether that clause stands there.
-        locally: Whether `LOCALLY` stands there.
-        unordered: Whether `UNORDERED` stands there.
+        distributed_by_partition: True for `DISTRIBUTED BY PARTITION`.
+        locally: True for `LOCALLY`.
+        unordered: True for `UNORDERED`.
     """
 
     terms: tuple[TransformTerm, ...] = ()
@@ -647,7 +647,7 @@ class CallArgument:
     Attributes:
         name: Lower case; None for a positional argument.
         value: A constant expression.
-        span: The place of both.
+        span: The span of the name and the value.
     """
 
     name: str | None
@@ -660,10 +660,10 @@ class CallStatement:
     """`CALL [catalog.]system.procedure([name =>] value, ...)`.
 
     Attributes:
-        catalog: The catalog, where it is named.
-        procedure: Its name without namespace, lower case.
-        span: The place of its name.
-        arguments: Positional ones first.
+        catalog: The catalog, or None.
+        procedure: The name of the procedure without namespace, lower case.
+        span: The span of the name.
+        arguments: The arguments, positional ones first.
     """
 
     catalog: str | None
@@ -674,7 +674,7 @@ class CallStatement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownStatement:
-    """Anything else: it goes to Spark untouched."""
+    """Any other statement, which goes to Spark unchanged."""
 
     text: str
 
@@ -684,9 +684,9 @@ class Explain:
     """`EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] statement`.
 
     Attributes:
-        statement: What is explained; its places are offsets in the whole text.
+        statement: The explained statement; its spans are offsets in the whole text.
         mode: Lower case, empty for the plain form.
-        prefix: The text before the explained statement, `EXPLAIN FORMATTED ` say.
+        prefix: The text before the explained statement, such as `EXPLAIN FORMATTED `.
     """
 
     statement: "Statement"

@@ -1,10 +1,10 @@
-"""Characters to tokens, by the rules of Spark's lexer. Pure; driver.
+"""Split a statement into tokens by the rules of Spark's lexer. Pure; driver.
 
-Input: the text of a statement. Output: `Source`, its tokens with exact places, matched brackets and CASE ... END.
-Reading never fails: what is wrong with the text is kept in `Source.problem`, because a statement that is not ours
-goes to Spark whatever it looks like. Spark's lexer is small and its keywords are plain words, so it is followed
-here to the letter (nested comments, doubled quotes, raw and dollar strings, `1L`, identifiers that start with a
-digit); sqlglot's tokenizer joins words, splits numbers and cannot say where the pieces stand.
+Input: the text of a statement. Output: `Source`, its tokens with exact offsets, matched brackets and CASE ... END.
+Reading never fails: an error is stored in `Source.problem`, because a statement that RowDelta does not execute goes to
+Spark even if it is invalid. Spark's lexer is small and its keywords are plain words, so this module follows it exactly
+(nested comments, doubled quotes, raw and dollar strings, `1L`, identifiers that start with a digit). The tokenizer of
+sqlglot joins words, splits numbers and has no exact offsets.
 """
 
 import re
@@ -30,12 +30,12 @@ __all__ = [
 
 
 def words(text: str) -> frozenset[str]:
-    """The words of a text, upper case as keywords are compared."""
+    """Split a text into a set of upper-case words."""
     return frozenset(text.upper().split())
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """The kinds of tokens."""
 
     WORD = "word"
     QUOTED = "quoted identifier"
@@ -49,8 +49,8 @@ class Token(NamedTuple):
     """One token.
 
     Attributes:
-        kind: What it is.
-        key: Upper-case text of a word, the text of a symbol, empty for all others: what grammar compares with.
+        kind: Its kind.
+        key: The text that the grammar compares: of a word in upper case, of a symbol; empty for all others.
         start: Offset of its first character.
         end: Offset after its last character.
     """
@@ -84,32 +84,31 @@ KINDS = {"string": TokenKind.STRING, "quoted": TokenKind.QUOTED, "number": Token
 UNTERMINATED = {"'": "string", '"': "string", "`": "quoted identifier"}
 CLOSERS = {")": "(", "]": "["}
 
-# After these words an operand is due, so that the next word is a name and not the keyword of a clause.
+# An operand follows these words, so the next word is a name and not the keyword of a clause.
 BEFORE_OPERAND = words(
     "SELECT WHERE HAVING ON WHEN THEN ELSE CASE AND OR NOT IN IS LIKE ILIKE RLIKE REGEXP BETWEEN DIV ESCAPE "
     "AS DISTINCT FROM BY SET"
 )
-# What cannot follow the keyword CASE: before these, `case` is a column.
+# Before these, `case` is a column and not the keyword.
 AFTER_CASE_COLUMN = words(". , ) ] = == < > <= >= <> != <=> * / % || ; :: IS IN AND OR THEN END")
 
 
-# What follows a column, so that `(table IS NULL)` is no query.
+# Operators after a column, so that `(table IS NULL)` is not read as a query.
 OPERATORS = words("IS IN LIKE ILIKE RLIKE REGEXP BETWEEN NOT AND OR DIV AS COLLATE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A statement's text, read once.
+    """The tokens of a statement's text.
 
     Attributes:
         sql: The text.
-        tokens: Its tokens up to the final semicolon, and a few END tokens, so that looking ahead needs no bounds.
-        partner: From the index of `(`, `[` and CASE to the index of what closes it.
-        operator_next: For each token, whether it ends an operand, so that a clause may begin after it.
-        query_start: For each token, whether a query begins there, perhaps inside further parentheses.
+        tokens: Its tokens up to the final semicolon, padded with END tokens, so that look-ahead needs no bounds check.
+        partner: Maps the index of `(`, `[` and CASE to the index of the closing token.
+        operator_next: For each token, True if it ends an operand, so that an operator or a clause may follow.
+        query_start: For each token, True if a query begins there, perhaps inside further parentheses.
         open_case: Index of the first CASE without END.
-        problem: What is wrong with the text as a whole: an unterminated string, unbalanced parentheses, two
-            statements.
+        problem: The error of the text as a whole: an unterminated string, unbalanced parentheses, several statements.
     """
 
     sql: str
@@ -126,41 +125,37 @@ class Source:
         return len(self.tokens) - PADDING
 
     def text(self, index: int) -> str:
-        """The text of a token."""
+        """Return the text of a token."""
         token = self.tokens[index]
         return self.sql[token.start : token.end]
 
     def is_name(self, index: int) -> bool:
-        """Whether the token can be an identifier: a word or a quoted one."""
+        """Return whether the token can be an identifier: a word or a quoted name."""
         return self.tokens[index].kind in {TokenKind.WORD, TokenKind.QUOTED}
 
     def name(self, index: int) -> str:
-        """The identifier that a token is, without its quotes."""
+        """Return the identifier in a token, without quotes."""
         return unquoted(self.text(index))
 
     def word(self, index: int) -> str:
-        """The key of a token as a keyword: empty for a word that is a field after a dot, and past the end."""
+        """Return the key of a token if it may be a keyword; empty for a field after a dot and out of range."""
         if not 0 <= index < self.end or (index and self.tokens[index - 1].key == "."):
             return ""
         return self.tokens[index].key
 
     def is_operator(self, index: int) -> bool:
-        """Whether a word is an operator, so that what stands before it is an operand."""
+        """Return whether a word is an operator, so that an operand precedes it."""
         return self.tokens[index].key in OPERATORS
 
     def clause_at(self, index: int) -> bool:
-        """Whether the token stands where an operator or a clause may, not where an operand is due."""
+        """Return whether an operator or a clause may begin at the token, rather than an operand."""
         return index > 0 and self.operator_next[index - 1]
 
 
 def first_keyword(sql: str) -> str:
-    """The first word of a statement in upper case, after blanks, comments and parentheses; empty if there is none.
+    """Return the first word of a statement in upper case, after blanks, comments and parentheses, or an empty string.
 
-    Args:
-        sql: Any text.
-
-    Returns:
-        The word: enough to pass a statement that is not ours on without reading it.
+    The word is enough to pass a statement to Spark without tokenizing it.
     """
     quick = QUICK_KEYWORD.match(sql)
     if quick:
@@ -170,7 +165,7 @@ def first_keyword(sql: str) -> str:
 
 
 def first_place(sql: str) -> int:
-    """Where a statement begins, after blanks, comments and parentheses; its end if a comment does not end."""
+    """Return the offset of the first character after blanks, comments and parentheses; the end for an open comment."""
     place = 0
     while place < len(sql):
         if skipped := BLANKS.match(sql, place) or LINE_COMMENT.match(sql, place):
@@ -184,7 +179,7 @@ def first_place(sql: str) -> int:
 
 
 def dotted_names(sql: str) -> list[tuple[str, ...]]:
-    """All names of two or more parts in a text, in order; strings are looked into as well (`CALL f('db.t')`)."""
+    """Return all names of two or more parts in a text, in order, including those in strings (`CALL f('db.t')`)."""
     source = read_source(sql)
     found: list[tuple[str, ...]] = []
     index = 0
@@ -203,14 +198,7 @@ def dotted_names(sql: str) -> list[tuple[str, ...]]:
 
 
 def read_source(sql: str) -> Source:
-    """Reads a statement's tokens.
-
-    Args:
-        sql: Any text.
-
-    Returns:
-        The tokens, with `problem` set where the text cannot be a statement.
-    """
+    """Tokenize any text; `problem` is set if it cannot be one statement."""
     tokens, problem = tokenize(sql)
     tokens, second = cut_semicolons(tokens)
     if second is not None and problem is None:
@@ -251,7 +239,7 @@ def comment_end(sql: str, start: int) -> int | None:
 
 
 def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
-    """Read the tokens of a text, up to the first string, quoted name or comment that does not end, and its error."""
+    """Return the tokens of a text, up to the first unterminated string, quoted name or comment, and its error."""
     tokens: list[Token] = []
     place = 0
     while place < len(sql):
@@ -265,11 +253,11 @@ def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
         if group == "block":
             end = comment_end(sql, start)
             if end is None:
-                return tokens, unterminated(sql, start, "comment", "*/")
+                return tokens, unterminated_error(sql, start, "comment", "*/")
             place = end
         elif group == "symbol":
             if text in UNTERMINATED:
-                return tokens, unterminated(sql, start, UNTERMINATED[text], text)
+                return tokens, unterminated_error(sql, start, UNTERMINATED[text], text)
             tokens.append(Token(TokenKind.SYMBOL, text, start, place))
         else:
             key = text.upper() if group == "word" else ""
@@ -277,7 +265,7 @@ def tokenize(sql: str) -> tuple[list[Token], SqlError | None]:
     return tokens, None
 
 
-def unterminated(sql: str, start: int, what: str, closer: str) -> SqlError:
+def unterminated_error(sql: str, start: int, what: str, closer: str) -> SqlError:
     newline = sql.find("\n", start)
     length = (len(sql) if newline < 0 else newline) - start
     return SqlError(
@@ -296,7 +284,7 @@ def cut_semicolons(tokens: list[Token]) -> tuple[list[Token], Token | None]:
 
 
 class Matcher:
-    """Goes over the tokens once: which bracket closes which, and after which token an operator may follow."""
+    """Matches brackets and CASE ... END, and finds the ends of operands, in one pass over the tokens."""
 
     def __init__(self, sql: str, tokens: list[Token]) -> None:
         self.sql = sql
@@ -321,10 +309,10 @@ class Matcher:
             if self.tokens[index].key == "CASE":
                 self.note_open_case(index)
             else:
-                self.problem = self.problem or unbalanced(self.sql, self.tokens[index])
+                self.problem = self.problem or unbalanced_error(self.sql, self.tokens[index])
 
     def note_open_case(self, index: int) -> None:
-        # Without WHEN it may be a column (`case + 1`).
+        # Without WHEN, `case` may be a column (`case + 1`).
         if self.tokens[index + 1].key == "WHEN":
             self.open_cases.append(index)
 
@@ -338,7 +326,7 @@ class Matcher:
             if self.opened and self.tokens[self.opened[-1]].key == CLOSERS[key]:
                 self.partner[self.opened.pop()] = index
             else:
-                self.problem = self.problem or unbalanced(self.sql, self.tokens[index])
+                self.problem = self.problem or unbalanced_error(self.sql, self.tokens[index])
             return True
         return key == "?" or (key == "*" and not after_operand)
 
@@ -356,7 +344,7 @@ class Matcher:
         return key not in BEFORE_OPERAND
 
 
-def unbalanced(sql: str, token: Token) -> SqlError:
+def unbalanced_error(sql: str, token: Token) -> SqlError:
     counterpart = {"(": ")", "[": "]", ")": "(", "]": "["}[token.key]
     opens = token.key in {"(", "["}
     return SqlError(
@@ -364,7 +352,7 @@ def unbalanced(sql: str, token: Token) -> SqlError:
         sql=sql,
         position=token.start,
         expected=f"'{counterpart}' after it" if opens else None,
-        hint=None if opens else f"Take it out, or write '{counterpart}' where it begins.",
+        hint=None if opens else f"Remove it, or add '{counterpart}' where it begins.",
     )
 
 
@@ -391,7 +379,7 @@ def query_starts(tokens: list[Token]) -> tuple[bool, ...]:
 
 
 def canonical_text(sql: str) -> str:
-    r"""The tokens of a statement, up to its final semicolon.
+    r"""Return the tokens of a statement, separated by blanks, up to its final semicolon.
 
     >>> canonical_text("DELETE  FROM db.t -- all\n;")
     'DELETE FROM db . t'

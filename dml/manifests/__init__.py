@@ -1,1 +1,1 @@
-"""Manifest lists and manifests: their Avro bytes, read and written. Driver."""
+"""Read and write manifest lists and manifests as Avro files. Driver."""

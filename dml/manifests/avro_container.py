@@ -1,10 +1,10 @@
-"""Avro's object container files: the header, then blocks of records. Worker-safe.
+"""Read Avro object container files: the header, then blocks of records. Worker-safe.
 
-Input: what reads a file whose size is known. Output: the header's metadata; each block's number of records and its
-bytes. Spec: Avro 1.11, "Object Container Files".
+Input: a function that reads a file of known size. Output: the header's metadata; the number of records and the bytes of
+each block. Spec: Avro 1.11, "Object Container Files".
 
-Bytes read here may come from anybody: every length is checked against the file before it is used, a block that
-decompresses to much more than blocks do is refused before it is large, and a file that ends in the middle is an error.
+The bytes are untrusted: every length is checked against the file before it is used, a decompression bomb is rejected
+before it becomes large, and a truncated file is an error.
 """
 
 import bz2
@@ -26,17 +26,17 @@ CRC_BYTES: Final = 4
 
 
 class AvroContainer:
-    """An open container file; its header is read at once.
+    """An open container file. The constructor reads the header.
 
     Args:
-        read: Reads up to so many bytes from where the last call ended, at first the start of the file; none at its end.
-        size: Bytes of the file.
+        read: Reads up to a number of bytes sequentially from the start of the file; returns no bytes at its end.
+        size: The size of the file in bytes.
 
     Attributes:
-        metadata: What the header says.
+        metadata: The metadata in the header.
 
     Raises:
-        ValueError: it is no container file, or a length in it cannot be.
+        ValueError: it is no container file, or a length in it is invalid.
         EOFError: it ends in its header.
     """
 
@@ -52,7 +52,7 @@ class AvroContainer:
             raise ValueError(f"it is compressed with the unknown codec '{self._codec}'")
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """The blocks in order: the number of records, and their bytes, decompressed.
+        """Yield the blocks in order: the number of records, and their bytes, decompressed.
 
         Raises:
             ValueError: a block breaks the format.
@@ -110,17 +110,17 @@ class AvroContainer:
                 return data
             case "deflate":
                 inflater = zlib.decompressobj(RAW_DEFLATE)
-                return bounded(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
+                return check_size(inflater.decompress(data, limit + 1), limit, complete=inflater.eof)
             case "bzip2":
                 unpacker = bz2.BZ2Decompressor()
-                return bounded(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
+                return check_size(unpacker.decompress(data, limit + 1), limit, complete=unpacker.eof)
             case "snappy":
                 return from_snappy(data, limit)
             case _:
                 return from_zstandard(data, limit)
 
 
-def bounded(plain: bytes, limit: int, *, complete: bool) -> bytes:
+def check_size(plain: bytes, limit: int, *, complete: bool) -> bytes:
     if len(plain) > limit:
         raise ValueError(f"a block has more than {limit} bytes when it is decompressed")
     if not complete:
@@ -133,7 +133,7 @@ def from_zstandard(data: bytes, limit: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
         while len(plain) <= limit and (piece := stream.read(limits.AVRO_READ_BYTES)):
             plain += piece
-    return bounded(bytes(plain), limit, complete=True)
+    return check_size(bytes(plain), limit, complete=True)
 
 
 def from_snappy(data: bytes, limit: int) -> bytes:

@@ -1,11 +1,11 @@
-"""A decoder of Avro's binary form that never reads beyond its bytes. Worker-safe.
+"""A decoder of Avro's binary encoding that never reads beyond its bytes. Worker-safe.
 
 Input: the bytes of a block. Output: values. Spec: Avro 1.11, "Binary Encoding".
 
-PyIceberg's decoder, written in C for speed, looks at the end of its bytes in few places: a length or a count that is
-damaged makes it hand out whatever lies behind them in memory, or end the process. So lengths and counts are looked at
-here; a number may end at most nine bytes behind the block, where there are zeros. It also reads numbers of any length,
-of which Avro's longest has ten bytes; blocks in which none can be longer, which are most, need no check of each.
+PyIceberg's decoder, written in C for speed, rarely checks the end of its bytes: a damaged length or count makes it
+return memory behind them, or crash the process. So lengths and counts are checked here; a number may end at most nine
+bytes behind the block, in zero padding. The decoder in C also reads numbers of more than ten bytes, Avro's maximum.
+Most blocks cannot contain one and skip that check.
 """
 
 import struct
@@ -26,67 +26,67 @@ MAX_NUMBER: Final = 10
 LONG_NUMBER: Final = f"a number has more than {MAX_NUMBER} bytes"
 
 HIGH: Final = bytes(0x80) + b"\x80" * 0x80
-"""Translates a byte to its highest bit."""
+"""Translates each byte to its highest bit."""
 
 LONG: Final = b"\x80" * MAX_NUMBER
 DOUBLE: Final = struct.Struct("<d")
 
 
 class CheckedDecoder:
-    """Decodes one block; what PyIceberg's readers ask of its own decoder they can ask of this one.
+    """Decodes one block, with the interface of PyIceberg's decoder.
 
     Args:
         data: The bytes of the block.
 
     Attributes:
-        numbers: How many numbers of lists, and of maps from numbers to numbers, it gave so far.
-        pairs: How many pairs of a number and bytes.
-        letters: How many letters of texts that are not of ASCII alone.
+        numbers: The count of numbers read from lists, and from maps of numbers to numbers.
+        pairs: The count of pairs of a number and bytes.
+        letters: The count of letters of non-ASCII texts.
     """
 
     def __init__(self, data: bytes) -> None:
         self._size = len(data)
         self.numbers = self.pairs = self.letters = 0
-        # A list of n numbers is decoded at once and has at least n bytes: where one is damaged so that it runs on,
-        # zeros follow for n more.
+        # A list of n numbers is decoded at once and has at least n bytes. If damage makes it run on, n more zero bytes
+        # end it.
         decoder = new_decoder(data + bytes(len(data) + PADDING))
         self._decoder = decoder
-        # Most of what is decoded are numbers: they go straight to the decoder.
+        # Most values are numbers: binding the decoder's own methods saves a call for each.
         self.read_int: Callable[[], int] = decoder.read_int
         self.skip_int: Callable[[], object] = decoder.skip_int
         self.tell: Callable[[], int] = decoder.tell
         self._read: Callable[[int], bytes] = decoder.read
-        # Few blocks have such bytes at all, and those usually in texts and bounds, where they are no numbers.
+        # Few blocks have ten high bytes in a row, and mostly in texts and bounds, not in numbers.
         high = data.translate(HIGH)
-        self._high = high if high.rfind(LONG) >= 0 else b""  # `find` takes ten times as long on such bytes
+        self._high = high if high.rfind(LONG) >= 0 else b""  # `find` takes ten times as long here
         if self._high:
             self.read_int = self.skip_int = short_number_reader(decoder.read_int, decoder.tell)
 
     @property
     def remaining(self) -> int:
-        """How many bytes are left; below 0 if the last value reached beyond them."""
+        """The number of bytes left; negative if the last value reached beyond them."""
         return self._size - self.tell()
 
     def finish(self) -> None:
-        """Check, after the last record, that all of the bytes were used, and no others.
+        """Check after the last record that exactly all bytes were read.
 
         Raises:
-            ValueError: that is not so.
+            ValueError: bytes are left, or the last record reached beyond them.
         """
         if self.remaining:
             raise ValueError(f"a block has {self._size} bytes, and its records take {self.tell()}")
 
     def read(self, n: int) -> bytes:
-        """So many bytes."""
+        """Read `n` bytes."""
         if not 0 <= n <= self._size - self.tell():
             self._check(n)
         return self._read(n)
 
     def read_boolean(self) -> bool:
-        """Read a byte that is 0 or 1. PyIceberg's decoder takes every other byte for true.
+        """Read a byte that is 0 or 1. PyIceberg's decoder reads every other byte as true.
 
         Raises:
-            ValueError: It is another one.
+            ValueError: It is another byte.
         """
         byte = self.read(1)[0]
         if byte > 1:
@@ -94,55 +94,55 @@ class CheckedDecoder:
         return byte == 1
 
     def read_float(self) -> float:
-        """Four bytes."""
+        """Read four bytes as a float."""
         self._check(4)
         return self._decoder.read_float()
 
     def read_double(self) -> float:
-        """Eight bytes. PyIceberg's compiled decoder rounds them to single precision (0.12.0)."""
+        """Read eight bytes as a double. PyIceberg's compiled decoder rounds it to single precision (0.12.0)."""
         value: float = DOUBLE.unpack(self.read(8))[0]
         return value
 
     def read_bytes(self) -> bytes:
-        """A length and so many bytes."""
+        """Read a length and that many bytes."""
         return self.read(self.read_int())
 
     def read_utf8(self) -> str:
-        """A length and so many bytes of text."""
+        """Read a length and that many bytes of UTF-8 text."""
         text = self.read(self.read_int()).decode()
         if not text.isascii():
             self.letters += len(text)
         return text
 
     def read_ints(self, count: int) -> tuple[int, ...]:
-        """So many numbers."""
+        """Read `count` numbers."""
         numbers = self.skip_ints(count)
         self.numbers += count
-        # PyIceberg's decoder in C gives those below 0 as if numbers had no sign.
+        # PyIceberg's decoder in C returns negative numbers as unsigned ones.
         if isinstance(numbers, array):
             numbers = array("q", bytes(numbers))
         found: tuple[int, ...] = numbers
         return found
 
     def skip_ints(self, count: int) -> Any:
-        """Pass over so many numbers; return them as PyIceberg's decoder gives them."""
+        """Skip `count` numbers; return them unconverted from PyIceberg's decoder."""
         start, size = self.tell(), self._size
         if not 0 <= count <= size - start:
             self._check(count)
         numbers = self._decoder.read_ints(count)
         if (end := self.tell()) > size:
             self._check(0)
-        # A run of high bytes among numbers is one of them.
+        # A run of ten high bytes among numbers is a number that is too long.
         if self._high and self._high.rfind(LONG, start, end) >= 0:
             raise ValueError(LONG_NUMBER)
         return numbers
 
     def read_int_bytes_dict(self, count: int, dest: dict[int, bytes]) -> None:
-        """So many pairs of a number and bytes."""
+        """Read `count` pairs of a number and bytes into a dict."""
         self._check(count)
         self.pairs += count
         read_int, tell, read, size = self.read_int, self.tell, self._read, self._size
-        for _ in range(count):  # half of the time that decoding a manifest takes is spent here
+        for _ in range(count):  # half of the time of decoding a manifest is spent here
             key, length = read_int(), read_int()
             if not 0 <= length <= size - tell():
                 self._check(length)
@@ -161,7 +161,7 @@ class CheckedDecoder:
             values.append(read(length))
 
     def skip_int_bytes(self, count: int) -> None:
-        """Pass over pairs of a number and bytes."""
+        """Skip `count` pairs of a number and bytes."""
         self._check(count)
         read_int, skip_int, tell, skip, size = self.read_int, self.skip_int, self.tell, self._decoder.skip, self._size
         for _ in range(count):
@@ -172,28 +172,28 @@ class CheckedDecoder:
             skip(length)
 
     def skip(self, n: int) -> None:
-        """Pass over so many bytes."""
+        """Skip `n` bytes."""
         self._check(n)
         self._decoder.skip(n)
 
     def skip_boolean(self) -> None:
-        """Pass over one byte."""
+        """Skip one byte."""
         self.skip(1)
 
     def skip_float(self) -> None:
-        """Pass over four bytes."""
+        """Skip four bytes."""
         self.skip(4)
 
     def skip_double(self) -> None:
-        """Pass over eight bytes."""
+        """Skip eight bytes."""
         self.skip(8)
 
     def skip_bytes(self) -> None:
-        """Pass over a length and so many bytes."""
+        """Skip a length and that many bytes."""
         self.skip(self.read_int())
 
     def skip_utf8(self) -> None:
-        """Pass over a length and so many bytes of text."""
+        """Skip a length and that many bytes of text."""
         self.skip(self.read_int())
 
     def _check(self, count: int) -> None:
@@ -215,13 +215,13 @@ def short_number_reader(read_int: Callable[[], int], tell: Callable[[], int]) ->
 
 
 def check_elements(file_type: IcebergType) -> None:
-    """Refuse lists and maps whose elements may take no bytes: a few bytes could claim any number of them.
+    """Reject lists and maps whose elements may take no bytes: a few bytes could claim any number of them.
 
     Args:
-        file_type: What the schema of a metadata file says.
+        file_type: The type of a metadata file's records.
 
     Raises:
-        ValueError: there is such an element.
+        ValueError: elements of a list or map may take no bytes.
     """
     match file_type:
         case StructType():

@@ -1,11 +1,12 @@
-"""The Avro schemas of manifests and manifest lists. Worker-safe.
+"""Convert between Avro and Iceberg schemas of manifests and manifest lists. Worker-safe.
 
-Input: a schema as JSON, or Iceberg's. Output: the other. Spec: "Avro" in Iceberg's Appendix A; Avro 1.11, "Names".
+Input: an Avro schema as JSON, or an Iceberg schema. Output: the other. Spec: "Avro" in Iceberg's Appendix A; Avro 1.11,
+"Names".
 
-Avro defines a type with a name once, and every later use of it is the name alone. So Iceberg's Java library writes
-partitions that have two decimals of the same precision, two UUIDs, or two binaries of the same length, and PyIceberg
-does not read them. PyIceberg defines the type again, which Avro forbids and other readers refuse. Here the second one
-gets a name of its own, which everybody reads.
+Avro defines a named type once, and later uses refer to the name. Iceberg's Java library does so in partitions with two
+decimals of the same precision, two UUIDs, or two binaries of the same length, which PyIceberg cannot read. PyIceberg
+defines the type again, which Avro forbids and other readers reject. Here the second type gets another name, which all
+readers accept.
 """
 
 import json
@@ -18,36 +19,36 @@ from pyiceberg.utils.schema_conversion import PRIMITIVE_FIELD_TYPE_MAPPING, Avro
 __all__ = ["avro_schema", "check_partition", "inner_struct", "record_type"]
 
 PARTITION: Final = (2, 102)
-"""The ids of the field of a file in an entry, and of that of its partition in there."""
+"""The field ids of the file in an entry, and of the partition in the file."""
 
 Named = dict[str, Any]
-"""The types that were defined so far, by their names."""
+"""The types defined so far, by name."""
 
 
 def record_type(schema: bytes) -> StructType:
-    """The type of the records of a file. A timestamp in nanoseconds is the number that it is stored as.
+    """Return the type of the records of a file. A timestamp in nanoseconds has the type long, as it is stored.
 
     Args:
-        schema: What the file's header says.
+        schema: The Avro schema in the file's header.
 
     Raises:
-        Exception: it is none of a metadata file.
+        Exception: it is not the schema of a metadata file.
     """
-    return AvroSchemaConversion().avro_to_iceberg(spelled_out(json.loads(schema), {})).as_struct()
+    return AvroSchemaConversion().avro_to_iceberg(inline_names(json.loads(schema), {})).as_struct()
 
 
 def check_partition(file_type: StructType) -> None:
-    """Refuse partition tuples that hold collections: no transform makes any, and what is in them nobody weighs.
+    """Reject partition tuples with collections: no transform returns one, and their memory is not estimated.
 
     Args:
-        file_type: The type of the records of a file; one that is no manifest has none.
+        file_type: The type of a file's records. Files other than manifests have no partition and pass.
 
     Raises:
-        ValueError: there is one.
+        ValueError: a partition field has a type that is not primitive.
     """
     for found in inner_struct(file_type, *PARTITION).fields:
         if not isinstance(found.field_type, PrimitiveType):
-            raise ValueError(  # noqa: TRY004 - what a file says is no type of ours
+            raise ValueError(  # noqa: TRY004 - invalid data, not a caller's wrong type
                 f"the values of its partition field '{found.name}' are of the type {found.field_type}"
             )
 
@@ -63,51 +64,51 @@ def inner_struct(kind: StructType, *field_ids: int) -> StructType:
 
 
 def avro_schema(schema: Schema, name: str) -> str:
-    """The schema of a file of records, as JSON.
+    """Return the Avro schema of a file as JSON.
 
     Args:
         schema: The type of the records.
-        name: Theirs.
+        name: The name of the record type.
     """
-    return json.dumps(named_apart(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), {}))
+    return json.dumps(unique_names(AvroSchemaConversion().iceberg_to_avro(schema, schema_name=name), {}))
 
 
-def spelled_out(schema: Any, named: Named) -> Any:
-    """A schema with no names for types: only those of so many bytes have one, so it does not grow."""
+def inline_names(schema: Any, named: Named) -> Any:
+    """Replace references to named types with their definitions. Only fixed types are named, so schemas stay small."""
     match schema:
         case str():
             return schema if schema in PRIMITIVE_FIELD_TYPE_MAPPING else named.get(schema, schema)
         case [_, "null"]:
-            # Decoders take the second branch for the value, so they would read values as NULL and NULL as values.
+            # Decoders read the second branch as the value, so they would swap values and NULL.
             raise ValueError("it has an optional field whose union does not begin with null")
         case list():
-            return [spelled_out(branch, named) for branch in schema]
+            return [inline_names(branch, named) for branch in schema]
         case {"type": "fixed", "name": str(name)}:
             named[name] = schema
             return schema
         case {"type": "long", "logicalType": "timestamp-nanos"}:
             return "long"
         case dict():
-            return {key: inner(key, value, named, spelled_out) for key, value in schema.items()}
+            return {key: change_inner(key, value, named, inline_names) for key, value in schema.items()}
     return schema
 
 
-def named_apart(schema: Any, named: Named) -> Any:
-    """A schema in which every type that is defined has a name of its own."""
+def unique_names(schema: Any, named: Named) -> Any:
+    """Rename types that are defined twice, so that every definition has a unique name."""
     match schema:
         case list():
-            return [named_apart(branch, named) for branch in schema]
+            return [unique_names(branch, named) for branch in schema]
         case {"type": "fixed", "name": str(name)}:
             own = name if name not in named else f"{name}_{len(named)}"
             named[own] = schema
             return {**schema, "name": own}
         case dict():
-            return {key: inner(key, value, named, named_apart) for key, value in schema.items()}
+            return {key: change_inner(key, value, named, unique_names) for key, value in schema.items()}
     return schema
 
 
-def inner(key: str, value: Any, named: Named, change: Any) -> Any:
-    """What a schema has under a key, changed where it is a schema or has some."""
+def change_inner(key: str, value: Any, named: Named, change: Any) -> Any:
+    """Apply a change to the schemas in the value of a schema's key."""
     match key:
         case "type" | "items" | "values":
             return change(value, named)

@@ -1,11 +1,11 @@
-"""Manifests that were read, kept for the next statement. Driver.
+"""Cache manifests and manifest lists across statements. Driver.
 
-Input: a line of a manifest list, or where a list lies. Output: what the file says, from memory where it was read
-before. Files of metadata never change, so nothing here gets old; what is used least goes when there is no room.
+Input: a line of a manifest list, or a snapshot. Output: the content of the file, from memory if it was read before.
+Metadata files are immutable, so cached content stays valid; the least recently used file is evicted first.
 
-Many entries are kept as arrays, few as they are: arrays of a handful cost more than the entries. Threads share both:
-PyIceberg makes a dict of a metric at the first look, and who looks meanwhile may find less in it, which is what a
-missing metric is: less is known, and nothing that is not so.
+Many entries are cached as arrays, few as objects, which take less memory than small arrays. Threads share both.
+PyIceberg converts a metric to a dict at the first access, and a thread that reads it meanwhile may find fewer values.
+That is safe: a missing metric only prunes less.
 """
 
 import threading
@@ -39,17 +39,17 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True, slots=True)
 class Weighed(Generic[Kept]):
-    """Something that is kept, and about how many bytes of memory it takes."""
+    """A value and its approximate memory in bytes."""
 
     value: Kept
     nbytes: int
 
 
 class ManifestCache:
-    """Manifests and manifest lists, up to a number of bytes. Threads may share it.
+    """A cache of manifests and manifest lists, limited by memory. Thread-safe.
 
     Args:
-        max_bytes: So much is kept at most; 0 keeps nothing.
+        max_bytes: The limit; 0 caches nothing.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -60,11 +60,11 @@ class ManifestCache:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of memory what is kept takes, about."""
+        """The approximate memory of the cached files, in bytes."""
         return self._nbytes
 
     def manifests(self, io: FileIO, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
-        """The manifests of a snapshot, as `manifests_of` gives them.
+        """Return the manifests of a snapshot, as `manifests_of` does.
 
         Raises:
             CorruptFileError: the manifest list is missing or is no manifest list.
@@ -73,20 +73,19 @@ class ManifestCache:
         return self._get(snapshot.manifest_list, lambda: read_lines(snapshot, io))
 
     def entries(self, manifests: Iterable[ManifestFile], io: FileIO, columns: int) -> Callable[[ManifestFile], Entries]:
-        """What reads the entries of some manifests, from memory where they were read before.
+        """Return a function that reads the entries of a manifest through the cache.
 
-        None of them is forgotten for another one of them: of a table that does not fit a part stays, where forgetting
-        what was used least would leave nothing of it for the next statement, which begins where this one began.
+        None of the given manifests is evicted for another one of them. If a table does not fit, a part of it stays
+        cached. Plain LRU eviction would leave nothing for the next statement, which reads them in the same order.
 
         Args:
-            manifests: All that are to be read.
+            manifests: All manifests that will be read.
             io: Their FileIO.
-            columns: Of how many columns they have metrics.
+            columns: The number of columns with metrics.
 
         Returns:
-            A function of one of them, which threads may share. It raises CorruptFileError where the manifest is
-            missing, is no manifest, or breaks the rules of sequence numbers, and ExecutionError where the storage
-            failed.
+            A thread-safe function. It raises CorruptFileError if the manifest is missing, is no manifest, or breaks the
+            rules of sequence numbers, and ExecutionError if the storage failed.
         """
         keys = frozenset(map(key_of, manifests))
         with self._lock:
@@ -105,7 +104,7 @@ class ManifestCache:
                 self._kept.move_to_end(key)
                 kept: Kept = found.value
                 return kept
-        weighed = read()  # two threads may read the same file: better than that one waits for all that others read
+        weighed = read()  # outside the lock: reading a file twice is better than waiting for others' reads
         self._keep(key, weighed, stay)
         return weighed.value
 
@@ -125,7 +124,7 @@ class ManifestCache:
 
 
 def key_of(manifest: ManifestFile) -> Hashable:
-    """What tells a manifest from others. Another line for the same file can give it other numbers."""
+    """Return the identity of a manifest: its path, and the values that its entries inherit from its line."""
     return (
         manifest.manifest_path,
         manifest.manifest_length,
@@ -138,15 +137,15 @@ def key_of(manifest: ManifestFile) -> Hashable:
 
 
 def read_lines(snapshot: Snapshot, io: FileIO) -> Weighed[tuple[ManifestFile, ...]]:
-    """The manifests of a snapshot, from its manifest list."""
+    """Read the manifest list of a snapshot."""
     lines = manifests_of(io, snapshot)
     return Weighed(lines, bytes_of_lines(lines))
 
 
 def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[Entries]:
-    """The entries of a manifest, from its file, of a table with so many columns.
+    """Read the entries of a manifest, as objects or arrays.
 
-    How many there are the file says, whatever the manifest list does.
+    The file itself determines their number, not the counts in the manifest list.
     """
     file_type, found = read_blocks(manifest, io)
     if found.rows <= limits.MAX_ENTRY_OBJECTS and found.size <= limits.MAX_ENTRY_OBJECTS * (
@@ -158,25 +157,22 @@ def read_entries(manifest: ManifestFile, io: FileIO, columns: int) -> Weighed[En
             EntryList(entries, manifest.partition_spec_id),
             bytes_of_entries(entries, (decoder for _, decoder in decoders)),
         )
-    # Long entries are as large as dicts as they are as objects, so lockstep comes first, however few they are.
+    # Lockstep even for few entries: if they are long, decoding them one by one would take the memory of objects.
     arrays = entry_arrays(file_type, [found], lockstep=True)
     return Weighed(arrays, arrays.nbytes)
 
 
 CACHES: Final[WeakKeyDictionary[Catalog, ManifestCache]] = WeakKeyDictionary()
-"""One for each catalog that is open: who may not open a catalog sees nothing of what it showed to others."""
+"""One cache per open catalog, so that no user sees metadata of a catalog that they cannot open."""
 
 LOCK: Final = threading.Lock()
 
 
 def cache_of(table: Table) -> ManifestCache:
-    """The manifests of the tables of a catalog that were read.
-
-    Args:
-        table: A table of the catalog.
+    """Return the manifest cache of a table's catalog.
 
     Raises:
-        AnalysisError: a property of the catalog has no such value.
+        AnalysisError: a cache property of the catalog has an invalid value.
     """
     with LOCK:
         found = CACHES.get(table.catalog)
@@ -186,7 +182,7 @@ def cache_of(table: Table) -> ManifestCache:
 
 
 def max_bytes(properties: Mapping[str, str]) -> int:
-    """How many bytes of manifests a catalog may keep."""
+    """Return the memory limit of a catalog's manifest cache; 0 if it is disabled."""
     if not boolean(properties, CACHE_ENABLED, default=True):
         return 0
     return integer(properties, CACHE_MAX_BYTES, limits.MANIFEST_CACHE_BYTES, minimum=0)

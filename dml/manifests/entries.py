@@ -1,10 +1,10 @@
-"""The entries of a manifest as the planner asks for them, kept in either of two forms. Driver.
+"""The entries of a manifest for planning and pruning, in either of two forms. Driver.
 
-Input: decoded entries. Output: `Entries`, which planning and pruning ask without knowing the form.
+Input: decoded entries. Output: `Entries`, the interface of both forms.
 
 `EntryList` holds the objects and suits few files; `EntryArrays` holds Arrow and numpy columns and suits thousands. A
-file of six columns takes about 570 bytes as arrays and 2,800 as an object, or 4,200 once its metrics were read, and
-arrays are pruned all at once. `dml.manifests.cache` chooses the form.
+file of six columns takes about 570 bytes as arrays and 2,800 as an object, or 4,200 after its metrics were read, and
+pruning is vectorized on arrays. `dml.manifests.cache` selects the form.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -60,17 +60,17 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """What a scan needs of a data file: its entry, usually without the metrics.
+    """A data file for a scan: its entry, usually without the metrics.
 
     Attributes:
-        path: Location, as the manifest has it.
+        path: Location as in the manifest.
         file_format: Lower case.
         record_count: Physical rows.
         file_size_in_bytes: Size of the whole file.
         data_sequence_number: Inherited if the entry has none.
         first_row_id: Version 3: the row id of the first row.
-        split_offsets: Where row groups or stripes start.
-        metrics: The file with its metrics, if the plan needs them.
+        split_offsets: Start of each row group or stripe.
+        metrics: The file with its metrics if the plan needs them, else None.
     """
 
     path: str
@@ -86,7 +86,7 @@ class PlannedFile:
 
     @staticmethod
     def of(entry: ManifestEntry, *, with_metrics: bool) -> "PlannedFile":
-        """Take the file of an entry."""
+        """Convert the file of an entry."""
         file = entry.data_file
         return PlannedFile(
             path=file.path,
@@ -135,16 +135,16 @@ class Entries(Protocol):
         """Return the places of live entries that pass tests of their partitions, and then of their files.
 
         Args:
-            in_partition: Asked at least once for each partition that has a live entry.
-            of_file: The test of one file; None if partitions decide.
+            in_partition: Called at least once for each partition that has a live entry.
+            of_file: The test of one file; None to test partitions only.
             of_arrays: The same test of many files at once: returns those of the flagged files that pass.
         """
 
     def planned_files(self, places: Sequence[int], *, with_metrics: bool) -> tuple[PlannedFile, ...]:
-        """Return what a scan needs of some data files."""
+        """Return some data files for a scan."""
 
     def delete_targets(self, places: Sequence[int]) -> Iterable[tuple[int, str | None]]:
-        """Return the content of some delete files, and the one data file that a delete file names, if any."""
+        """Return for some delete files the content, and the referenced data file or None."""
 
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry, metrics included."""
@@ -155,7 +155,7 @@ class Entries(Protocol):
 
 @dataclass(frozen=True)
 class EntryList:
-    """Few entries, as objects. A manifest of one file is the common case, so nothing here makes an array."""
+    """Few entries, as objects. A manifest of one file is the common case, so nothing here creates an array."""
 
     entries: tuple[ManifestEntry, ...]
     spec_id: int
@@ -186,7 +186,7 @@ class EntryList:
         return tuple([PlannedFile.of(self.entries[place], with_metrics=with_metrics) for place in places])
 
     def delete_targets(self, places: Sequence[int]) -> Iterable[tuple[int, str | None]]:
-        """Read attributes."""
+        """Read attributes directly."""
         files = [self.entries[place].data_file for place in places]
         return [(file.content, file.referenced_data_file) for file in files]
 
@@ -207,10 +207,10 @@ class RaggedMaps:
     """The metrics of one kind of all files, concatenated.
 
     Attributes:
-        ends: Where the map of each file starts, and the end of the last.
+        ends: The start of each file's map, and the end of the last one.
         keys: Field ids.
         values: Counts, or serialised bounds.
-        absent: The files that have no map. It may be empty, which is something else.
+        absent: The files without a map, as opposed to an empty one.
     """
 
     ends: npt.NDArray[np.int64]
@@ -237,7 +237,7 @@ class RaggedMaps:
         found = np.flatnonzero(self.keys == field_id)
         files = np.searchsorted(self.ends, found, side="right") - 1
         if len(files) > 1 and (files[1:] == files[:-1]).any():
-            # A key that occurs twice in one map: the last value counts, as in a dict.
+            # If a key occurs twice in one map, the last value applies, as in a dict.
             last = np.append(files[1:] != files[:-1], True)
             files, found = files[last], found[last]
         return files, self.values.take(pa.array(found))
@@ -245,12 +245,12 @@ class RaggedMaps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvenMaps:
-    """Metrics of files that all have those of the same columns in the same order, so keys are stored once.
+    """Metrics of one kind of files that all have the same columns in the same order, so that keys are stored once.
 
     Attributes:
-        rows: How many files.
-        keys: The field ids of each; none twice.
-        values: Counts, or serialised bounds, of all of them.
+        rows: The number of files.
+        keys: The distinct field ids of each file.
+        values: Counts, or serialised bounds, of all files.
         absent: As in `RaggedMaps`.
     """
 
@@ -291,7 +291,7 @@ def metric_maps(
         sizes: The number of metrics of each file.
         keys: Field ids of all metrics, file by file.
         values: Values of all metrics, in the same order.
-        absent: The files that have no map.
+        absent: The files without a map.
     """
     rows, width = len(sizes), int(sizes[0]) if len(sizes) else 0
     first = tuple(keys[:width].tolist())
@@ -308,11 +308,11 @@ class EntryArrays:
     Attributes:
         size: The number of entries.
         spec_id: The partition spec of all entries.
-        columns: By field id, inherited values filled in; all of them, or those that the reader was asked for.
+        columns: By field id, inherited values filled in; all of them, or those that the reader requested.
         maps: The metrics, by field id.
         partition_type: The type of the partition tuples.
-        partitions: The distinct ones.
-        partition_of: For each entry its index in `partitions`.
+        partitions: The distinct partition tuples.
+        partition_of: For each entry the index of its partition in `partitions`.
     """
 
     size: int
@@ -344,7 +344,7 @@ class EntryArrays:
         """Test each distinct partition once, and then all files at once."""
         live = self._live()
         may = np.zeros(len(self.partitions), np.bool_)
-        # Partitions that only deleted entries have are not asked: the table may have lost their spec.
+        # Partitions of deleted entries only are not tested: the table may have lost their spec.
         for code in np.unique(self.partition_of[live]).tolist():
             may[code] = in_partition(self.partitions[code])
         chosen: Flags = live & may[self.partition_of]
@@ -393,11 +393,11 @@ class EntryArrays:
         return zip(self.values(CONTENT, chosen), self.values(REFERENCED_DATA_FILE, chosen), strict=True)
 
     def file(self, place: int) -> ContentFile:
-        """Make the file of an entry."""
+        """Build the file of an entry."""
         return content_file(self._record(FILE_FIELDS, place), self.spec_id)
 
     def entry(self, place: int) -> ManifestEntry:
-        """Make an entry."""
+        """Build an entry."""
         record = [*self._record(ENTRY_FIELDS, place), self._record(FILE_FIELDS, place)]
         return manifest_entry(record, self.spec_id)
 

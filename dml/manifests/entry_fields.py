@@ -1,4 +1,4 @@
-"""The fields of a manifest entry: their ids, and their types as records and as arrays. Worker-safe.
+"""Field ids of a manifest entry, and the field types as records and as arrays. Worker-safe.
 
 Spec: "Manifests".
 """
@@ -55,7 +55,7 @@ DATA_FILE_TYPE: Final = StructType(
     NestedField(CONTENT, "content", IntegerType(), required=False, initial_default=0),
     NestedField(FILE_PATH, "file_path", StringType(), required=True),
     NestedField(FILE_FORMAT, "file_format", StringType(), required=True),
-    # Without fields: the partition is then read as the file has it.
+    # Without fields, so that the partition is read with the fields of the file.
     NestedField(PARTITION, "partition", StructType(), required=True),
     NestedField(RECORD_COUNT, "record_count", LongType(), required=True),
     NestedField(FILE_SIZE, "file_size_in_bytes", LongType(), required=True),
@@ -78,7 +78,7 @@ DATA_FILE_TYPE: Final = StructType(
 
 ENTRY_FIELDS: Final = (STATUS, SNAPSHOT_ID, SEQUENCE_NUMBER, FILE_SEQUENCE_NUMBER)
 FILE_FIELDS: Final = tuple(field.field_id for field in DATA_FILE_TYPE.fields)
-"""The ids of the fields of entries and of files, in the order in which records have them."""
+"""The field ids of entries and of files, in the order of their records."""
 
 ENTRY_READ_SCHEMA: Final = Schema(
     NestedField(STATUS, "status", IntegerType(), required=True),
@@ -87,12 +87,12 @@ ENTRY_READ_SCHEMA: Final = Schema(
     NestedField(FILE_SEQUENCE_NUMBER, "file_sequence_number", LongType(), required=False),
     NestedField(DATA_FILE, "data_file", DATA_FILE_TYPE, required=True),
 )
-"""A manifest entry of every format version; what an older one lacks is read as null."""
+"""A manifest entry of any format version; fields that an older version lacks are read as null."""
 
 COUNT_MAPS: Final = (COLUMN_SIZES, VALUE_COUNTS, NULL_VALUE_COUNTS, NAN_VALUE_COUNTS)
 BOUND_MAPS: Final = (LOWER_BOUNDS, UPPER_BOUNDS)
 MAP_TYPES: Final = {**dict.fromkeys(COUNT_MAPS, pa.int64()), **dict.fromkeys(BOUND_MAPS, pa.large_binary())}
-"""The metrics, and the types of their values as arrays."""
+"""The field ids of the metrics, and the array types of their values."""
 
 COLUMN_TYPES: Final = {
     STATUS: pa.int8(),
@@ -113,7 +113,7 @@ COLUMN_TYPES: Final = {
     CONTENT_OFFSET: pa.int64(),
     CONTENT_SIZE: pa.int64(),
 }
-"""The other fields, and their types as arrays."""
+"""The array types of the other fields."""
 
 NUMBER_LISTS: Final = (SPLIT_OFFSETS, EQUALITY_IDS)
 KNOWN: Final = frozenset(COLUMN_TYPES) | frozenset(MAP_TYPES) | {PARTITION}

@@ -1,11 +1,10 @@
-"""Many Avro records decoded in lockstep: the first value of all of them, then the second, by arrays. Worker-safe.
+"""Decode many Avro records in lockstep: the first field of all of them, then the second, as arrays. Worker-safe.
 
-Input: bytes, where records start in them, and what a record is made of. Output: the values as arrays, and where each
-record ends. Spec: Avro 1.11, "Binary Encoding".
+Input: bytes, the starts of the records, and their fields. Output: the values as arrays, and the end of each record.
+Spec: Avro 1.11, "Binary Encoding".
 
-A record whose bytes cannot be what they are read as ends behind all bytes, and so does everything that is read of it
-later: no length is trusted, and nothing outside the bytes is looked at. Whoever asks compares the ends with where
-records must end, and so learns whether the starts were right.
+A record with invalid bytes gets an end behind all bytes, and so do its later fields: lengths are never trusted, and no
+byte outside is read. The caller compares the ends with the expected ones to verify the starts.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -21,17 +20,17 @@ from dml import limits
 __all__ = ["Items", "Lanes", "Numbers", "Pieces", "Places", "Read", "RecordColumn", "Step", "UnsureError"]
 
 Places = npt.NDArray[np.int64]
-"""Where something starts in the bytes, for each record."""
+"""A position in the bytes for each record."""
 
 MORE: Final = 0x80
-"""The bit of a byte after which a number goes on."""
+"""The continuation bit: it is set in every byte of a number but the last."""
 
 LOW: Final = 0x7F
 MAX_SHIFT: Final = 63
 
 
 class UnsureError(Exception):
-    """The records are to be decoded one by one."""
+    """Lockstep decoding does not apply; the records must be decoded one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +42,20 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Some bytes of each record: a text, or something that is decoded later."""
+    """A byte range of each record: a text, or a value to decode later."""
 
     starts: Places
     ends: Places
 
     def array(self, data: bytes) -> pa.LargeBinaryArray:
-        """The bytes.
+        """Return the pieces as an array.
 
         Args:
-            data: What the places are places in; one piece starts behind the end of the one before.
+            data: The decoded bytes. Pieces are in ascending order and do not overlap.
         """
         if not len(self.starts):
             return pa.array([], pa.large_binary())
-        # What lies between two pieces is a piece as well, and is left out: nothing is copied twice.
+        # Pieces and the gaps between them are the elements of one array without a copy; `take` drops the gaps.
         offsets = np.empty(2 * len(self.starts), np.int64)
         offsets[::2], offsets[1::2] = self.starts, self.ends
         pieces = pa.LargeBinaryArray.from_buffers(
@@ -67,10 +66,10 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The pairs of a map of each record, or the elements of a list, end to end.
+    """The pairs of a map of each record, or the elements of a list, concatenated.
 
     Attributes:
-        sizes: How many each record has.
+        sizes: The number of items of each record.
         keys: The keys, or the elements.
         values: The values; None for a list.
     """
@@ -88,62 +87,58 @@ class RecordColumn:
     """A field of all records.
 
     Attributes:
-        present: The records that have it; None for all.
-        read: What it is there.
+        present: The records with a value; None for all.
+        read: The values of these records.
     """
 
     present: Places | None
     read: Read
 
 
-def turned(value: npt.NDArray[np.uint64]) -> Places:
-    """Numbers with a sign: 0, -1, 1, -2 are written as 0, 1, 2, 3."""
+def decode_zigzag(value: npt.NDArray[np.uint64]) -> Places:
+    """Decode zigzag numbers: 0, 1, 2, 3 are 0, -1, 1, -2."""
     return (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
 
 
-SHORT: Final = turned(np.arange(MORE, dtype=np.uint64))
-"""The numbers of one byte."""
+SHORT: Final = decode_zigzag(np.arange(MORE, dtype=np.uint64))
+"""The decoded numbers of one byte."""
 
 
 class Lanes:
-    """Bytes that are read at many places at once.
-
-    Args:
-        data: The bytes.
-    """
+    """Reads values at many positions of some bytes at once."""
 
     def __init__(self, data: bytes) -> None:
-        # Places are cut to the last byte, which is none of the data.
+        # Positions outside are clipped to the last byte, which is padding.
         self._bytes = np.frombuffer(data + b"\0", np.uint8)
         self.size = len(data)
         self.nowhere = self.size + 1
         self.start()
 
     def start(self) -> None:
-        """Begin to read all records, anew.
+        """Reset the limits of steps and bytes for a new attempt.
 
-        Records that are none may lie over each other, and each over all others. Records that are some take a byte at
-        least for each of their fields, and two for a pair: so no more than these are read, whatever lies there.
+        Wrongly guessed records may overlap. Real records take at least one byte for each field and two for a pair, so
+        the limits bound the work for any data.
         """
         self._steps_left = limits.MAX_LOCKSTEP_STEPS
         self._bytes_left = self.size
 
     def take(self, nbytes: int) -> None:
-        """Count bytes, as many as what is read next takes at least.
+        """Count the minimum number of bytes of the next read.
 
         Raises:
-            UnsureError: all records together would take more than there are.
+            UnsureError: all records together would take more bytes than there are.
         """
         self._bytes_left -= nbytes
         if self._bytes_left < 0:
             raise UnsureError
 
-    def goes_on(self, places: Places) -> npt.NDArray[np.bool_]:
-        """Whether the byte at each place is one of a number that does not end there."""
+    def continues(self, places: Places) -> npt.NDArray[np.bool_]:
+        """Return whether the byte at each position has the continuation bit."""
         return (self._bytes.take(places, mode="clip") >= MORE) & (places >= 0)
 
     def numbers(self, places: Places) -> tuple[Places, Places]:
-        """A number at each place, and where it ends."""
+        """Decode a number at each position, and return the numbers and their ends."""
         byte = self._bytes.take(places, mode="clip")
         ends = places + 1
         if byte.max(initial=0) < MORE:
@@ -153,38 +148,38 @@ class Lanes:
         while len(lanes):
             byte = self._bytes.take(ends[lanes], mode="clip")
             ends[lanes] += 1
-            goes_on = byte >= MORE
+            continues = byte >= MORE
             if shift == MAX_SHIFT and (byte > 1).any():  # the number has more than 64 bits
                 ends[lanes[byte > 1]] = self.nowhere
-                goes_on[:] = False
+                continues[:] = False
             value[lanes] |= (byte & LOW).astype(np.uint64) << np.uint64(shift)
-            lanes, shift = lanes[goes_on], shift + 7
-        return turned(value), ends
+            lanes, shift = lanes[continues], shift + 7
+        return decode_zigzag(value), ends
 
     def number(self, places: Places) -> tuple[Numbers, Places]:
-        """A number at each place."""
+        """Read a number at each position."""
         values, ends = self.numbers(places)
         return Numbers(values), ends
 
     def piece(self, places: Places) -> tuple[Pieces, Places]:
-        """A length and so many bytes at each place."""
+        """Read a length and that many bytes at each position."""
         lengths, starts = self.numbers(places)
         ends = self.after(starts, lengths)
         return Pieces(np.minimum(starts, ends), ends), ends
 
     def after(self, places: Places, lengths: Places | int) -> Places:
-        """Where so many bytes end; nowhere if there are not as many."""
+        """Return the ends of byte ranges; `nowhere` for those that exceed the data."""
         wrong = (lengths < 0) | (lengths > self.size - places)
         return np.where(wrong, self.nowhere, places + lengths) if wrong.any() else places + lengths
 
     def items(self, places: Places, values: type[Numbers | Pieces] | None) -> tuple[Items, Places]:
-        """A map from numbers, or a list of numbers, at each place.
+        """Read a map from numbers, or a list of numbers, at each position.
 
         Args:
-            places: Where they start.
-            values: What the values of a map are; None for a list.
+            places: The starts.
+            values: The kind of a map's values; None for a list.
         """
-        found: list[Found] = []
+        found: list[FoundPair] = []
         sizes = np.zeros(len(places), np.int64)
 
         def one(those: Places, starts: Places) -> Places:
@@ -195,38 +190,38 @@ class Lanes:
             elif values is Numbers:
                 value, following = self.number(following)
             rank = sizes[those]
-            found.append(Found(those, rank, key, value))
+            found.append(FoundPair(those, rank, key, value))
             sizes[those] += 1
             return following
 
         ends = self.elements(places, one)
-        return in_order(sizes, found, values), ends
+        return order_pairs(sizes, found, values), ends
 
     def after_list(self, places: Places, steps: Sequence["Step"]) -> Places:
-        """Where the list of structs ends that starts at each place."""
+        """Return the end of the list of structs at each position."""
         return self.elements(places, lambda _, starts: self.fields(starts, steps)[1])
 
     def elements(self, places: Places, one: Callable[[Places, Places], Places]) -> Places:
-        """Pass through a list or a map at each place.
+        """Walk through a list or a map at each position.
 
         Args:
-            places: Where they start.
-            one: Is given lanes, and where an element of each starts, and says where it ends.
+            places: The starts.
+            one: Reads one element of some lanes, given the lanes and the starts; returns the ends.
 
         Returns:
-            Where they end.
+            The ends.
 
         Raises:
-            UnsureError: it takes longer than anything honest.
+            UnsureError: the limits of steps or bytes are exceeded, as by damaged data.
         """
         ends, lanes = places, np.arange(len(places))
         while len(lanes):
-            counts, following = self.numbers(of(ends, lanes))
-            # A negative count has the number of bytes behind it, which nobody writes here.
+            counts, following = self.numbers(select_lanes(ends, lanes))
+            # A negative count is followed by the number of bytes. No writer of manifests uses that form.
             wrong = (counts < 0) | (counts > np.minimum(limits.MAX_LOCKSTEP_ITEMS, self.size - following))
             if wrong.any():
                 counts[wrong], following[wrong] = 0, self.nowhere
-            ends = replaced(ends, lanes, following)
+            ends = replace_lanes(ends, lanes, following)
             if not counts.all():
                 lanes, counts = lanes[counts > 0], counts[counts > 0]
             fewest, most = int(counts.min(initial=limits.MAX_LOCKSTEP_ITEMS)), int(counts.max(initial=0))
@@ -236,11 +231,11 @@ class Lanes:
                 raise UnsureError
             for number in range(most):
                 those = lanes if number < fewest else lanes[counts > number]
-                ends = replaced(ends, those, one(those, of(ends, those)))
+                ends = replace_lanes(ends, those, one(those, select_lanes(ends, those)))
         return ends
 
     def fields(self, places: Places, steps: Iterable["Step"]) -> tuple[list[RecordColumn], Places]:
-        """Some fields at each place, one after the other."""
+        """Read consecutive fields at each position."""
         columns = []
         for step in steps:
             column, places = self.field(places, step)
@@ -248,10 +243,10 @@ class Lanes:
         return columns, places
 
     def field(self, places: Places, step: "Step") -> tuple[RecordColumn, Places]:
-        """A field at each place.
+        """Read a field at each position.
 
         Raises:
-            UnsureError: it takes longer than anything honest, or more memory.
+            UnsureError: the limits of steps or bytes are exceeded, as by damaged data.
         """
         self.take(len(places))
         if step.required:
@@ -264,7 +259,7 @@ class Lanes:
         inner[(branch != 0) & (branch != 1)] = self.nowhere
         present = np.flatnonzero(branch == 1)
         read, ends = step.read(self, inner[present])
-        return RecordColumn(present, read), replaced(inner, present, ends)
+        return RecordColumn(present, read), replace_lanes(inner, present, ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +268,8 @@ class Step:
 
     Attributes:
         field_id: Its id.
-        required: Whether each record has it; else a number says whether it is there.
-        read: Reads it.
+        required: True if every record has it; otherwise a union branch precedes the value.
+        read: Reads the value.
     """
 
     field_id: int
@@ -283,12 +278,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPair:
     """One pair of some records.
 
     Attributes:
         lanes: The records.
-        rank: The how manieth it is of each.
+        rank: The index of the pair within its record.
         key: The key, or the element.
         value: The value; None in a list.
     """
@@ -299,13 +294,13 @@ class Found:
     value: Numbers | Pieces | None
 
 
-def of(values: Places, lanes: Places) -> Places:
-    """The values of some lanes, which ascend."""
+def select_lanes(values: Places, lanes: Places) -> Places:
+    """Return the values of some lanes, which are in ascending order."""
     return values if len(lanes) == len(values) else values[lanes]
 
 
-def replaced(values: Places, lanes: Places, by: Places) -> Places:
-    """Values, other ones in some lanes, which ascend."""
+def replace_lanes(values: Places, lanes: Places, by: Places) -> Places:
+    """Return the values with those of some lanes, which are in ascending order, replaced."""
     if len(lanes) == len(values):
         return by
     changed = values.copy()
@@ -313,11 +308,11 @@ def replaced(values: Places, lanes: Places, by: Places) -> Places:
     return changed
 
 
-def in_order(sizes: Places, found: Sequence[Found], values: type[Numbers | Pieces] | None) -> Items:
-    """Pairs in the order of the records: the first of all of them were found first, then the second."""
+def order_pairs(sizes: Places, found: Sequence[FoundPair], values: type[Numbers | Pieces] | None) -> Items:
+    """Reorder pairs record by record: `found` has the first pair of all records, then the second, and so on."""
     starts = np.cumsum(sizes) - sizes
     total = int(sizes.sum())
-    places = [of(starts, one.lanes) + one.rank for one in found]
+    places = [select_lanes(starts, one.lanes) + one.rank for one in found]
 
     def flat(parts: Iterable[Places]) -> Places:
         into = np.empty(total, np.int64)

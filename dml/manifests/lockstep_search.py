@@ -1,12 +1,12 @@
-"""Where the records of an Avro file start, and what they are made of, found in lockstep. Worker-safe.
+"""Find the starts of the records in an Avro file, and decode the records in lockstep. Worker-safe.
 
 Input: blocks, and the fields of a record, one of which is the path of a file. Output: all records decoded side by side,
 or `UnsureError`.
 
-Where a record starts is known only when the one before it is decoded. But each names a file, all files of a table have
-paths that begin alike, and bytes are searched quickly: so it is guessed where the paths are, everything is decoded from
-there, and the guess is right if each record ends where the next one starts, from the first byte of each block to its
-last. A guess that is wrong costs time and nothing else.
+In Avro the start of a record is known only after the previous one is decoded. But each record has a file path, the
+paths of a table share a prefix, and searching bytes is fast. So the search guesses record starts from path prefixes and
+decodes all records from there. The guess is right if each record ends where the next one starts, from the first byte of
+each block to its last. A wrong guess costs only time.
 """
 
 import itertools
@@ -41,36 +41,36 @@ from pyiceberg.utils.decimal import decimal_required_bytes
 from dml import limits
 from dml.manifests.lockstep_decoder import Lanes, Pieces, Places, Read, RecordColumn, Step, UnsureError
 
-__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "lockstep_lines", "scalar", "together", "whole"]
+__all__ = ["ReadFrom", "Records", "Search", "UnsureError", "group_blocks", "lockstep_lines", "scalar", "struct_bytes"]
 
 MANIFEST_PATH: Final = 500
-"""The id of the path in a line of a manifest list."""
+"""The field id of the path in a line of a manifest list."""
 
 
 START: Final = re.compile(rb"(?:[^/]*/){1,3}")
 MAX_START: Final = 24
-"""So many bytes of a path are searched for: what begins so is hardly anything but a path."""
+"""The maximum length of a path prefix to search for. A longer one would find hardly fewer wrong places."""
 
 MIN_RECORD: Final = 16
-"""No record takes fewer bytes: it has a path, and a byte at least for each of its fields."""
+"""The minimum size of a record: it has a path, and at least one byte for each field."""
 
 
 MAX_LENGTH_BYTES: Final = 3
-"""The length of no path takes more."""
+"""The maximum number of bytes that encode the length of a path."""
 
 ReadFrom = Callable[[Lanes, Places], tuple[Read, Places]]
 
 
 @dataclass(frozen=True, slots=True)
 class TrialDecoding:
-    """Records decoded from guessed places: those where a file name seems to start.
+    """Records decoded from guessed positions of their paths.
 
     Attributes:
-        paths: The places of these names.
-        columns: All that follows in a record, the name first.
-        ends: Where the records end.
-        reached: Where the name is of the record that starts where a block starts, for each block, and then where one of
-            these ends.
+        paths: The guessed positions.
+        columns: The fields from the path on.
+        ends: The end of each record.
+        reached: Positions of the paths of the records that start at the block starts, then of those that start at
+            `ends`.
     """
 
     paths: Places
@@ -84,10 +84,10 @@ class Records:
     """All records of a file.
 
     Attributes:
-        starts: Where each starts.
-        ends: Where it ends.
-        columns: Its fields, by field id.
-        data: What the places are places in.
+        starts: The start of each record in `data`.
+        ends: The end of each record in `data`.
+        columns: Fields by field id.
+        data: The bytes of all blocks, concatenated.
     """
 
     starts: Places
@@ -97,7 +97,7 @@ class Records:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of records."""
         return len(self.starts)
 
 
@@ -106,11 +106,11 @@ class Search:
 
     Args:
         steps: The fields of a record in the order of the file.
-        path_id: That of the path; all before it are numbers.
-        blocks: The number of records, and their bytes.
+        path_id: Field id of the path; all fields before it are numbers.
+        blocks: The number of records and the bytes of each block.
 
     Raises:
-        UnsureError: the records are not such.
+        UnsureError: the fields or blocks do not qualify for lockstep decoding.
     """
 
     def __init__(self, steps: Sequence[Step], path_id: int, blocks: Sequence[tuple[int, bytes]]) -> None:
@@ -129,21 +129,21 @@ class Search:
         self.block_ends = np.cumsum([len(block) for _, block in blocks])
         self.block_starts = np.append(0, self.block_ends[:-1])
         self.lasts = np.cumsum(counts) - 1
-        # Behind which record each one starts: blocks, and then records, as in `TrialDecoding.reached`.
+        # For each record the index in `TrialDecoding.reached` of the block or record before it.
         self.before = np.arange(self.rows) + (len(blocks) - 1)
         self.before[np.append(0, self.lasts[:-1] + 1)] = np.arange(len(blocks))
 
     def records(self) -> Records:
-        """The records.
+        """Find and decode all records.
 
         Raises:
-            UnsureError: they were not found.
+            UnsureError: the record starts were not found.
         """
         examples = self.first_paths()
-        paths = self.like(examples)
+        paths = self.find_paths(examples)
         for _ in range(limits.MAX_LOCKSTEP_ATTEMPTS):
-            attempt = self.decoded(paths)
-            if self.is_right(attempt):
+            attempt = self.decode(paths)
+            if self.is_valid(attempt):
                 starts = np.append(self.block_starts, attempt.ends)[self.before]
                 head, _ = self.lanes.fields(starts, self.head)
                 named = zip((*self.head, *self.tail), (*head, *attempt.columns), strict=True)
@@ -153,43 +153,43 @@ class Search:
                 paths = paths[chosen]
             else:
                 examples.append(self.path_at(missed))
-                paths = self.like(examples)
+                paths = self.find_paths(examples)
         raise UnsureError
 
     def first_paths(self) -> list[bytes]:
-        """The paths of the first files of some blocks."""
+        """Return the paths of the first records of some blocks."""
         _, places = self.lanes.fields(self.block_starts[: limits.LOCKSTEP_EXAMPLES], self.head)
         return [self.path_at(place) for place in places.tolist()]
 
     def path_at(self, place: int) -> bytes:
-        """The path whose length stands at a place."""
+        """Decode the path, preceded by its length, at a position."""
         piece, _ = self.lanes.piece(np.array([place]))
         return self.data[int(piece.starts[0]) : int(piece.ends[0])]
 
-    def like(self, examples: Sequence[bytes]) -> Places:
-        """Where something stands that begins as one of these paths does, and has a length before it."""
+    def find_paths(self, examples: Sequence[bytes]) -> Places:
+        """Return the positions of possible paths: lengths followed by the prefix of an example."""
         starts = {start_of(path) for path in examples}
         if b"" in starts:
             raise UnsureError
         found = places_of(
             sorted(starts), self.data, min(4 * self.rows + limits.LOCKSTEP_EXAMPLES, limits.MAX_LOCKSTEP_RECORDS)
         )
-        # Before the length stands a number, whose last byte says that it ends, or the end of another record, which is
-        # a number or a null in all that is written without encryption.
+        # The byte before the length is the last one of a number, without the continuation bit: of a field, or of the
+        # previous record, which ends with a number or a null unless it is encrypted.
         places = found - 1
         for _ in range(MAX_LENGTH_BYTES - 1):
-            places = np.where(self.lanes.goes_on(places - 1), places - 1, places)
+            places = np.where(self.lanes.continues(places - 1), places - 1, places)
         return places[places >= 0]
 
-    def decoded(self, paths: Places) -> TrialDecoding:
-        """Records, from their paths on."""
+    def decode(self, paths: Places) -> TrialDecoding:
+        """Decode records from the positions of their paths."""
         self.lanes.start()
         columns, ends = self.lanes.fields(paths, self.tail)
         _, reached = self.lanes.fields(np.append(self.block_starts, ends), self.head)
         return TrialDecoding(paths, columns, ends, reached)
 
-    def is_right(self, attempt: TrialDecoding) -> bool:
-        """Whether these are the records, all of them and no others: each starts where the one before it ends."""
+    def is_valid(self, attempt: TrialDecoding) -> bool:
+        """Return whether these are exactly the file's records: each starts where the previous one ends."""
         return (
             len(attempt.paths) == self.rows
             and bool((attempt.reached[self.before] == attempt.paths).all())
@@ -197,7 +197,11 @@ class Search:
         )
 
     def walk(self, attempt: TrialDecoding) -> tuple[list[int], int | None]:
-        """From record to record: which of the paths are theirs, and where one is that is not among the paths.
+        """Follow the records from each block's start.
+
+        Returns:
+            The indexes of the paths that belong to records, and the first position of a path that was not guessed, or
+            None.
 
         Raises:
             UnsureError: a block does not end where its last record does.
@@ -220,13 +224,13 @@ class Search:
 
 
 def places_of(texts: Sequence[bytes], data: bytes, most: int) -> Places:
-    """Where some texts stand in data.
+    """Return the positions of some texts in data.
 
     Raises:
-        UnsureError: at more than so many places.
+        UnsureError: there are more than `most`.
     """
     if len(texts) == 1:
-        # To cut the data apart takes a third of the time that a regular expression does.
+        # Splitting takes a third of the time of a regular expression.
         *before, _ = data.split(texts[0], most + 1)
         lengths = np.fromiter(map(len, before), np.int64, len(before))
         found = np.cumsum(lengths) + np.arange(len(before)) * len(texts[0])
@@ -238,8 +242,8 @@ def places_of(texts: Sequence[bytes], data: bytes, most: int) -> Places:
     return found
 
 
-def together(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Blocks in groups that are decoded together."""
+def group_blocks(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Yield blocks in groups that are decoded together."""
     group: list[tuple[int, bytes]] = []
     size = 0
     for count, block in blocks:
@@ -253,28 +257,28 @@ def together(blocks: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, by
 
 
 def start_of(path: bytes) -> bytes:
-    """How a path begins: its scheme and its bucket, as far as it has them."""
+    """Return the prefix of a path to search for: its scheme and bucket, as far as it has them."""
     found = START.match(path)
     return (path if found is None else found.group())[:MAX_START]
 
 
-# ---- what records are made of -----------------------------------------------------------------------------------
+# ---- readers of fields ------------------------------------------------------------------------------------------
 
 
 def plain_step(found: NestedField) -> Step:
-    """A field that is one value.
+    """Return the step for a field of a primitive type.
 
     Raises:
-        UnsureError: it is of a type that is not read here.
+        UnsureError: lockstep does not read the type.
     """
     return Step(found.field_id, found.required, scalar(found.field_type))
 
 
 def scalar(kind: IcebergType) -> ReadFrom:
-    """How a field that is one value is read.
+    """Return the reader of a primitive type.
 
     Raises:
-        UnsureError: it is of a type that is not read here.
+        UnsureError: lockstep does not read the type.
     """
     match kind:
         case IntegerType() | LongType() | DateType() | TimeType() | TimestampType() | TimestamptzType():
@@ -298,7 +302,7 @@ def scalar(kind: IcebergType) -> ReadFrom:
 
 
 def bytes_of(width: int) -> ReadFrom:
-    """Reads so many bytes."""
+    """Return a reader of a fixed number of bytes."""
 
     def read(lanes: Lanes, places: Places) -> tuple[Read, Places]:
         ends = lanes.after(places, width)
@@ -307,8 +311,8 @@ def bytes_of(width: int) -> ReadFrom:
     return read
 
 
-def whole(steps: Sequence[Step]) -> ReadFrom:
-    """Reads a struct as the bytes that it takes."""
+def struct_bytes(steps: Sequence[Step]) -> ReadFrom:
+    """Return a reader of a struct as undecoded bytes."""
 
     def read(lanes: Lanes, places: Places) -> tuple[Read, Places]:
         _, ends = lanes.fields(places, steps)
@@ -317,8 +321,8 @@ def whole(steps: Sequence[Step]) -> ReadFrom:
     return read
 
 
-def whole_list(steps: Sequence[Step]) -> ReadFrom:
-    """Reads a list of structs as the bytes that it takes."""
+def list_bytes(steps: Sequence[Step]) -> ReadFrom:
+    """Return a reader of a list of structs as undecoded bytes."""
 
     def read(lanes: Lanes, places: Places) -> tuple[Read, Places]:
         ends = lanes.after_list(places, steps)
@@ -331,18 +335,18 @@ def whole_list(steps: Sequence[Step]) -> ReadFrom:
 
 
 def lockstep_lines(file_type: StructType, blocks: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    """Return the bytes of each line of a manifest list. Most are those of the list before, and need no decoding.
+    """Return the bytes of each line of a manifest list. Most lines equal those of the previous list and are cached.
 
     Args:
         file_type: The type of the lines.
-        blocks: For each block the number of lines, and their bytes.
+        blocks: The number of lines and the bytes of each block.
 
     Raises:
-        UnsureError: Only decoding them one by one is sure.
+        UnsureError: The lines must be decoded one by one.
     """
     steps = [line_step(part) for part in file_type.fields]
     lines: list[bytes] = []
-    for group in together(blocks):
+    for group in group_blocks(blocks):
         found = Search(steps, MANIFEST_PATH, group).records()
         places = zip(found.starts.tolist(), found.ends.tolist(), strict=True)
         lines.extend(found.data[start:end] for start, end in places)
@@ -356,4 +360,4 @@ def line_step(found: NestedField) -> Step:
     if not kind.element_required or not isinstance(kind.element_type, StructType):
         raise UnsureError
     steps = [plain_step(part) for part in kind.element_type.fields]
-    return Step(found.field_id, found.required, whole_list(steps))
+    return Step(found.field_id, found.required, list_bytes(steps))

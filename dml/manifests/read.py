@@ -32,7 +32,7 @@ from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
 from dml.manifests.lockstep_decoder import UnsureError
 from dml.manifests.lockstep_search import lockstep_lines
 from dml.manifests.record_reader import NO_READERS, Bind, RecordReader
-from dml.manifests.weights import KeptLines, bytes_of_encoded
+from dml.manifests.weights import LineCache, bytes_of_encoded
 from dml.model.manifest import (
     ContentFile,
     EntryStatus,
@@ -65,13 +65,13 @@ __all__ = [
 
 
 MANIFEST_LIST_SCHEMA: Final = MANIFEST_LIST_FILE_SCHEMAS[3]
-"""A manifest list's line in version 3, in which PyIceberg knows `first_row_id`."""
+"""The schema of a manifest list's line in version 3, the only one of PyIceberg's with `first_row_id`."""
 
 
 TOTAL_DATA_FILES: Final = "total-data-files"
 SCHEMA_KEY: Final = "avro.schema"
 RESTORE: Final = "Restore the file, or go back to a snapshot that does not need it"
-# By code: the look-up of an enum takes longer.
+# Dicts by code, because calling an enum takes longer.
 STATUSES: Final = {status.value: status for status in EntryStatus}
 CONTENTS: Final = {content.value: content for content in FileContent}
 DELETED: Final = EntryStatus.DELETED.value
@@ -79,7 +79,7 @@ DELETED: Final = EntryStatus.DELETED.value
 AS_STORED: Final = StructType()
 """Records of this type have the fields that the file has."""
 
-# Structs are made once: each look-up of a reader compares them.
+# Created once: each look-up of a cached reader compares them.
 ENTRY_TYPE: Final = ENTRY_READ_SCHEMA.as_struct()
 # A v1 list may leave the counts out; version 3 requires them.
 LINE_TYPE: Final = StructType(
@@ -107,7 +107,7 @@ def manifests_of(io: FileIO, snapshot: Snapshot | None) -> tuple[ManifestFile, .
     if snapshot is None:
         return ()
     manifests = read_manifest_list(io, snapshot.manifest_list)
-    # A list that ends after its header looks like that of an empty table, and only the summary tells its length.
+    # A list truncated after its header looks like that of an empty table; only the summary shows the difference.
     if not manifests and snapshot.summary is not None and snapshot.summary.get(TOTAL_DATA_FILES, "0") != "0":
         files = snapshot.summary[TOTAL_DATA_FILES]
         raise corrupt(snapshot.manifest_list, f"it lists no files where its snapshot has {files} data files")
@@ -143,8 +143,8 @@ def entries_of(
         manifest: A line of a snapshot's manifest list.
         io: The table's FileIO.
         live_only: Skip entries with status DELETED.
-        in_partition: Skip files of partitions for which it returns False. It is called once for each entry that is not
-            skipped already, before the rest of the entry is checked.
+        in_partition: Skip files of partitions for which it returns False. It is called once for each remaining entry,
+            before the rest of the entry is checked.
 
     Raises:
         CorruptFileError: The manifest is missing, is no manifest, or breaks the rules of sequence numbers.
@@ -167,7 +167,7 @@ def entries_in(
 
     Args:
         file_type: The type of the entries.
-        decoders: For each block the number of entries, and their decoder.
+        decoders: The number of entries and the decoder of each block.
         manifest: A line of a snapshot's manifest list.
         live_only: As for `entries_of`.
         in_partition: As for `entries_of`.
@@ -189,7 +189,7 @@ def records_in(
     in_partition: Callable[[tuple[Any, ...]], bool] | None = None,
     readers: Mapping[int, Bind] = NO_READERS,
 ) -> Iterator[list[Any]]:
-    """Yield what `entries_in` yields as records of `ENTRY_READ_SCHEMA`.
+    """Like `entries_in`, but yield records of `ENTRY_READ_SCHEMA`.
 
     Args:
         file_type: As for `entries_in`.
@@ -200,7 +200,7 @@ def records_in(
         readers: Readers of some fields to use instead of the usual ones, by field id.
 
     Raises:
-        Exception: The manifest is no manifest, or breaks the rules; `damage_named` makes a CorruptFileError of it.
+        Exception: The manifest is no manifest, or breaks the rules; `damage_named` turns it into a CorruptFileError.
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
     is_data = manifest.content is ManifestContent.DATA
@@ -236,7 +236,7 @@ def records_in(
 
 @contextmanager
 def damage_named(location: str) -> Iterator[None]:
-    """Turn every exception of decoding into a CorruptFileError that names the file: its bytes led to it."""
+    """Turn every exception of decoding into a CorruptFileError that names the file, as its bytes caused it."""
     try:
         yield
     except DmlError:
@@ -275,7 +275,7 @@ def records_of(
 
 @lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def reader_of(file_type: StructType, read_type: StructType) -> RecordReader:
-    """Return the reader of a type, which is kept: making one takes longer than reading a small file with it.
+    """Return the reader of a type. Cached: creating one takes longer than reading a small file with it.
 
     Raises:
         ValueError: The types do not fit.
@@ -287,7 +287,7 @@ def partition_tuple(kind: StructType, data: bytes) -> tuple[Any, ...]:
     """Decode a partition tuple.
 
     Raises:
-        Exception: The bytes are none of that type.
+        Exception: The bytes are not a tuple of that type.
     """
     decoder = CheckedDecoder(data)
     found = reader_of(kind, AS_STORED).bind(decoder)()
@@ -300,7 +300,7 @@ def type_of_records(avro_schema: bytes) -> StructType:
     """Convert the schema of a metadata file.
 
     Raises:
-        Exception: It is none of a metadata file.
+        Exception: It is not the schema of a metadata file.
     """
     file_type = record_type(avro_schema)
     check_elements(file_type)
@@ -309,7 +309,7 @@ def type_of_records(avro_schema: bytes) -> StructType:
 
 
 class LineReader:
-    """Reads lines of manifest lists, and keeps them: nearly all lines of a list are those of the list before it.
+    """Reads lines of manifest lists and caches them: nearly all lines of a list equal those of the previous list.
 
     Args:
         file_type: The type of the lines.
@@ -319,7 +319,7 @@ class LineReader:
         self._reader = reader_of(file_type, LINE_TYPE)
 
     def read(self, lines: Sequence[bytes]) -> tuple[ManifestFile, ...]:
-        """Return lines from memory, or decode those that are not there."""
+        """Return lines from the cache, and decode the others."""
         known = {line: found for line in lines if (found := READ_LINES.get((self, line))) is not None}
         missing = [line for line in lines if line not in known]
         for line, found in zip(missing, self.decode(missing), strict=True):
@@ -329,7 +329,7 @@ class LineReader:
         return tuple(known[line] for line in lines)
 
     def decode(self, lines: Sequence[bytes]) -> list[ManifestFile]:
-        """Decode lines with one decoder: making one for each would take as long as decoding."""
+        """Decode lines with one decoder: creating one for each would take as long as decoding."""
         decoder = CheckedDecoder(b"".join(lines))
         read, found, end = self._reader.bind(decoder), [], 0
         for line in lines:
@@ -340,10 +340,10 @@ class LineReader:
         return found
 
 
-READ_LINES: Final[KeptLines[tuple[LineReader, bytes], ManifestFile]] = KeptLines(
+READ_LINES: Final[LineCache[tuple[LineReader, bytes], ManifestFile]] = LineCache(
     limits.LINE_CACHE_BYTES, lambda key, found: bytes_of_encoded(found, key[1])
 )
-"""The lines of all readers share one bound."""
+"""One memory limit for the lines of all readers."""
 
 
 @lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
@@ -352,7 +352,7 @@ def line_reader(file_type: StructType) -> LineReader:
 
 
 def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[StructType, Iterator[tuple[int, bytes]]]:
-    """Return the type of a metadata file's records, and its blocks: the number of records, and their bytes.
+    """Return the type of a metadata file's records, and the number of records and the bytes of each block.
 
     Args:
         io: The FileIO.
@@ -362,7 +362,7 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
     Raises:
         CorruptFileError: The file is missing.
         ExecutionError: The storage failed.
-        Exception: It is no such file; `damage_named` makes a CorruptFileError of it.
+        Exception: It is not a metadata file; `damage_named` turns it into a CorruptFileError.
     """
     content = content_of(io, location)
     if length is not None and length != len(content):
@@ -374,10 +374,10 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
 
 
 def limit_blocks(blocks: Iterable[tuple[int, bytes]], length: int) -> Iterator[tuple[int, bytes]]:
-    """Limit the size of all blocks together, decompressed, by the length of their file.
+    """Limit the decompressed size of all blocks together by the length of their file.
 
     Raises:
-        ValueError: They are larger.
+        ValueError: They exceed the limit.
     """
     most, size = max(limits.FREE_BLOCK_BYTES, limits.MAX_DECOMPRESSION_RATIO * length), 0
     for count, block in blocks:
@@ -447,7 +447,7 @@ def content_file(data: list[Any], spec_id: int) -> ContentFile:
 
 
 def metrics(value: Mapping[int, Any] | None) -> Mapping[int, Any]:
-    """Return metrics by field id. PyIceberg makes a dict at the first access, and a scan reads few of them."""
+    """Return metrics by field id. PyIceberg creates the dict at the first access, and a scan reads few of them."""
     return {} if value is None else value
 
 
@@ -485,14 +485,14 @@ def partition_summary(record: list[Any]) -> PartitionSummary:
 
 
 def read_all(manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]) -> list[Read]:
-    """Read manifests, several at a time; most of the time a read waits for storage. Results are in their order."""
+    """Read manifests in several threads, as reads mostly wait for storage. Results keep the order of the manifests."""
     return [found for _, found in read_each(manifests, read)]
 
 
 def read_each(
     manifests: Sequence[ManifestFile], read: Callable[[ManifestFile], Read]
 ) -> Iterator[tuple[ManifestFile, Read]]:
-    """Read manifests, several at a time, and yield each with its result, which need not be kept."""
+    """Read manifests in several threads, and yield each with its result, so that not all results are in memory."""
     if len(manifests) < 2:
         yield from ((manifest, read(manifest)) for manifest in manifests)
         return

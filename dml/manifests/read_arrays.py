@@ -1,12 +1,12 @@
-"""Manifests as `EntryArrays`. Worker-safe.
+"""Read manifests as `EntryArrays`. Worker-safe.
 
 Input: lines of a manifest list, or blocks of manifests. Output: their entries as arrays, inherited values filled in.
 Spec: "Manifests", "Sequence Number Inheritance", "First Row ID Inheritance".
 
-Many entries are decoded in lockstep, which takes a quarter of the time that decoding one by one takes. Where that is
-not sure of anything (a field that it does not know, a value that may not be), they are decoded one by one, and that
-says what is wrong: both accept the same manifests and return the same entries. Making arrays costs more than decoding
-a few entries, so small manifests of one schema are decoded together.
+Many entries are decoded in lockstep, in a quarter of the time of decoding one by one. If lockstep decoding is unsure
+(an unknown field, an invalid value), they are decoded one by one, which reports what is wrong: both accept the same
+manifests and return the same entries. Creating arrays costs more than decoding a few entries, so small manifests of one
+schema are decoded together.
 """
 
 import threading
@@ -53,7 +53,7 @@ from dml.manifests.entry_fields import (
     STATUS,
 )
 from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, Step, UnsureError
-from dml.manifests.lockstep_search import ReadFrom, Records, Search, scalar, together, whole
+from dml.manifests.lockstep_search import ReadFrom, Records, Search, group_blocks, scalar, struct_bytes
 from dml.manifests.read import ENTRY_TYPE, blocks_of, damage_named, decoders_of, partition_tuple, reader_of, records_in
 from dml.manifests.record_reader import Bind
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
@@ -61,10 +61,10 @@ from dml.model.manifest import EntryStatus, FileContent, ManifestContent, Manife
 __all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
 
 NEEDED: Final = frozenset({*ENTRY_FIELDS, CONTENT, RECORD_COUNT, FILE_SIZE, FIRST_ROW_ID})
-"""The columns that inheritance and checks go by, where all entries are decoded together."""
+"""The columns that inheritance and checks need in lockstep decoding."""
 
 DECODING: Final = threading.Lock()
-"""One thread decodes while others wait for storage: two would wait for each other at Python's lock."""
+"""One thread decodes while others wait for storage: two would contend for the GIL."""
 
 MAX_ROW_ID: Final = 1 << 62
 """Above this sum, row ids are added one by one, as Python integers: arrays overflow."""
@@ -72,11 +72,11 @@ MAX_ROW_ID: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ManifestBlocks:
-    """A committed manifest that was read, but not decoded.
+    """A committed manifest, read but not decoded.
 
     Attributes:
         manifest: Its line in a manifest list.
-        blocks: For each block that is not empty the number of entries, and their bytes.
+        blocks: The number of entries and the bytes of each block that is not empty.
     """
 
     manifest: ManifestFile
@@ -96,7 +96,7 @@ class ManifestBlocks:
 def read_arrays(
     manifests: Iterable[ManifestFile], io_of: Callable[[str], FileIO], wanted: Collection[int] = KNOWN
 ) -> Iterator[EntryArrays]:
-    """Read the entries of committed manifests; neighbours of one schema and spec are one result.
+    """Read the entries of committed manifests; consecutive manifests of one schema and spec are one result.
 
     Args:
         manifests: Lines of a snapshot's manifest list.
@@ -112,7 +112,7 @@ def read_arrays(
     rows = size = 0
     for manifest in manifests:
         file_type, found = read_blocks(manifest, io_of(manifest.manifest_path))
-        # Types are kept by their bytes in the files, so those that are equal are nearly always one object.
+        # Types are cached by their JSON, so equal types are nearly always one object.
         fits = file_type is group_type and manifest.partition_spec_id == group[0].manifest.partition_spec_id
         if group_type is not None and (
             not fits or rows >= limits.MANIFEST_GROUP_ENTRIES or size >= limits.LOCKSTEP_GROUP_BYTES
@@ -147,7 +147,7 @@ def entry_arrays(
     Raises:
         CorruptFileError: A manifest is no manifest, or breaks the rules of sequence numbers.
     """
-    # What is wrong with the schema is wrong with each of them; what is wrong with entries names the manifest itself.
+    # A wrong schema is reported for the first manifest; wrong entries are reported for their own.
     with damage_named(group[0].manifest.manifest_path):
         check_required(file_type)
         reader_of(file_type, ENTRY_TYPE)  # checks the types by which lockstep decodes
@@ -162,10 +162,10 @@ def entry_arrays(
 
 @lru_cache(maxsize=limits.CACHED_AVRO_SCHEMAS)
 def check_required(file_type: StructType) -> None:
-    """Check that each entry has a file, and what each file has.
+    """Check that the fields that every entry and file needs are required.
 
     Raises:
-        ValueError: It may lack some of it. Such entries could take no bytes, so that there could be any number of them.
+        ValueError: A field is missing or optional. Such entries could take no bytes, so a file could claim any number.
     """
     fields = [*file_type.fields, *inner_struct(file_type, DATA_FILE).fields]
     required = {field.field_id for field in fields if field.required}
@@ -173,10 +173,10 @@ def check_required(file_type: StructType) -> None:
         raise ValueError(f"its entries lack the fields with the ids {sorted(missing)}")
 
 
-def distinct(
+def distinct_partitions(
     tuples: Iterable[tuple[Any, ...]], spec_id: int
 ) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
-    """Return the distinct partitions, and for each file the index of its own: files are many and partitions few."""
+    """Return the distinct partitions, and for each file the index of its partition."""
     places: dict[Any, int] = {}
     partitions: list[tuple[Any, ...]] = []
     codes = []
@@ -192,7 +192,7 @@ def distinct(
 
 
 class FlatMaps:
-    """The metrics of one kind of all entries, concatenated while they are decoded: no entry gets a dict."""
+    """Collects the metrics of one kind of all entries in lists while they are decoded, without a dict per entry."""
 
     def __init__(self, field_id: int) -> None:
         self.field_id = field_id
@@ -229,7 +229,7 @@ class FlatMaps:
         """Return the maps as arrays.
 
         Args:
-            sizes: Of each entry; None for no map.
+            sizes: The size of each entry's map; None for no map.
         """
         return metric_maps(
             np.array([size or 0 for size in sizes], np.int64),
@@ -264,7 +264,7 @@ SKIPS: Final[Mapping[int, Bind]] = {
     **dict.fromkeys(COUNT_MAPS, skip_items(lambda decoder: lambda count: decoder.skip_ints(2 * count))),
     **dict.fromkeys(BOUND_MAPS, skip_items(attrgetter("skip_int_bytes"))),
 }
-"""How fields are skipped that no rule depends on and that take longer to read."""
+"""How to skip fields that are slow to read and that no check depends on."""
 
 
 def decode_one_by_one(
@@ -273,7 +273,7 @@ def decode_one_by_one(
     """Decode entries record by record.
 
     Raises:
-        Exception: A manifest breaks the rules; `damage_named` makes a CorruptFileError of it.
+        Exception: A manifest breaks the rules; `damage_named` turns it into a CorruptFileError.
     """
     wanted = {STATUS, CONTENT, *wanted}  # every result has these two
     maps = {field_id: FlatMaps(field_id) for field_id in MAP_TYPES if field_id in wanted}
@@ -294,7 +294,7 @@ def decode_one_by_one(
     if FILE_FORMAT in columns:
         columns[FILE_FORMAT] = [name.lower() for name in columns[FILE_FORMAT]]
     spec_id = group[0].manifest.partition_spec_id
-    partitions, codes = distinct(column(PARTITION) if PARTITION in wanted else (), spec_id)
+    partitions, codes = distinct_partitions(column(PARTITION) if PARTITION in wanted else (), spec_id)
     return EntryArrays(
         size=len(records),
         spec_id=spec_id,
@@ -312,14 +312,14 @@ def decode_one_by_one(
 def decode_in_lockstep(
     file_type: StructType, group: Sequence[ManifestBlocks], wanted: Collection[int] = KNOWN
 ) -> EntryArrays:
-    """Decode entries side by side.
+    """Decode entries in lockstep.
 
     Raises:
-        UnsureError: Only decoding them one by one is sure.
+        UnsureError: The entries must be decoded one by one.
     """
     blocks = [block for found in group for block in found.blocks]
     steps = tuple(steps_of(file_type.fields))
-    parts = [Search(steps, FILE_PATH, some).records() for some in together(blocks)]
+    parts = [Search(steps, FILE_PATH, some).records() for some in group_blocks(blocks)]
     spec_id = group[0].manifest.partition_spec_id
     try:
         columns = {
@@ -328,10 +328,10 @@ def decode_in_lockstep(
             if field_id in wanted or field_id in NEEDED
         }
         partition_type = inner_struct(file_type, DATA_FILE, PARTITION)
-        # They are checked even if nobody asks for them, as all other fields are.
+        # Partitions are checked even if they are not wanted, as all other fields are.
         partitions, codes = partitions_of(concatenate(map(encoded_partitions, parts)), partition_type, spec_id)
         if PARTITION not in wanted:
-            partitions, codes = distinct((), spec_id)
+            partitions, codes = distinct_partitions((), spec_id)
         return EntryArrays(
             size=sum(part.rows for part in parts),
             spec_id=spec_id,
@@ -351,7 +351,7 @@ def steps_of(fields: Iterable[NestedField]) -> Iterator[Step]:
     """Yield the fields of an entry and of its file, in the order of the bytes.
 
     Raises:
-        UnsureError: A field is of a kind that lockstep does not read.
+        UnsureError: Lockstep does not read the type of a field.
     """
     for found in fields:
         if found.field_id == DATA_FILE and found.required and isinstance(found.field_type, StructType):
@@ -370,7 +370,7 @@ def read_of(found: NestedField) -> ReadFrom:
         case field_id if field_id in NUMBER_LISTS:
             return lambda lanes, places: lanes.items(places, None)
         case field_id if field_id == PARTITION and isinstance(found.field_type, StructType):
-            return whole(
+            return struct_bytes(
                 tuple(Step(part.field_id, part.required, scalar(part.field_type)) for part in found.field_type.fields)
             )
         case _:
@@ -421,7 +421,7 @@ def lower_case(formats: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def scatter(found: pa.Array, column: RecordColumn, rows: int) -> pa.Array:
-    """Return a column of all entries, made of the values of those that have one."""
+    """Return a column of all entries: the found values, and null for entries without one."""
     if column.present is None:
         return found
     places = np.full(rows, -1, np.int64)
@@ -442,7 +442,7 @@ def maps_of(parts: Sequence[Records], field_id: int, kind: pa.DataType) -> Ragge
 def map_parts(
     entries: Records, field_id: int, kind: pa.DataType
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.int32], pa.Array]:
-    """Return the number of each entry's pairs, where there is no map, and all keys and values."""
+    """Return the number of pairs of each entry, a flag for entries without a map, and all keys and values."""
     column = entries.columns.get(field_id)
     sizes, absent = np.zeros(entries.rows, np.int64), np.ones(entries.rows, np.bool_)
     if column is None:
@@ -475,9 +475,11 @@ def encoded_partitions(entries: Records) -> pa.LargeBinaryArray:
 def partitions_of(
     tuples: pa.LargeBinaryArray, kind: StructType, spec_id: int
 ) -> tuple[tuple[tuple[Any, ...], ...], npt.NDArray[np.int32]]:
-    """Decode each distinct partition once; return them, and for each file the index of its own."""
+    """Decode each distinct partition once; return them, and for each file the index of its partition."""
     encoded = tuples.dictionary_encode()
-    partitions, codes = distinct((partition_tuple(kind, data) for data in encoded.dictionary.to_pylist()), spec_id)
+    partitions, codes = distinct_partitions(
+        (partition_tuple(kind, data) for data in encoded.dictionary.to_pylist()), spec_id
+    )
     return partitions, codes[encoded.indices.to_numpy()]
 
 
@@ -485,7 +487,7 @@ def inherit(columns: dict[int, pa.Array], group: Sequence[ManifestBlocks]) -> di
     """Fill in the values that entries inherit from their manifests' lines in the manifest list.
 
     Raises:
-        UnsureError: A value is one that no manifest may have.
+        UnsureError: A value is invalid.
     """
     manifests = [found.manifest for found in group]
     owners = np.repeat(np.arange(len(group)), [found.rows for found in group])
@@ -519,7 +521,7 @@ def check_entries(columns: dict[int, pa.Array], is_data: pa.Array) -> None:
         is_data: For each entry, True if its manifest lists data files.
 
     Raises:
-        UnsureError: One is not allowed in such a manifest.
+        UnsureError: A value is not allowed in the manifest.
     """
     statuses = pa.array([int(status) for status in EntryStatus], pa.int8())
     contents = pa.array([int(content) for content in FileContent], pa.int8())
@@ -534,7 +536,7 @@ def check_entries(columns: dict[int, pa.Array], is_data: pa.Array) -> None:
 def first_row_ids(
     columns: dict[int, pa.Array], manifests: Sequence[ManifestFile], owners: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the row id of each file's first row: stored, or counted on from its manifest's own.
+    """Return the row id of each file's first row: stored, or counted up from its manifest's first row id.
 
     Args:
         columns: The columns of all entries.
@@ -553,7 +555,7 @@ def first_row_ids(
     if max(firsts) + rows.sum(dtype=np.float64) > MAX_ROW_ID:
         raise UnsureError
     before = np.append(0, np.cumsum(rows))
-    # The rows that are counted before the first entry of each manifest.
+    # The number of counted rows before the first entry of each manifest.
     skipped = before[np.searchsorted(owners, np.arange(len(manifests)))]
     following = (np.array(firsts, np.int64) - skipped)[owners] + before[:-1]
     known = pc.if_else(pa.array(has_first[owners]), stored, pa.scalar(None, pa.int64()))

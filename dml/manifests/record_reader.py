@@ -3,9 +3,9 @@
 Input: the type of a file's records, the type to read them as, and a decoder of a block. Output: records as lists, in
 the order of the second type. Spec: Avro 1.11, "Schema Resolution"; Iceberg "Manifests", "Manifest Lists".
 
-PyIceberg 0.12 takes each branch of a union except the first for a value, reads texts where bytes are expected and the
-reverse, and cannot skip decimals. So structs, optional fields and the types that manifests use are read here; the other
-types, which only partition values have, by its readers.
+PyIceberg 0.12 reads each branch of a union except the first as a value, reads texts where bytes are expected and vice
+versa, and cannot skip decimals. So this module reads structs, optional fields and the types that manifests use.
+PyIceberg's readers read the other types, which only partition values have.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,9 +43,9 @@ class FieldStep(NamedTuple):
 
     Attributes:
         field_id: Its id.
-        place: Its index in the result; the last one, which is no field's, if it is unknown.
+        place: Its index in the result; for an unknown field that of the last element, which no known field uses.
         required: True if the file stores no union.
-        reader: Reads it.
+        reader: Reads its value.
     """
 
     field_id: int
@@ -59,7 +59,7 @@ class RecordReader:
 
     Args:
         file_type: The type of the file's records.
-        read_type: The type to read them as. A struct without fields is read as the file has it.
+        read_type: The type to read them as. A struct without fields is read with the fields of the file.
 
     Raises:
         ValueError: A required field is missing, a field occurs twice, or it has another type.
@@ -70,10 +70,10 @@ class RecordReader:
         self._projects = bool(expected)
         if self._projects:
             self._steps = tuple(map(step_of, found, places_of(file_type, expected), [expected] * len(found)))
-            # Unknown fields go to the last one.
+            # Unknown fields are written to the last element.
             self._empty = [*(field.initial_default for field in expected), None]
         else:
-            # Partition tuples, by position: the ids of their fields need not differ from each other and other fields'.
+            # Partition tuples are read by position: the ids of their fields need not be unique.
             self._steps = tuple(step_of(field, place, found) for place, field in enumerate(found))
             self._empty = [None] * len(found)
 
@@ -113,7 +113,7 @@ class RecordReader:
 
 
 def places_of(file_type: StructType, expected: tuple[NestedField, ...]) -> list[int | None]:
-    """Return for each field of a file its index among those that are expected."""
+    """Return for each field of a file its index among the expected fields, or None."""
     places = {field.field_id: place for place, field in enumerate(expected)}
     found = [field.field_id for field in file_type.fields]
     for field in expected:
@@ -135,7 +135,7 @@ def step_of(found: NestedField, place: int | None, expected: tuple[NestedField, 
 
 
 def fits(kind: IcebergType, specified: IcebergType) -> bool:
-    """Return True if a type is encoded as another one is: int and long are the same in Avro."""
+    """Return True if two types have the same encoding: int and long are the same in Avro."""
     match specified:
         case IntegerType() | LongType():
             return isinstance(kind, IntegerType | LongType)

@@ -1,10 +1,10 @@
-"""How much memory lines of manifest lists and entries take, and lines that are kept up to so much. Worker-safe.
+"""Estimate the memory of manifest list lines and entries, and cache lines up to a limit. Worker-safe.
 
-Input: what was read, or is to be written. Output: about how many bytes it takes; lines that were kept.
+Input: lines and entries, read or about to be written. Output: approximate bytes of memory; cached values of lines.
 
-Whoever may write where a table lies decides what its metadata files hold, and a few bytes of a file may become much
-memory. So everything is weighed by what it holds, down to each summary and each metric: neither the length of a file
-bounds that, nor what a manifest list says of a manifest. The constants are what CPython 3.11 takes (`tracemalloc`).
+Anyone with write access to a table's storage controls its metadata files, and a few bytes of a file may become much
+memory. So the estimates count every summary and every metric: neither the length of a file nor the counts in a manifest
+list bound the memory. The constants were measured with CPython 3.11 (`tracemalloc`).
 """
 
 import threading
@@ -18,7 +18,7 @@ from dml.model.manifest import ManifestEntry, ManifestFile
 
 __all__ = [
     "NUMBER_BYTES",
-    "KeptLines",
+    "LineCache",
     "bytes_of_encoded",
     "bytes_of_entries",
     "bytes_of_line",
@@ -27,26 +27,25 @@ __all__ = [
 ]
 
 LINE_BYTES: Final = 700
-"""So much takes a line beside its path, its key metadata and its summaries."""
+"""Memory of a line without its path, key metadata and summaries."""
 
 SUMMARY_BYTES: Final = 150
-"""So much takes a summary beside what stands in its bounds: 72 and, for each bound that there is, some 40 more."""
+"""Memory of a summary without the content of its bounds: 72, and about 40 for each bound."""
 
 ENTRY_BYTES: Final = 2_000
-"""So much takes an entry beside what may be of any length."""
+"""Memory of an entry without its parts of variable length."""
 
 VALUE_BYTES: Final = 110
-"""So much takes a value of a partition tuple; a decimal takes most."""
+"""Memory of a value of a partition tuple; a decimal takes most."""
 
 LETTER_BYTES: Final = 8
-"""So much takes a letter of a text that is not of ASCII alone: up to four, and as many again once somebody asked for
-the text's UTF-8."""
+"""Memory of a letter of a non-ASCII text: up to four bytes, and four more once CPython caches the text's UTF-8."""
 
 NUMBER_BYTES: Final = 60
-"""So much takes a number of a list or of a map, once it was looked at: a count of a column are two, with its id."""
+"""Memory of a number in a list or map after its first access. The count of a column is two numbers, with its id."""
 
 BOUND_BYTES: Final = 100
-"""So much takes a bound of a column beside what stands in it."""
+"""Memory of a bound of a column without its content."""
 
 
 Line = TypeVar("Line", bound=Hashable)
@@ -54,12 +53,12 @@ Kept = TypeVar("Kept")
 
 
 def bytes_of_lines(lines: Iterable[ManifestFile]) -> int:
-    """About how many bytes of memory the lines of a manifest list take."""
+    """Return the approximate memory of the lines of a manifest list."""
     return sum(map(bytes_of_line, lines))
 
 
 def bytes_of_line(line: ManifestFile) -> int:
-    """About how many bytes of memory a line takes."""
+    """Return the approximate memory of a line."""
     nbytes = LINE_BYTES + bytes_of_path(line.manifest_path) + len(line.key_metadata or b"")
     for summary in line.partitions or ():
         nbytes += SUMMARY_BYTES + len(summary.lower_bound or b"") + len(summary.upper_bound or b"")
@@ -67,22 +66,23 @@ def bytes_of_line(line: ManifestFile) -> int:
 
 
 def bytes_of_encoded(line: ManifestFile, encoded: bytes) -> int:
-    """The same of a line and of its bytes. Its bounds and its key metadata are no longer than these."""
+    """Return the approximate memory of a line and its encoding, which limits that of its bounds and key metadata."""
     summaries = SUMMARY_BYTES * len(line.partitions or ())
     return LINE_BYTES + bytes_of_path(line.manifest_path) + summaries + 2 * len(encoded)
 
 
 def bytes_of_path(path: str) -> int:
-    """The same of the letters of a path."""
+    """Return the approximate memory of the letters of a path."""
     return len(path) if path.isascii() else LETTER_BYTES * len(path)
 
 
 def bytes_of_entries(entries: Sequence[ManifestEntry], decoders: Iterable[CheckedDecoder]) -> int:
-    """About how many bytes of memory entries take, once their metrics were looked at.
+    """Return the approximate memory of entries after the first access to their metrics.
 
     Args:
         entries: All entries of a manifest.
-        decoders: What decoded them, and counted: to ask each entry takes time, and makes dicts of its metrics.
+        decoders: Their decoders, which counted the metrics. Counting them in the entries would be slow, and would
+            convert them to dicts.
     """
     nbytes = sum(ENTRY_BYTES + VALUE_BYTES * len(entry.data_file.partition) for entry in entries)
     for decoder in decoders:
@@ -92,18 +92,18 @@ def bytes_of_entries(entries: Sequence[ManifestEntry], decoders: Iterable[Checke
 
 
 def bytes_of_values(values: Iterable[Any]) -> int:
-    """The same of values that are no collections, such as those of partition tuples."""
+    """Return the memory of values other than collections, such as those of partition tuples."""
     return sum(map(getsizeof, values))
 
 
-class KeptLines(Generic[Line, Kept]):
-    """What was found out of lines, up to a number of bytes. Threads may share it.
+class LineCache(Generic[Line, Kept]):
+    """A cache of values derived from lines, limited by memory. Thread-safe.
 
-    What was kept first goes first: to note at each look what is used least would take longer than the look.
+    The oldest value is evicted first: tracking recent use at each access would take longer than the access.
 
     Args:
-        max_bytes: So much is kept at most.
-        weigh: How many bytes a line and what was found out of it take; it always says the same of the same.
+        max_bytes: The limit.
+        weigh: Returns the approximate memory of a line and its value; must be deterministic.
     """
 
     def __init__(self, max_bytes: int, weigh: Callable[[Line, Kept], int]) -> None:
@@ -115,15 +115,15 @@ class KeptLines(Generic[Line, Kept]):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes what is kept takes, about."""
+        """The approximate memory of the cached values, in bytes."""
         return self._nbytes
 
     def get(self, line: Line) -> Kept | None:
-        """What was kept of a line; None where nothing is."""
+        """Return the cached value of a line, or None."""
         return self._kept.get(line)
 
     def keep(self, line: Line, found: Kept) -> None:
-        """Keep what was found out of a line."""
+        """Cache the value of a line."""
         nbytes = self._weigh(line, found)
         with self._lock:
             if line not in self._kept:

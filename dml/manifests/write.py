@@ -1,9 +1,9 @@
-"""Writing manifests and manifest lists of format versions 1, 2 and 3, of data and of delete files. Driver.
+"""Write manifests, of data files and delete files, and manifest lists in format versions 1, 2 and 3. Driver.
 
-Input: `ManifestEntry`s and `ManifestFile`s. Output: Avro files and what a manifest list says of them.
+Input: `ManifestEntry`s and `ManifestFile`s. Output: Avro files, and the lines of a manifest list for them.
 Source: Iceberg specification, "Manifests", "Manifest Lists", "Sequence Number Inheritance", "Row Lineage".
 
-PyIceberg 0.12 writes neither delete manifests nor version 3. The Avro encoding underneath is its own.
+PyIceberg 0.12 writes neither delete manifests nor version 3. Its Avro encoder is used.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,28 +42,28 @@ from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
 from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
 from dml.manifests.read import SCHEMA_KEY
-from dml.manifests.weights import KeptLines, bytes_of_encoded
+from dml.manifests.weights import LineCache, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
 __all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
 
 CODEC: Final = {"avro.codec": "deflate"}
-# The specification of version 1 wants this field, and its value is never read.
+# Version 1 of the specification requires this field, but no reader uses it.
 V1_BLOCK_SIZE: Final = 64 * 1024 * 1024
 
-# Fields of an entry that a format version does not have.
+# Fields of an entry that a format version lacks.
 NOT_IN: Final = {1: {134, 135, 142, 143, 144, 145}, 2: {142, 144, 145}, 3: set[int]()}
 
-WRITTEN_LINES: Final[KeptLines[tuple[ManifestFile, int], bytes]] = KeptLines(
+WRITTEN_LINES: Final[LineCache[tuple[ManifestFile, int], bytes]] = LineCache(
     limits.LINE_CACHE_BYTES, lambda key, line: bytes_of_encoded(key[0], line)
 )
-"""Lines of manifest lists as they were encoded, by what they say and the format version."""
+"""Encoded lines of manifest lists, by their `ManifestFile` and the format version."""
 
 
 def partition_type(spec: PartitionSpec, metadata: TableMetadata) -> StructType:
-    """The type of a spec's partition tuples, all fields optional.
+    """Return the type of a spec's partition tuples, all fields optional.
 
-    A source column may have been dropped since: its type is then that of the newest schema that has it.
+    The type of a dropped source column is that of the newest schema that has it.
 
     Raises:
         ValidationFailedError: no schema of the table has a source column.
@@ -97,8 +97,7 @@ class ManifestWriter:
     """Writes manifests of one commit.
 
     Args:
-        io: The table's FileIO.
-        metadata: The table as the commit finds it.
+        metadata: The table's metadata before the commit.
         snapshot_id: The commit's snapshot.
     """
 
@@ -115,7 +114,7 @@ class ManifestWriter:
         """Write a manifest.
 
         Args:
-            location: Where.
+            location: The location of the new manifest.
             spec_id: Partition spec of all files.
             content: Data files, or delete files.
             entries: At least one; ADDED entries may lack sequence numbers, others have them.
@@ -131,7 +130,7 @@ class ManifestWriter:
         data = avro_bytes(layout.entry_schema, "manifest_entry", layout.header, rows)
         store(self._io, location, data)
         return replace(
-            counted(entries),
+            count_entries(entries),
             manifest_path=location,
             manifest_length=len(data),
             partition_spec_id=spec_id,
@@ -160,7 +159,7 @@ class ManifestWriter:
         return self._layouts[key]
 
     def _schema_of(self, spec: PartitionSpec) -> Schema:
-        """A schema that has the spec's columns: the current one, if it still has them."""
+        """Return a schema that has the spec's columns: the current one, if it still has them."""
         current = self._metadata.schema()
         sources = {field.source_id for field in spec.fields}
         return next(
@@ -170,7 +169,7 @@ class ManifestWriter:
     def _rows(self, entries: Iterable[ManifestEntry], content: ManifestContent) -> Iterable[tuple[Any, ...]]:
         keeps_row_id = self._version > 2 and content is ManifestContent.DATA
         for entry in entries:
-            # Null for an added file, whoever says otherwise: the manifest list assigns its row ids.
+            # Always null for an added file: the manifest list assigns its row ids.
             row_id = entry.first_row_id if keeps_row_id and entry.status is not EntryStatus.ADDED else None
             snapshot_id = self._snapshot_id if entry.snapshot_id is None else entry.snapshot_id
             if self._version == 1:
@@ -185,8 +184,8 @@ class ManifestWriter:
                 )
 
 
-def counted(entries: Sequence[ManifestEntry]) -> ManifestFile:
-    """The counts of a manifest, without all the rest."""
+def count_entries(entries: Sequence[ManifestEntry]) -> ManifestFile:
+    """Return a manifest's counts and least sequence number. The caller sets the other fields."""
     files, rows = [0, 0, 0], [0, 0, 0]
     least: int | None = None
     for entry in entries:
@@ -222,11 +221,11 @@ def write_manifest_list(
     sequence_number: int,
     first_row_id: int,
 ) -> int:
-    """Write a manifest list; what this commit assigns is assigned here.
+    """Write a manifest list, and assign the sequence numbers and first row ids of new manifests.
 
     Args:
         io: The table's FileIO.
-        location: Where.
+        location: The location of the new manifest list.
         version: Format version.
         manifests: All manifests of the snapshot.
         snapshot_id: The snapshot.
@@ -272,21 +271,18 @@ def with_sequence_numbers(manifest: ManifestFile, sequence_number: int) -> Manif
 
 
 def list_line(manifest: ManifestFile, version: int) -> bytes:
-    """A line of a manifest list, encoded.
-
-    It is from memory where it was encoded before: all lines but a few are those of the list before.
-    """
+    """Encode a line of a manifest list, or return it from the cache: most lines equal those of the previous list."""
     key = (manifest, version)
     line = WRITTEN_LINES.get(key)
     if line is None:
-        line = encoded_line(manifest, version)
+        line = encode_line(manifest, version)
         if len(line) <= limits.MAX_CACHED_LINE_BYTES:
             WRITTEN_LINES.keep(key, line)
     return line
 
 
-def encoded_line(manifest: ManifestFile, version: int) -> bytes:
-    """A line of a manifest list, encoded anew."""
+def encode_line(manifest: ManifestFile, version: int) -> bytes:
+    """Encode a line of a manifest list without the cache."""
     buffer = BytesIO()
     line_writer(version).write(BinaryEncoder(buffer), list_row(manifest, version))
     return buffer.getvalue()
@@ -294,7 +290,7 @@ def encoded_line(manifest: ManifestFile, version: int) -> bytes:
 
 @cache
 def line_writer(version: int) -> Writer:
-    """What encodes the lines of manifest lists."""
+    """Return the Avro writer of manifest list lines."""
     return construct_writer(MANIFEST_LIST_FILE_SCHEMAS[version])
 
 
@@ -313,7 +309,7 @@ def list_row(manifest: ManifestFile, version: int) -> tuple[Any, ...]:
         manifest.existing_rows_count,
         manifest.deleted_rows_count,
     )
-    # Version 1 may not know its counts; later versions must say something.
+    # Counts are optional in version 1 and required in later versions.
     known = counts if version == 1 else tuple(count or 0 for count in counts)
     row = (
         *head,
@@ -343,7 +339,7 @@ def is_nan(value: Any) -> bool:
 
 
 def entry_schema_of(version: int, partition: StructType) -> Schema:
-    """The Avro schema of an entry, in the order that `_rows` gives values."""
+    """Return the Avro schema of an entry, with the fields in the order of `_rows`."""
     data_file = ENTRY_READ_SCHEMA.find_field(2).field_type
     assert isinstance(data_file, StructType)
     fields = [
@@ -365,7 +361,7 @@ def entry_schema_of(version: int, partition: StructType) -> Schema:
     return Schema(*first, *(numbers if version > 1 else ()), last)
 
 
-# Where the schema to read with is not the one to write with.
+# Fields whose write schema differs from the read schema.
 PATCHES: Final[dict[int, Any]] = {
     134: lambda _: {"required": True, "initial_default": None},
     102: lambda partition: {"field_type": with_ascii_names(partition)},
@@ -374,10 +370,10 @@ PATCHES: Final[dict[int, Any]] = {
 
 
 def with_ascii_names(partition: StructType) -> StructType:
-    """A partition type whose names Avro allows; readers go by ids.
+    """Replace non-ASCII letters in the names of a partition type, in PyIceberg's manner. Readers match fields by id.
 
-    PyIceberg leaves letters of all languages as they are, as Iceberg's Java library does, and readers that are written
-    in C, such as DuckDB's, end at them. What else Avro does not allow it replaces in the same way.
+    PyIceberg and Iceberg's Java library keep letters of all languages, which stop readers written in C, such as
+    DuckDB's. PyIceberg replaces the other characters that Avro does not allow.
     """
     return StructType(*(field.model_copy(update={"name": ascii_name(field.name)}) for field in partition.fields))
 
@@ -443,20 +439,20 @@ def list_or_none(values: tuple[int, ...]) -> list[int] | None:
 
 
 class Buffer(BytesIO):
-    """An output file in memory: its length is known before it is stored, and it is stored in one piece."""
+    """An output file in memory, so that its length is known and it is stored in one write."""
 
     def create(self, overwrite: bool = False) -> "Buffer":  # noqa: ARG002 - PyIceberg's signature
         return self
 
     def close(self) -> None:
-        """Keeps the bytes; PyIceberg closes what it wrote to."""
+        """Keep the bytes when PyIceberg closes the file."""
 
 
 class EncodedWriter:
-    """Writes rows that are encoded already, as PyIceberg's `Writer`s write others."""
+    """Writes encoded rows, with the interface of PyIceberg's `Writer`."""
 
     def write(self, encoder: BinaryEncoder, val: bytes) -> None:
-        """Write one."""
+        """Write a row."""
         encoder.write(val)
 
 
@@ -474,7 +470,7 @@ class ManifestAvroFile(AvroOutputFile[Record]):
 def avro_bytes(
     schema: Schema, name: str, header: dict[str, str], rows: Iterable[Any], writer: Writer | None = None
 ) -> bytes:
-    """An Avro file; rows are tuples, or what a writer takes."""
+    """Return the bytes of an Avro file. Rows are tuples, or values that `writer` accepts."""
     buffer = Buffer()
     with ManifestAvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
         if writer is not None:
@@ -492,7 +488,7 @@ def avro_bytes(
 
 def store(io: FileIO, location: str, data: bytes) -> None:
     try:
-        # The name is unique, so no check that the file is new.
+        # The name is unique, so the check for an existing file is skipped.
         with io.new_output(location).create(overwrite=True) as stream:
             stream.write(data)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""The contracts between stages: frozen dataclasses that the driver and workers exchange. Worker-safe."""
+"""Frozen dataclasses that stages, the driver and workers exchange. Worker-safe."""

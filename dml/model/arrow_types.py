@@ -1,11 +1,11 @@
-"""Iceberg types as Arrow types, without loss, and their names in messages and SQL. Worker-safe.
+"""Convert Iceberg types to Arrow types, without loss, and to names for messages and SQL. Worker-safe.
 
-Input: Iceberg types. Output: Arrow types, for what the scan reads and the writers write; names such as `bigint`,
-`decimal(9,2)`, `timestamp_ns`: Spark's, else Iceberg's. Spec: "Schemas and Data Types", "Semi-structured Types",
-"Appendix A: Parquet"; Parquet's `VariantEncoding.md`.
+Input: Iceberg types. Output: Arrow types, for the scan and the writers; names such as `bigint`, `decimal(9,2)`,
+`timestamp_ns`: Spark's, else Iceberg's. Spec: "Schemas and Data Types", "Semi-structured Types", "Appendix A: Parquet";
+Parquet's `VariantEncoding.md`.
 
-Scan and writers differ in nested fields (what a table requires is checked where rows are written) and in types that
-one of them cannot handle; both are theirs to say. The Iceberg type of variants is in `dml.pyiceberg_patch`.
+The caller converts nested fields and rejects types that it cannot handle, as the scan and the writers differ in both:
+only writers check required fields. The Iceberg type of variants is in `dml.pyiceberg_patch`.
 """
 
 from collections.abc import Callable
@@ -57,23 +57,23 @@ __all__ = [
 METADATA: Final = "metadata"
 VALUE: Final = "value"
 TYPED_VALUE: Final = "typed_value"
-"""What the parts of a variant are called wherever it is a group: they have no field ids, and any order."""
+"""Names of the parts of a variant in any group that holds one. They have no field ids and may be in any order."""
 
 MARK: Final = {b"variant": b"true"}
-"""By this metadata of the part `metadata` Spark, in Python and in the JVM, tells a variant from a struct."""
+"""Metadata of the field `metadata`, by which Spark, in Python and in the JVM, tells a variant from a struct."""
 
 METADATA_FIELD: Final = pa.field(METADATA, pa.binary(), nullable=False, metadata=MARK)
 VALUE_FIELD: Final = pa.field(VALUE, pa.binary(), nullable=False)
 
 VARIANT_ARROW: Final = pa.struct([METADATA_FIELD, VALUE_FIELD])
-"""As files have it, not shredded."""
+"""An unshredded variant as in files."""
 
 VARIANT_FOR_SPARK: Final = pa.struct([VALUE_FIELD, METADATA_FIELD])
-"""As Spark has it, which takes the parts by their places."""
+"""A variant as in Spark, which reads the parts by position."""
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of the two, and not a struct whose fields are called so."""
+    """Return whether an Arrow type is a variant, in either order of parts, not a struct with the same field names."""
     if not pa.types.is_struct(kind) or kind.num_fields != 2:
         return False
     return any(kind.field(place).name == METADATA and (kind.field(place).metadata or {}) == MARK for place in (0, 1))
@@ -99,7 +99,7 @@ NAMES: Final[dict[type[IcebergType], str]] = {
 
 
 def primitive_name(primitive: IcebergType) -> str:
-    """The name of a primitive type."""
+    """Return the name of a primitive type."""
     match primitive:
         case DecimalType():
             return f"decimal({primitive.precision},{primitive.scale})"
@@ -109,7 +109,7 @@ def primitive_name(primitive: IcebergType) -> str:
 
 
 PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
-"""The key of an Arrow field's metadata under which Parquet files keep its field id."""
+"""The key of a Parquet field id in an Arrow field's metadata."""
 
 PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
     BooleanType: pa.bool_(),
@@ -133,7 +133,7 @@ PLAIN: Final[dict[type[IcebergType], pa.DataType]] = {
 
 
 def primitive_arrow_type(primitive: IcebergType) -> pa.DataType | None:
-    """The Arrow type of a primitive type's values; None where there is none, as for `unknown`."""
+    """Return the Arrow type of a primitive type's values; None if it has none, as `unknown`."""
     match primitive:
         case DecimalType():
             return pa.decimal128(primitive.precision, primitive.scale)
@@ -147,15 +147,15 @@ def arrow_type_of(
     primitive: Callable[[IcebergType], pa.DataType],
     field: Callable[[NestedField], pa.Field],
 ) -> pa.DataType:
-    """The Arrow type of a type that may be nested.
+    """Return the Arrow type of a type that may be nested.
 
     Args:
         iceberg_type: The type.
-        primitive: Gives the Arrow type of a type that is not nested.
-        field: Gives the Arrow field of a field inside a nested type.
+        primitive: Returns the Arrow type of a primitive type.
+        field: Returns the Arrow field of a field inside a nested type.
 
     Raises:
-        Exception: what the two raise.
+        Exception: an exception of `primitive` or `field`.
     """
     match iceberg_type:
         case StructType():

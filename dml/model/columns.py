@@ -1,11 +1,11 @@
-"""Columns that are not the table's own, and the layout of a row delta. Worker-safe.
+"""Metadata columns and internal columns, and the layout of a row delta. Worker-safe.
 
 Sources: Iceberg specification, "Reserved Field IDs"; Spark's `RowDeltaUtils` for the operation codes.
 
-A delta is what the delta query gives the writers. It has the columns `__row_operation` int32,
-`__rowdelta_file_ordinal` int32 and `_pos` int64, then one value column for each of `value_ids`, named by its place:
-`v0`, `v1`, ... Rows that update take the columns of `assigned_ids` from the delta and all others from the row that they
-replace; rows that insert take every column of `insert_ids` from the delta. Ordinal and position are NULL for inserts.
+The delta query returns the row delta to the writers. It has the columns `__row_operation` int32,
+`__rowdelta_file_ordinal` int32 and `_pos` int64, then one value column for each of `value_ids`, named by its index:
+`v0`, `v1`, ... Updates take the columns of `assigned_ids` from the delta and all others from the old row; inserts take
+every column of `insert_ids` from the delta. Ordinal and position are NULL for inserts.
 """
 
 from dataclasses import dataclass
@@ -41,24 +41,24 @@ ROW_ID: Final = "_row_id"
 LAST_UPDATED_SEQUENCE_NUMBER: Final = "_last_updated_sequence_number"
 
 METADATA_COLUMNS: Final = (FILE, POS, SPEC_ID, PARTITION, ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER)
-"""What a query may name of a table beside its own columns."""
+"""The columns that a query may name in addition to the table's own."""
 
 ROW_ID_ID: Final = 2147483540
 LAST_UPDATED_SEQUENCE_NUMBER_ID: Final = 2147483539
 
 INTERNAL_PREFIX: Final = "__rowdelta_"
-"""Starts the names of the columns that statements use inside: no table and no source may have such a column."""
+"""Prefix of internal column names. No table and no source may have such a column."""
 
 DROPPED_PREFIX: Final = "__dropped_"
-"""Starts the names under which a scan knows columns that the table has dropped and that deletes still compare."""
+"""Prefix of a scan's names for dropped columns that equality deletes still compare."""
 
 CLAUSE: Final = "__rowdelta_clause"
-"""int32: which clause of the statement a row of the delta query is for."""
+"""int32: the number of the clause that applies to a row of the delta query."""
 
 FILE_ORDINAL: Final = "__rowdelta_file_ordinal"
-"""int32: the place of a row's data file in the statement's list of scan tasks.
+"""int32: the file ordinal of a row.
 
-Inside a statement it stands for `_file`: four bytes a row cross into the JVM instead of a path.
+It replaces `_file` inside a statement: four bytes a row cross into the JVM instead of a path.
 """
 
 ROW_OPERATION: Final = "__row_operation"
@@ -66,10 +66,10 @@ ROW_OPERATION: Final = "__row_operation"
 
 
 class RowOperation(IntEnum):
-    """What a delta row does to the table.
+    """The operation of a delta row.
 
-    Codes 1 to 3 are Spark's. `MATCHED` is ours: the row changes nothing, but it satisfied the ON condition of a
-    MERGE, so it counts for the cardinality check.
+    Codes 1 to 3 are Spark's. RowDelta adds `MATCHED` for a row that changes nothing, but satisfied the ON condition of
+    a MERGE, so that it counts for the cardinality check.
     """
 
     MATCHED = 0
@@ -79,11 +79,11 @@ class RowOperation(IntEnum):
 
 
 BY_SOURCE: Final = 4
-"""Added to DELETE or UPDATE where a WHEN NOT MATCHED BY SOURCE clause does it: counted apart, done alike."""
+"""Added to DELETE or UPDATE of a WHEN NOT MATCHED BY SOURCE clause, which is executed alike and counted separately."""
 
 
 def value_name(index: int) -> str:
-    """Name of the n-th value column of a delta."""
+    """Return the name of the value column with an index, from 0."""
     return f"v{index}"
 
 
@@ -93,9 +93,9 @@ class DeltaLayout:
 
     Attributes:
         value_ids: Field ids of the table's top-level columns, in the order of the value columns.
-        assigned_ids: Those that updated rows take from the delta.
-        insert_ids: Those that inserted rows take from the delta: every column of the table, or none.
-        check_cardinality: Whether two delta rows for one target row are an error; else the first counts.
+        assigned_ids: Field ids that updated rows take from the delta.
+        insert_ids: Field ids that inserted rows take from the delta: every column of the table, or none.
+        check_cardinality: True if two delta rows for one target row are an error; else the first one applies.
     """
 
     value_ids: tuple[int, ...] = ()

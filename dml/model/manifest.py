@@ -1,7 +1,7 @@
 """Files of a table and the manifests that list them, as read or about to be written. Worker-safe: plain data.
 
-Source: Iceberg specification, "Manifests", "Manifest Lists" and "Partitioning". The names of the fields are those that
-PyIceberg's evaluators ask for, so `ManifestFile` and `ContentFile` can be given to them.
+Source: Iceberg specification, "Manifests", "Manifest Lists" and "Partitioning". Field names are those of PyIceberg, so
+that its evaluators accept `ManifestFile` and `ContentFile`.
 """
 
 from collections.abc import Mapping
@@ -41,8 +41,8 @@ class ContentFile:
     """A data file, position delete file or deletion vector, as written.
 
     Attributes:
-        content: What it holds.
-        path: Full location, as the manifest will have it.
+        content: The kind of its content.
+        path: Full location, as in the manifest.
         file_format: Lower case: `parquet`, `orc`, `avro`, `puffin`.
         spec_id: Partition spec under which `partition` is a tuple.
         partition: Values in Iceberg's internal form, in spec field order.
@@ -60,7 +60,7 @@ class ContentFile:
         content_offset: Deletion vectors: offset of the blob.
         content_size_in_bytes: Deletion vectors: length of the blob.
         equality_ids: Equality delete files: the field ids by which rows are equal.
-        key_metadata: Encryption, as its writer left it.
+        key_metadata: Encryption metadata of its writer, unchanged.
     """
 
     content: FileContent
@@ -86,7 +86,7 @@ class ContentFile:
 
     @property
     def is_deletion_vector(self) -> bool:
-        """Whether it is a blob in a Puffin file."""
+        """True for a blob in a Puffin file."""
         return self.content is FileContent.POSITION_DELETES and self.content_offset is not None
 
     @property
@@ -96,7 +96,7 @@ class ContentFile:
 
 
 class ManifestContent(IntEnum):
-    """What the files of a manifest are: `content` of a manifest_file struct."""
+    """The kind of files in a manifest: `content` of a manifest_file struct."""
 
     DATA = 0
     DELETES = 1
@@ -112,13 +112,13 @@ class EntryStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSummary:
-    """What the values of one partition field in a manifest lie between.
+    """The bounds of the values of one partition field in a manifest.
 
     Attributes:
-        contains_null: Whether a partition value is null.
-        contains_nan: Whether one is NaN; None where unknown.
-        lower_bound: Serialised least value, None where there is no other than null or NaN.
-        upper_bound: Serialised greatest value.
+        contains_null: True if a partition value is null.
+        contains_nan: True if a partition value is NaN; None if unknown.
+        lower_bound: Serialised least value; None if all values are null or NaN.
+        upper_bound: Serialised greatest value; None likewise.
     """
 
     contains_null: bool
@@ -137,17 +137,17 @@ class ManifestFile:
         partition_spec_id: Spec of all its files.
         content: Data files, or delete files.
         sequence_number: Of the snapshot that added it; None until a commit attempt assigns it.
-        min_sequence_number: Least data sequence number of its live files; None as above, where all are new.
+        min_sequence_number: Least data sequence number of its live files; None until assigned, if all are new.
         added_snapshot_id: Snapshot that added it.
-        added_files_count: Entries with status ADDED; None where a v1 list does not say.
+        added_files_count: Entries with status ADDED; None if a v1 list lacks the count.
         existing_files_count: Entries with status EXISTING.
         deleted_files_count: Entries with status DELETED.
         added_rows_count: Rows of the added files.
         existing_rows_count: Rows of the existing files.
         deleted_rows_count: Rows of the deleted files.
-        partitions: A summary for each field of the spec; None where the list has none.
-        key_metadata: Encryption.
-        first_row_id: v3: the first row id that its files without one count from; None for delete manifests and for
+        partitions: A summary for each field of the spec; None if the list has none.
+        key_metadata: Encryption metadata.
+        first_row_id: v3: the row id from which its files without one count up; None for delete manifests and for
             manifests from before an upgrade.
     """
 
@@ -170,21 +170,21 @@ class ManifestFile:
 
     @property
     def has_live_files(self) -> bool:
-        """Whether an entry may be other than DELETED."""
+        """True if an entry may have a status other than DELETED."""
         return self.added_files_count != 0 or self.existing_files_count != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """A file of a manifest.
+    """A file in a manifest.
 
     Attributes:
-        status: What the manifest's snapshot did to the file.
+        status: ADDED, EXISTING or DELETED in the manifest's snapshot.
         snapshot_id: Snapshot that added it or, for DELETED, deleted it.
-        data_sequence_number: When its rows belong to the table; None for an ADDED file that is not committed yet.
-        file_sequence_number: When the file was added; None likewise.
-        first_row_id: v3 data files: row id of its first row; None where rows have no lineage yet.
-        data_file: The file; a delete file as well.
+        data_sequence_number: The sequence number of its rows; None for an ADDED file that is not committed yet.
+        file_sequence_number: The sequence number of the snapshot that added the file; None likewise.
+        first_row_id: v3 data files: row id of its first row; None if its rows have no lineage yet.
+        data_file: The data file or delete file.
     """
 
     status: EntryStatus
@@ -196,7 +196,7 @@ class ManifestEntry:
 
     @property
     def is_live(self) -> bool:
-        """Whether the file is in the table after the manifest's snapshot."""
+        """True if the file is in the table after the manifest's snapshot."""
         return self.status is not EntryStatus.DELETED
 
 
@@ -209,15 +209,16 @@ Partition = tuple[int, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Where the snapshot that a statement read lists some files.
+    """The manifests that list some files in the snapshot that a statement read.
 
-    A manifest never changes, so as long as a newer snapshot has it, the files are in it. Where it was merged with
-    others or lost files, they are in another manifest, which the partitions help to find.
+    Manifests are immutable: while a newer snapshot has the same manifest, it lists the files. After a merge or removal
+    of files, another manifest lists them; the partitions limit the search for it.
 
     Attributes:
         data_manifests: Locations of the manifests that list the data files.
-        delete_manifests: Locations of those that list the delete files, and all deletion vectors of the data files.
-        partitions: Of the data files.
+        delete_manifests: Locations of the manifests that list the delete files and all deletion vectors of the data
+            files.
+        partitions: Partitions of the data files.
     """
 
     data_manifests: frozenset[str]
@@ -226,14 +227,14 @@ class Listing:
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """Whether all rows are of one partition: the spec has no fields, or void ones alone.
+    """Return whether a spec has no fields, or only void ones, so that all rows are in one partition.
 
-    Format version 1 keeps a dropped field as one of transform `void`, so that a table that is not partitioned any more
-    still has fields in its spec, and a NULL for each in its partition tuples.
+    Format version 1 replaces a dropped field with the transform `void`, so a table that is no longer partitioned still
+    has fields in its spec, and a NULL for each in its partition tuples.
     """
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
 def unpartitioned_specs(specs: Mapping[int, PartitionSpec]) -> frozenset[int]:
-    """The ids of those specs that partition nothing: their equality deletes apply to the whole table."""
+    """Return the ids of the unpartitioned specs, whose equality deletes apply to the whole table."""
     return frozenset(spec_id for spec_id, spec in specs.items() if is_unpartitioned(spec))

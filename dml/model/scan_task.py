@@ -1,7 +1,7 @@
-"""Scan tasks: which part of which data file to read, and the delete files that apply to it. Worker-safe.
+"""Scan tasks: ranges of data files to read, with the delete files that apply. Worker-safe.
 
-Source: Iceberg specification, "Scan Planning". The driver makes them from manifests; a worker needs nothing else
-but the `ScanContext` to read rows.
+Source: Iceberg specification, "Scan Planning". The driver creates them from manifests. A worker reads rows with a scan
+task and the `ScanContext` alone.
 """
 
 from dataclasses import dataclass, field
@@ -20,14 +20,14 @@ class DeleteFileRef:
     """A delete file that applies to a data file.
 
     Attributes:
-        path: Location as the manifest has it.
+        path: Location as in the manifest.
         file_format: Lower case: `parquet`, `orc`, `avro` or `puffin`.
         content_offset: Offset of a deletion vector's blob in its Puffin file; None for other delete files.
         content_size_in_bytes: Length of that blob; None for other delete files.
         record_count: Deleted positions, or rows of an equality delete file.
         file_size_in_bytes: Size of the whole file.
-        referenced_data_file: The data file that alone it applies to, where known (for a position delete file also
-            when its lower and upper bound of `file_path` are equal); None for partition-scoped ones.
+        referenced_data_file: The only data file that it applies to, if known (for a position delete file also if its
+            lower and upper bound of `file_path` are equal); None for partition-scoped ones.
         equality_ids: Field ids of an equality delete file; empty for position deletes.
         data_sequence_number: Its data sequence number.
     """
@@ -44,7 +44,7 @@ class DeleteFileRef:
 
     @staticmethod
     def of(file: ContentFile, *, referenced_data_file: str | None, data_sequence_number: int) -> "DeleteFileRef":
-        """A delete file as a manifest has it, for a reader."""
+        """Convert a delete file from a manifest entry."""
         return DeleteFileRef(
             path=file.path,
             file_format=file.file_format,
@@ -59,7 +59,7 @@ class DeleteFileRef:
 
     @property
     def is_deletion_vector(self) -> bool:
-        """Whether it is a blob in a Puffin file."""
+        """True for a blob in a Puffin file."""
         return self.content_offset is not None
 
     @property
@@ -73,8 +73,8 @@ class ScanTask:
     """A data file, or a byte range of it, with the deletes that apply.
 
     Attributes:
-        file_ordinal: Place of the data file in the statement's list of files, from 0; splits of a file share it.
-        path: Location as the manifest has it, byte for byte.
+        file_ordinal: Index of the data file in the statement's list of files, from 0; splits of a file share it.
+        path: Location as in the manifest, byte for byte.
         file_format: Lower case: `parquet`, `orc` or `avro`.
         record_count: Physical rows of the whole file, deleted ones included.
         file_size_in_bytes: Size of the whole file.
@@ -83,11 +83,11 @@ class ScanTask:
         spec_id: Partition spec of the file.
         partition: Its partition tuple: values in Iceberg's internal form (days as int, ...), in spec field order.
         data_sequence_number: Of the file's manifest entry, inherited values filled in.
-        first_row_id: v3: the first row id of the file, inherited values filled in; None where rows have no lineage.
+        first_row_id: v3: the first row id of the file, inherited values filled in; None if rows have no lineage.
         deletion_vector: The one deletion vector of the file, if any; then `position_deletes` is empty.
         position_deletes: Position delete files that apply (sequence numbers checked).
         equality_deletes: Equality delete files that apply (sequence numbers checked).
-        split_offsets: Where its row groups or stripes start, for splitting it; empty for unknown, and in a split.
+        split_offsets: Start of each row group or stripe, for splitting it; empty if unknown, and in a split.
     """
 
     file_ordinal: int
@@ -108,7 +108,7 @@ class ScanTask:
 
     @property
     def has_deletes(self) -> bool:
-        """Whether any delete file applies."""
+        """True if any delete file applies."""
         return bool(self.deletion_vector or self.position_deletes or self.equality_deletes)
 
 
@@ -119,7 +119,7 @@ class KeyFilter:
     Attributes:
         column_ids: Field ids of the table's key columns (top-level, of primitive types).
         values: An Arrow IPC stream; its columns are the keys' columns, in the order of `column_ids`.
-        null_safe: The places of columns in which NULL equals NULL; in the others it equals nothing.
+        null_safe: Indexes of the columns in which NULL equals NULL; in the others it equals nothing.
     """
 
     column_ids: tuple[int, ...]
@@ -129,25 +129,25 @@ class KeyFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanContext:
-    """What every task of one scan shares.
+    """The context that all tasks of one scan share.
 
     Attributes:
-        schema_json: The table's read schema (Iceberg JSON), all columns: equality deletes may need more than the
+        schema_json: The table's read schema (Iceberg JSON) with all columns: equality deletes may need more than the
             projection.
         projected_ids: Field ids of the top-level columns to return, in output order.
         metadata_columns: Names of `columns.METADATA_COLUMNS`, or `columns.FILE_ORDINAL`, to return after them.
         specs_json: Partition specs by id (Iceberg JSON): identity partition values fill absent columns.
         name_mapping_json: `schema.name-mapping.default`, or None.
         io_properties: Properties of the FileIO; may hold credentials, so never shown.
-        row_filter: An Iceberg expression (unbound), pickled by the driver; None reads everything. It skips row groups
+        row_filter: An Iceberg expression (unbound), pickled by the driver; None reads everything. It prunes row groups
             and, where Arrow's semantics equal Spark's, rows. Never needed for correctness: Spark evaluates the whole
             condition.
-        key_filter: The join keys that matter, or None; like `row_filter`, never needed for correctness.
-        row_predicate: A predicate in addition to `row_filter`; rows for which it is False may be left out.
-        decides_rows: Whether nobody looks at the rows again that the filters leave: what cannot be decided here is an
-            error then.
-        batch_rows: Greatest number of rows of an Arrow batch.
-        case_sensitive: How names in `row_filter` are matched.
+        key_filter: The join keys that may match, or None; like `row_filter`, never needed for correctness.
+        row_predicate: A predicate in addition to `row_filter`; rows for which it is False may be dropped.
+        decides_rows: True if no later stage filters the rows again, so that a predicate which cannot be evaluated
+            exactly here is an error.
+        batch_rows: The maximum number of rows in an Arrow batch.
+        case_sensitive: Whether names in `row_filter` match case-sensitively.
     """
 
     schema_json: str

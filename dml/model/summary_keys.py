@@ -1,4 +1,4 @@
-"""Keys of RowDelta in a snapshot's summary, spelled once. Worker-safe."""
+"""RowDelta's keys in a snapshot's summary. Worker-safe."""
 
 from typing import Final
 
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 VERSION: Final = "rowdelta-version"
-"""In every snapshot that RowDelta makes."""
+"""Present in every snapshot that RowDelta commits."""
 
 ROWS_DELETED: Final = "rowdelta.rows-deleted"
 ROWS_UPDATED: Final = "rowdelta.rows-updated"
@@ -32,32 +32,33 @@ ROWS_INSERTED: Final = "rowdelta.rows-inserted"
 ROWS_CARRIED: Final = "rowdelta.rows-carried"
 
 DATA_FILES_SPLICED: Final = "rowdelta.data-files-spliced"
-"""Of the data files added, those that copy the columns which the statement does not assign."""
+"""Added data files that copy the columns which the statement does not assign."""
 
 DATA_FILES_REWRITTEN: Final = "rowdelta.data-files-rewritten"
-"""Of a statement that chose by file: of the data files removed, those whose other rows stand in new ones."""
+"""In adaptive mode: removed data files whose other rows were carried over to new files."""
 
 DATA_FILES_MARKED: Final = "rowdelta.data-files-marked"
-"""Of a statement that chose by file: the data files that stay, and of which rows were marked as deleted."""
+"""In adaptive mode: data files that stay and have rows marked as deleted."""
 
 ROWS_VANISHED: Final = "rowdelta.rows-vanished"
-"""Of the rows deleted, those that another commit removed with their files before this one was committed."""
+"""Deleted rows that another commit removed with their files before this one was committed."""
 
 DELETES_REAPPLIED: Final = "rowdelta.deletes-reapplied"
-"""Rows that others had deleted in a data file which this commit rewrote: they are deleted in the new one as well."""
+"""Late deletes: rows that concurrent commits deleted in files that this commit rewrote; the new files lack them too."""
 
 UNKNOWN: Final = "unknown"
-"""Value of `ROWS_VANISHED` where nobody counted."""
+"""Value of `ROWS_VANISHED` if the rows were not counted."""
 
 IDEMPOTENCY_KEY: Final = "rowdelta.idempotency-key"
 STATEMENT: Final = "rowdelta.statement-sha256"
-"""Digest of what the statement of an idempotency key says."""
+"""Digest of the text of the statement with an idempotency key."""
 
 QUERY_ID: Final = "spark.sql.streaming.queryId"
 EPOCH_ID: Final = "spark.sql.streaming.epochId"
-"""The streaming query and its micro-batch, under the reference's keys: either goes on where the other has stopped."""
+"""The streaming query and its micro-batch, under Iceberg's own keys: its sink and RowDelta's can resume each other's
+queries."""
 
 COMMAND: Final = "rowdelta.command"
 MODE: Final = "rowdelta.mode"
 ROWS_MATCHED: Final = "rowdelta.rows-matched"
-"""With these a second run of a statement with a key, or of a micro-batch, reports what the first one did."""
+"""With these keys a repeated statement with an idempotency key, or a repeated micro-batch, reports the first result."""

@@ -66,7 +66,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def ticks_per_micro(source: IcebergType) -> int:
-    """Return how many units of a timestamp type a microsecond has."""
+    """Return the number of units of a timestamp type in a microsecond."""
     return 1000 if isinstance(source, TimestampNanoType | TimestamptzNanoType) else 1
 
 
@@ -103,7 +103,7 @@ def exact_range(transform: Transform[Any, Any], source: IcebergType) -> tuple[An
 
 
 def decimal(unscaled: int, scale: int) -> Decimal:
-    """Return the decimal of an unscaled number, exactly, whatever the precision of the context."""
+    """Return the decimal of an unscaled number, exactly: the context's precision does not apply."""
     sign, digits, _ = Decimal(unscaled).as_tuple()
     return Decimal((sign, digits, -scale))
 

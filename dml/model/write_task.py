@@ -1,7 +1,7 @@
-"""What the tasks of a write share, and what each reports to the driver: files, changed rows, counts. Worker-safe.
+"""The context that the tasks of a write share, and their reports: files, changed rows, counts. Worker-safe.
 
-Rows that lie next to each other in an old data file and in the one that replaces it make a run. A rewritten file is a
-sequence of runs, most of them long; rows that were in no file before make runs of their own.
+A run is a sequence of rows that are neighbours both in an old data file and in the one that replaces it. A rewritten
+file is a sequence of runs, most of them long; new rows have their own runs.
 """
 
 import pickle
@@ -42,20 +42,20 @@ class WriteContext:
     """The target of a write.
 
     Attributes:
-        query_id: A UUID: part of the name of every file that the statement writes, so that an abort finds them.
+        query_id: A UUID in the name of every file that the statement writes, so that an abort finds them.
         format_version: 1, 2 or 3.
         schema_json: The table's current schema (Iceberg JSON): new files hold all its columns.
         specs_json: All partition specs by id (Iceberg JSON): deletes are written under the spec of their data file.
         default_spec_id: Spec of new data files.
         sort_order_json: The table's default sort order (Iceberg JSON).
-        data_location: Folder of data files (`write.data.path`, or `<location>/data`), without a final slash.
+        data_location: Folder of data files (`write.data.path`, or `<location>/data`), without a trailing slash.
         table_location: Root of the table.
         properties: The table's properties, for writers of other formats and location providers.
         io_properties: Properties of the FileIO; may hold credentials, so never shown.
         options: The typed properties.
-        row_lineage: Whether data files of updated or carried rows must hold `_row_id` and
+        row_lineage: True if data files of updated or carried rows must hold `_row_id` and
             `_last_updated_sequence_number` (v3).
-        sorted_by_table_order: Whether files are in the table's sort order, and may say so.
+        sorted_by_table_order: True if files are in the table's sort order and record its id.
     """
 
     query_id: str
@@ -77,20 +77,20 @@ class WriteContext:
 class ChangedFile:
     """The changes of one data file.
 
-    Sets of positions are deletion vectors as `dml.deletes.deletion_vector.encode` makes them. They serve commits that
-    come at the same time as others; where there were too many positions, they are left out.
+    Sets of positions are deletion vectors, encoded by `dml.deletes.deletion_vector.encode`. They serve to reconcile
+    concurrent commits, and are None if there were too many positions.
 
     Attributes:
         path: The data file.
         rows_deleted: Rows that were deleted.
         rows_updated: Rows that were updated.
-        rows_before: Copy-on-write: rows of the file that were live; None where the file was not read.
-        rows_carried: Copy-on-write: rows that were copied as they are.
-        deletes_before: Merge-on-read: positions of the old delete files that the new one holds as well.
+        rows_before: Copy-on-write: live rows of the file; None if the file was not read.
+        rows_carried: Copy-on-write: rows that were copied unchanged.
+        deletes_before: Merge-on-read: positions of the old delete files that the new one includes.
         deletes_after: Merge-on-read: positions of the new delete file.
         deleted: The positions of the deleted rows.
         updated: The positions of the updated rows.
-        observed: The positions of rows that the statement matched and left as they are.
+        observed: The positions of rows that the statement matched without changing them.
     """
 
     path: str
@@ -106,7 +106,7 @@ class ChangedFile:
 
 
 NEW_ROWS: Final = -(2**62)
-"""Origin of the first row that was in no file before; further ones count on from it."""
+"""Origin of the first new row of a file; further new rows count up from it."""
 
 POSITION_BITS: Final = 40
 CODEC: Final = "zstd"
@@ -115,12 +115,12 @@ Numbers = npt.NDArray[np.int64]
 
 
 def origins(ordinal: int, start: int, rows: int) -> Numbers:
-    """Neighbouring rows of a data file, as numbers: the file's ordinal above, the position below.
+    """Return the origins of neighbouring rows: numbers with the file ordinal in the high bits, the position in the low.
 
     Args:
-        ordinal: The file's place in the statement's list of files.
+        ordinal: The file ordinal.
         start: Position of the first row.
-        rows: How many.
+        rows: The number of rows.
     """
     first = (ordinal << POSITION_BITS) + start
     return np.arange(first, first + rows, dtype=np.int64)
@@ -132,8 +132,8 @@ class RowOrigins:
 
     Attributes:
         data_file: Its location.
-        runs: How many runs.
-        encoded: Compressed: how far each run's first origin is from the end of the run before it, then all lengths.
+        runs: The number of runs.
+        encoded: Compressed: the distance of each run's first origin from the end of the previous run, then all lengths.
     """
 
     data_file: str
@@ -147,7 +147,7 @@ class RowOrigins:
         Args:
             data_file: The new file.
             firsts: The origin of each run's first row.
-            lengths: How many rows each run has; together they are the file.
+            lengths: The number of rows of each run; their sum is that of the file.
         """
         ends = firsts + lengths
         gaps = firsts - np.concatenate([np.zeros(1, np.int64), ends[:-1]])
@@ -155,24 +155,24 @@ class RowOrigins:
         encoded = pa.Codec(CODEC).compress(data, asbytes=True)
         return RowOrigins(data_file=data_file, runs=len(firsts), encoded=encoded)
 
-    def decoded(self) -> tuple[Numbers, Numbers]:
-        """The origins of the runs' first rows, and the runs' lengths."""
+    def decode(self) -> tuple[Numbers, Numbers]:
+        """Decode the origins of the runs' first rows, and the runs' lengths."""
         size = 2 * 8 * self.runs
         data: Any = pa.Codec(CODEC).decompress(self.encoded, size, asbytes=True)
         gaps, lengths = np.frombuffer(data, np.int64).reshape(2, self.runs)
         return np.cumsum(gaps) + np.cumsum(lengths) - lengths, lengths
 
     def find(self, ordinal: int, positions: Numbers) -> tuple[npt.NDArray[np.bool_], Numbers]:
-        """Where rows of an old file are in the new one.
+        """Find rows of an old file in the new one.
 
         Args:
-            ordinal: The old file's.
-            positions: In the old file.
+            ordinal: The file ordinal of the old file.
+            positions: Positions in the old file.
 
         Returns:
-            Which of them are in this file; and for these their positions in it.
+            A mask of the rows that are in the new file, and their positions in it.
         """
-        firsts, lengths = self.decoded()
+        firsts, lengths = self.decode()
         places = np.cumsum(lengths) - lengths
         mine = np.flatnonzero(firsts >> POSITION_BITS == ordinal)
         mine = mine[np.argsort(firsts[mine])]
@@ -188,15 +188,15 @@ class RowOrigins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplicedDataFile:
-    """A data file with the rows of the one that it replaces, in their order, much of which was copied.
+    """A spliced data file: it has the rows of the file that it replaces, in the same order, partly copied as bytes.
 
     Attributes:
         path: The new file.
-        replaces: The old one.
-        copied_ids: Field ids of the physical columns that were copied whole: the old file's metrics are theirs.
-        new_nans: By field id, the NaNs that were written in columns of which another part was copied.
-        old_nans: By field id, the NaNs that the old file has where these columns were written anew; None where that is
-            not known, because rows have left that nobody looked at.
+        replaces: The old file.
+        copied_ids: Field ids of the physical columns that were copied whole, so the old file's metrics apply to them.
+        new_nans: By field id, the NaNs written to partly copied columns.
+        old_nans: By field id, the NaNs of the old file in the rewritten parts of these columns; None if unknown because
+            rows were removed without reading them.
     """
 
     path: str
@@ -234,13 +234,13 @@ class TaskMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldDeletes:
-    """Deleted positions of one data file that are in no delete file yet.
+    """Deleted positions of one data file that the driver writes to a delete file.
 
     Attributes:
         path: The data file.
         spec_id: Its partition spec.
         partition: Its partition tuple.
-        positions: All that its new delete file says, as `dml.deletes.deletion_vector.encode` makes it.
+        positions: All positions for its new delete file, encoded by `dml.deletes.deletion_vector.encode`.
     """
 
     path: str
@@ -257,17 +257,16 @@ class TaskCommit:
         data_files: New data files.
         delete_files: New position delete files and deletion vectors.
         removed_data_files: Paths of data files that `data_files` replace (copy-on-write), or that lost every row.
-        rewritten_delete_files: Keys (path, content offset, content size) of delete files that `delete_files` hold
-            merged.
+        rewritten_delete_files: Keys (path, content offset, content size) of delete files that were merged into
+            `delete_files`.
         referenced_data_files: Paths of the data files that `delete_files` point to.
-        changed_files: What became of the rows of the data files that lost or changed some.
-        spliced_files: Those of `data_files` of which much was copied.
-        row_origins: Where the rows of those of `data_files` that replace others were; empty where nobody asked, or it
-            is too much.
-        held_rows: New rows that the task left to the driver, because they are few: an Arrow stream.
-        held_deletes: Deleted positions that it left to the driver; their data files are in `referenced_data_files`.
+        changed_files: The changes of the data files that lost or changed rows.
+        spliced_files: The spliced files among `data_files`.
+        row_origins: The origins of the rows of replacing `data_files`; empty if not requested or too large.
+        held_rows: New rows that the driver writes because they are few: an Arrow stream.
+        held_deletes: Deleted positions that the driver writes; their data files are in `referenced_data_files`.
         metrics: Counts.
-        attempt_number: How often the task was tried before: files of an attempt that was killed are not reported.
+        attempt_number: The number of earlier attempts. Files of a killed attempt are not reported.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -289,7 +288,7 @@ class SourceMatches:
     """The rows of a MERGE's source that matched rows of a task's files.
 
     Attributes:
-        rows: Their places, as a serialized `BitMap`.
+        rows: Their row numbers in the source, as a serialized `BitMap`.
     """
 
     rows: bytes = field(repr=False)
@@ -302,7 +301,7 @@ class SourcePart:
     Attributes:
         path: An Arrow file of them; empty if there is none.
         rows: An Arrow stream of them; empty without rows, or with a file.
-        fits: Whether they stay within the limits. If not, there are no rows.
+        fits: False if they exceed the limits; the rows are then missing.
     """
 
     path: str = ""

@@ -1,1 +1,1 @@
-"""Statements and table state to row-delta plans: one module per statement, no Spark job, nothing written. Driver."""
+"""Plan statements from table state, one module per statement. No Spark job runs, nothing is written. Driver."""

@@ -1,14 +1,14 @@
-"""A comparison of a column, or of a transform of it, with a constant as an Iceberg predicate true for the same rows.
+"""Translate comparisons of a column, or of a transform of it, with constants to exact Iceberg predicates. Driver.
 
 Input: a column or a call of one of Iceberg's transforms, an operator, a constant. Output: an Iceberg expression about
 the column, true exactly where Spark's comparison is true; None where Spark's casts make that uncertain. Source: Spark's
-rules of implicit casts (ANSI and legacy alike, or None). Driver.
+rules of implicit casts. A translation holds in both ANSI and legacy mode, or the result is None.
 
-Iceberg's `!=` and `not in` are true for NULL, SQL's are not: those come with IS NOT NULL. Spark orders NaN above all
-values, so `>` on floats comes with "or is NaN".
+Iceberg's `!=` and `not in` are true for NULL, SQL's are not: the predicate adds IS NOT NULL. Spark orders NaN above all
+values, so `>` on floats adds "or is NaN".
 
-A comparison of a transform prunes whatever the table is partitioned by, and by the metrics of files. One of buckets
-prunes by partition fields of as many buckets alone, as it says nothing about the order of values:
+A comparison of a transform prunes by file metrics and by any partitioning of the column. One of buckets prunes only by
+partition fields with the same number of buckets, as it implies no range of values:
 
     system.years(d) <= 56              ->   d < 2027-01-01
     system.truncate(4, s) = 'abcd'     ->   s starts with 'abcd'
@@ -91,7 +91,7 @@ EXACT = Context(prec=100)
 
 
 class ComparisonOperator(StrEnum):
-    """The operators, as SQL writes them."""
+    """Comparison operators in SQL syntax."""
 
     EQUAL = "="
     NOT_EQUAL = "<>"
@@ -107,7 +107,7 @@ class ComparisonOperator(StrEnum):
 
     @property
     def flipped(self) -> "ComparisonOperator":
-        """The operator for exchanged sides."""
+        """The operator for swapped operands."""
         return FLIPPED.get(self, self)
 
 
@@ -154,14 +154,7 @@ class TableColumn:
 def compare(
     column: TableColumn, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """`column operator constant`.
-
-    Args:
-        column: The column.
-        operator: The operator.
-        constant: The constant; a comparison with NULL is never true.
-        zone: The session's time zone.
-    """
+    """Translate `column operator constant`; a comparison with NULL is never true."""
     if constant.kind is Kind.NULL:
         return AlwaysFalse()
     match column.field_type:
@@ -171,14 +164,14 @@ def compare(
             return compare_decimal(column, operator, constant)
         case FloatType() | DoubleType():
             return compare_floating(column, operator, constant)
-    value = same_typed(column.field_type, constant, zone)
+    value = convert_constant(column.field_type, constant, zone)
     if isinstance(value, bool) and operator is ComparisonOperator.NOT_EQUAL:
         return predicate(column, ComparisonOperator.EQUAL, not value)
     return None if value is None else predicate(column, operator, value)
 
 
-def same_typed(field_type: IcebergType, constant: Constant, zone: TimeZone) -> Any:
-    """The constant as a value of the column's type, for types that are compared as they are; else None."""
+def convert_constant(field_type: IcebergType, constant: Constant, zone: TimeZone) -> Any:
+    """Convert the constant to the column's type; None if Spark would cast the column to compare them."""
     kind, value = constant.kind, constant.value
     match field_type:
         case StringType() if kind is Kind.STRING:
@@ -197,7 +190,7 @@ def same_typed(field_type: IcebergType, constant: Constant, zone: TimeZone) -> A
 
 
 def timestamp_micros(constant: Constant, zone: TimeZone, *, instant: bool) -> int | None:
-    """The constant as microseconds of a timestamp column."""
+    """Convert the constant to the microseconds of a timestamp column; None if that is uncertain."""
     value: int = constant.value
     match constant.kind:
         case Kind.STRING:
@@ -217,7 +210,7 @@ def timestamp_micros(constant: Constant, zone: TimeZone, *, instant: bool) -> in
 
 
 def predicate(column: TableColumn, operator: ComparisonOperator, value: Any) -> BooleanExpression:
-    """The Iceberg predicate with SQL's meaning, for a value of the column's type."""
+    """Return the Iceberg predicate that is true where SQL's is, for a value of the column's type."""
     if operator is ComparisonOperator.NOT_EQUAL:
         return And(
             NotEqualTo(term=Reference(column.name), value=as_literal(value)), NotNull(term=Reference(column.name))
@@ -226,12 +219,12 @@ def predicate(column: TableColumn, operator: ComparisonOperator, value: Any) -> 
 
 
 def as_literal(value: Any) -> Literal[Any]:
-    """A value as PyIceberg's literal, which dates and timestamps are already."""
+    """Convert a value to a PyIceberg literal; dates and timestamps are literals already."""
     return value if isinstance(value, Literal) else literal(value)
 
 
 def compare_integer(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
-    """A comparison of an int or bigint column."""
+    """Translate a comparison of an int or bigint column."""
     bits = 32 if isinstance(column.field_type, IntegerType) else 64
     value = integer_operand(constant, bits)
     if value is None:
@@ -243,7 +236,7 @@ def compare_integer(column: TableColumn, operator: ComparisonOperator, constant:
 
 
 def integer_operand(constant: Constant, bits: int) -> Decimal | None:
-    """The constant that an integer column is exactly compared with; None where Spark's casts may round."""
+    """Return the number that an integer column is compared with; None where Spark's casts may round."""
     match constant.kind:
         case Kind.INTEGER:
             return Decimal(constant.value)
@@ -258,7 +251,7 @@ def integer_operand(constant: Constant, bits: int) -> Decimal | None:
 
 
 def compare_decimal(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
-    """A comparison of a decimal column."""
+    """Translate a comparison of a decimal column."""
     kind = column.field_type
     assert isinstance(kind, DecimalType)
     if constant.kind not in {Kind.INTEGER, Kind.DECIMAL}:
@@ -275,12 +268,12 @@ def compare_decimal(column: TableColumn, operator: ComparisonOperator, constant:
         step=step,
         least=-greatest,
         greatest=greatest,
-        to_column=lambda found: scaled(found, kind.scale),
+        to_column=lambda found: rescale(found, kind.scale),
     )
 
 
 def fits(value: Decimal, precision: int, scale: int) -> bool:
-    """Whether Spark compares with a decimal of this size without rounding: both fit into 38 digits."""
+    """Return whether Spark compares with a decimal of this size without rounding: both fit into 38 digits."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     own_scale = max(0, -exponent)
@@ -288,8 +281,8 @@ def fits(value: Decimal, precision: int, scale: int) -> bool:
     return integral + max(scale, own_scale) <= MAX_DIGITS
 
 
-def scaled(value: Decimal, scale: int) -> Decimal:
-    """The same value, written with a scale."""
+def rescale(value: Decimal, scale: int) -> Decimal:
+    """Rescale a decimal without changing its value."""
     return value.quantize(Decimal(1).scaleb(-scale), context=EXACT)
 
 
@@ -303,7 +296,7 @@ def compare_stepped(
     greatest: Decimal,
     to_column: Any,
 ) -> BooleanExpression | None:
-    """A comparison of a column whose values are the multiples of a step between two limits.
+    """Translate a comparison of a column whose values are the multiples of a step between two limits.
 
     A constant between two multiples equals none of them, and `<` it means `<=` the multiple below.
     """
@@ -325,7 +318,7 @@ def compare_stepped(
 
 
 def compare_floating(column: TableColumn, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
-    """A comparison of a float or double column."""
+    """Translate a comparison of a float or double column."""
     value = floating_operand(constant, single=isinstance(column.field_type, FloatType))
     if value is None:
         return None
@@ -336,23 +329,23 @@ def compare_floating(column: TableColumn, operator: ComparisonOperator, constant
 
 
 def floating_operand(constant: Constant, *, single: bool) -> float | None:
-    """The constant as the number that Spark compares a floating column with; None where that is not certain."""
+    """Return the number that Spark compares a floating column with; None if that is uncertain."""
     match constant.kind:
         case Kind.INTEGER if single and abs(constant.value) > EXACT_FLOAT:
-            # A float column meets an integer as float or as double, depending on the mode.
+            # Spark compares a float column with an integer as float or as double, depending on the ANSI mode.
             return None
         case Kind.INTEGER | Kind.DECIMAL | Kind.FLOAT | Kind.DOUBLE:
             try:
                 value = float(constant.value)
             except OverflowError:
                 return None
-            # PyIceberg takes a value beyond a float's range for one that infinity cannot exceed either.
+            # PyIceberg treats a value beyond a float's range as one that infinity cannot exceed either.
             return None if math.isinf(value) or (single and abs(value) > MAX_FLOAT) else value
     return None
 
 
 def compare_nan(name: str, operator: ComparisonOperator) -> BooleanExpression:
-    """A comparison with NaN, which equals itself and is above all other values."""
+    """Translate a comparison with NaN, which equals itself and is above all other values."""
     match operator:
         case ComparisonOperator.EQUAL | ComparisonOperator.GREATER_EQUAL:
             return IsNaN(term=Reference(name))
@@ -366,35 +359,28 @@ def compare_nan(name: str, operator: ComparisonOperator) -> BooleanExpression:
 def is_in(
     column: TableColumn, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
 ) -> BooleanExpression | None:
-    """`column [NOT] IN (constants)`.
-
-    Args:
-        column: The column.
-        constants: The list; a NULL in it makes NOT IN never true.
-        zone: The session's time zone.
-        negated: Whether it is NOT IN.
-    """
+    """Translate `column [NOT] IN (constants)`; a NULL in the list makes NOT IN never true."""
     values = [constant for constant in constants if constant.kind is not Kind.NULL]
     if negated and len(values) < len(constants):
         return AlwaysFalse()
-    if any(value.kind is Kind.STRING for value in values) and not keeps_text(column.field_type, values):
+    if any(value.kind is Kind.STRING for value in values) and not compares_by_value(column.field_type, values):
         return None
     kinds = {value.kind for value in values}
-    if kinds & {Kind.FLOAT, Kind.DOUBLE} and len(kinds) > 1:  # Spark compares all of such a list as doubles
+    if kinds & {Kind.FLOAT, Kind.DOUBLE} and len(kinds) > 1:  # Spark compares a mixed list as doubles
         return None
     tests = [compare(column, ComparisonOperator.EQUAL, value, zone) for value in values]
     if any(test is None for test in tests):
         return None
     possible = [test for test in tests if test is not None and not isinstance(test, AlwaysFalse)]
-    if isinstance(column.field_type, FloatType) and coincide(possible):
+    if isinstance(column.field_type, FloatType) and have_equal_floats(possible):
         return None
     return none_of(column.name, possible) if negated else one_of(column.name, possible)
 
 
-def keeps_text(field_type: IcebergType, values: Sequence[Constant]) -> bool:
-    """Whether a list with strings is compared value by value: Spark may turn the column into text instead.
+def compares_by_value(field_type: IcebergType, values: Sequence[Constant]) -> bool:
+    """Return whether Spark compares a list with strings value by value, rather than casting the column to a string.
 
-    In legacy mode Spark compares the text of a date, so that it equals only a date that is written in the same way.
+    In legacy mode Spark compares dates as strings, so a date equals only one that is written in the same way.
     """
     if any(value.kind is not Kind.STRING for value in values):
         return False
@@ -403,21 +389,21 @@ def keeps_text(field_type: IcebergType, values: Sequence[Constant]) -> bool:
     return isinstance(field_type, (StringType, IntegerType, LongType))
 
 
-def coincide(tests: Sequence[BooleanExpression]) -> bool:
-    """Whether two constants are one 32-bit number: bound to a float column, a set of literals keeps one of them."""
+def have_equal_floats(tests: Sequence[BooleanExpression]) -> bool:
+    """Return whether two constants are equal as 32-bit floats: PyIceberg's set of bound literals keeps one of them."""
     values = [test.literal.value for test in tests if isinstance(test, EqualTo)]
     return len({struct.pack("<f", value) for value in values}) < len(set(values))
 
 
 def one_of(name: str, tests: Sequence[BooleanExpression]) -> BooleanExpression:
-    """Any of some equalities, as one predicate."""
+    """Combine equality tests into one predicate that is true if any of them is."""
     literals = [test.literal for test in tests if isinstance(test, EqualTo)]
     result: BooleanExpression = In(term=Reference(name), literals=set(literals)) if literals else AlwaysFalse()
     return Or(result, IsNaN(term=Reference(name))) if any(isinstance(test, IsNaN) for test in tests) else result
 
 
 def none_of(name: str, tests: Sequence[BooleanExpression]) -> BooleanExpression:
-    """None of some equalities, and not NULL."""
+    """Combine equality tests into one predicate that is true if none of them is and the value is not NULL."""
     literals: list[Literal[Any]] = [test.literal for test in tests if isinstance(test, EqualTo)]
     result: BooleanExpression = NotNull(term=Reference(name))
     if literals:
@@ -426,7 +412,7 @@ def none_of(name: str, tests: Sequence[BooleanExpression]) -> BooleanExpression:
 
 
 def starts_with(column: TableColumn, prefix: str, *, negated: bool) -> BooleanExpression | None:
-    """`column [NOT] LIKE 'prefix%'`."""
+    """Translate `column [NOT] LIKE 'prefix%'`."""
     if not isinstance(column.field_type, StringType):
         return None
     if not prefix:
@@ -439,7 +425,7 @@ def starts_with(column: TableColumn, prefix: str, *, negated: bool) -> BooleanEx
 
 
 def is_null(column: TableColumn, *, negated: bool) -> BooleanExpression:
-    """`column IS [NOT] NULL`."""
+    """Translate `column IS [NOT] NULL`."""
     return NotNull(term=Reference(column.name)) if negated else IsNull(term=Reference(column.name))
 
 
@@ -450,12 +436,11 @@ UNITS = frozenset({"years", "months", "days", "hours"})
 
 @dataclass(frozen=True, slots=True)
 class Transformed:
-    """A call of a transform.
+    """A call of one of Iceberg's transforms on a column.
 
     Attributes:
-        name: The function, lower case.
+        name: The function name in lower case.
         width: The first argument of `truncate` or `bucket`.
-        column: The column.
     """
 
     name: str
@@ -466,14 +451,7 @@ class Transformed:
 def compare_transformed(
     call: Transformed, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """`transform(column) operator constant`.
-
-    Args:
-        call: The transform of the column.
-        operator: The operator.
-        constant: The constant; a comparison with NULL is never true.
-        zone: The session's time zone.
-    """
+    """Translate `transform(column) operator constant`; a comparison with NULL is never true."""
     if constant.kind is Kind.NULL:
         return AlwaysFalse()
     if call.name == "bucket":
@@ -492,7 +470,7 @@ def compare_transformed(
 def compare_unit(
     call: Transformed, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """Years, months, days or hours since 1970."""
+    """Translate a comparison of `years`, `months`, `days` or `hours`, counted from 1970."""
     wanted = Kind.DATE if call.name == "days" else Kind.INTEGER
     if constant.kind is not wanted:
         return None
@@ -503,7 +481,7 @@ def compare_unit(
 
 
 def start_of(call: Transformed, number: int) -> Constant | None:
-    """The first value of a year, month, day or hour, as a constant of the column's type."""
+    """Return the first value of a year, month, day or hour, as a constant of the column's type; None out of range."""
     if call.name == "hours":
         micros = number * HOUR_MICROS
     else:
@@ -524,7 +502,7 @@ def start_of(call: Transformed, number: int) -> Constant | None:
 
 
 def first_day(unit: str, number: int) -> int | None:
-    """Days since 1970 of the first day of a year, month or day; None beyond Python's dates."""
+    """Return the first day of a year, month or day in days since 1970; None beyond Python's dates."""
     try:
         match unit:
             case "years":
@@ -539,7 +517,7 @@ def first_day(unit: str, number: int) -> int | None:
 def compare_range(
     column: TableColumn, operator: ComparisonOperator, begin: Constant, end: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """A comparison of what is one for all values from `begin` to before `end`, and grows with the value."""
+    """Translate a comparison of a monotonic transform with its result for the values in [`begin`, `end`)."""
     below = compare(column, ComparisonOperator.LESS, begin, zone)
     from_begin = compare(column, ComparisonOperator.GREATER_EQUAL, begin, zone)
     before_end = compare(column, ComparisonOperator.LESS, end, zone)
@@ -563,7 +541,7 @@ def compare_range(
 def compare_start(
     column: TableColumn, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """The start of a text, compared for being equal."""
+    """Translate `truncate(width, text) = constant`, or `<>`; None for other operators."""
     if constant.kind is not Kind.STRING or operator not in {ComparisonOperator.EQUAL, ComparisonOperator.NOT_EQUAL}:
         return None
     negated = operator is ComparisonOperator.NOT_EQUAL
@@ -580,9 +558,9 @@ def compare_start(
 def compare_multiple(
     column: TableColumn, width: int, operator: ComparisonOperator, constant: Constant, zone: TimeZone
 ) -> BooleanExpression | None:
-    """The multiple below a number, compared for being equal to a multiple.
+    """Translate `truncate(width, number) = constant`, or `<>`, for a constant that is a multiple of the width.
 
-    Below the least multiple a number wraps around to one that is no multiple: other comparisons are left to Spark.
+    Numbers below the least multiple wrap around to one that is no multiple, so Spark evaluates other comparisons.
     """
     if constant.kind is not Kind.INTEGER or constant.value % width or operator not in EQUALITIES:
         return None
@@ -595,18 +573,11 @@ def compare_multiple(
 def is_in_transformed(
     call: Transformed, constants: Sequence[Constant], zone: TimeZone, *, negated: bool
 ) -> BooleanExpression | None:
-    """`transform(column) [NOT] IN (constants)`.
-
-    Args:
-        call: The transform of the column.
-        constants: The list; a NULL in it makes NOT IN never true.
-        zone: The session's time zone.
-        negated: Whether it is NOT IN.
-    """
+    """Translate `transform(column) [NOT] IN (constants)`; a NULL in the list makes NOT IN never true."""
     values = [constant for constant in constants if constant.kind is not Kind.NULL]
     if negated and len(values) < len(constants):
         return AlwaysFalse()
-    if len({value.kind for value in values}) > 1:  # Spark compares all of such a list as one type
+    if len({value.kind for value in values}) > 1:  # Spark casts a mixed list to one type
         return None
     if call.name == "bucket":
         if not has_buckets(call) or any(value.kind is not Kind.INTEGER for value in values):
@@ -624,12 +595,12 @@ def is_in_transformed(
 
 
 def is_null_transformed(call: Transformed, *, negated: bool) -> BooleanExpression | None:
-    """`transform(column) IS [NOT] NULL`; a bucket is NULL where the value is."""
+    """Translate `bucket(column) IS [NOT] NULL`, true where the column is [not] NULL; None for other transforms."""
     return is_null(call.column, negated=negated) if has_buckets(call) else None
 
 
 def compare_bucket(call: Transformed, operator: ComparisonOperator, constant: Constant) -> BooleanExpression | None:
-    """The number of a value's bucket."""
+    """Translate a comparison of a bucket number with a constant."""
     if not has_buckets(call) or constant.kind is not Kind.INTEGER:
         return None
     number, count = constant.value, call.width
@@ -641,8 +612,8 @@ def compare_bucket(call: Transformed, operator: ComparisonOperator, constant: Co
 
 
 def has_buckets(call: Transformed) -> bool:
-    """Whether a call is one of `bucket` that computes what partitions have."""
-    # A UUID is text to Spark, and bytes to the transform.
+    """Return whether a call is `bucket` with the same result as the partition transform."""
+    # Spark reads a UUID as a string, the transform as bytes.
     return (
         call.name == "bucket"
         and call.width is not None
@@ -652,7 +623,7 @@ def has_buckets(call: Transformed) -> bool:
 
 
 def in_buckets(call: Transformed, numbers: frozenset[int], *, negated: bool) -> BooleanExpression:
-    """Values in some buckets, or in the others."""
+    """Return the predicate for values in some buckets, or in the others if `negated`."""
     count = call.width or 0
     buckets = frozenset(number for number in numbers if 0 <= number < count)
     if len(buckets) in {0, count}:

@@ -1,8 +1,8 @@
 """A condition in two forms: an Iceberg expression that prunes files, and a predicate that tasks evaluate. Driver.
 
-Both forms are True for every row for which the condition is true. Each has its own exactness: it is exact if it is True
-for no other row. An exact pruning form decides whole files; an exact row form lets tasks decide rows without Spark.
-Where the row form is not exact, the condition names what only Spark can evaluate, for EXPLAIN.
+Both forms are True for every row for which the condition is true. A form is exact if it is True for no other row; each
+may be exact or not. An exact pruning form decides whole files; an exact row form lets tasks decide rows without Spark.
+If the row form is not exact, the condition names the part that only Spark can evaluate, for EXPLAIN.
 """
 
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpressio
 
 from dml.rows.program import FALSE, TRUE, Predicate, all_of, any_of
 
-__all__ = ["EVERY_ROW", "NO_ROW", "UNKNOWN", "Condition", "computed", "conjunction", "disjunction"]
+__all__ = ["EVERY_ROW", "NO_ROW", "UNKNOWN", "Condition", "conjunction", "disjunction", "row_condition"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A condition.
+    """A condition in both forms.
 
     Attributes:
-        pruning: The Iceberg expression; AlwaysTrue if nothing is known.
-        pruning_is_exact: Whether it is true for no other row.
-        rows: The predicate; TRUE if nothing is known.
-        needs_spark: What only Spark can evaluate for a row, as SQL; empty if the predicate is True for no other row.
+        pruning: The Iceberg expression; AlwaysTrue if unknown.
+        pruning_is_exact: True if the Iceberg expression is exact.
+        rows: The predicate for tasks; TRUE if unknown.
+        needs_spark: The part that only Spark can evaluate, as SQL; empty if the predicate is exact.
     """
 
     pruning: BooleanExpression
@@ -33,22 +33,22 @@ class Condition:
 
     @property
     def rows_are_exact(self) -> bool:
-        """Whether the predicate is True for no other row."""
+        """True if the row form is exact."""
         return not self.needs_spark
 
     @property
     def rows_beyond_pruning(self) -> Predicate:
-        """The predicate of what the pruning form does not decide."""
+        """The predicate that rows must satisfy beyond the pruning form; TRUE if pruning is exact."""
         return TRUE if self.pruning_is_exact else self.rows
 
     @property
     def never(self) -> bool:
-        """Whether the condition is true for no row, as `WHERE false` is."""
+        """True if no row satisfies the condition, as in `WHERE false`."""
         return isinstance(self.pruning, AlwaysFalse)
 
     @property
     def always(self) -> bool:
-        """Whether the condition is true for every row, as `WHERE 21 = 21` is."""
+        """True if every row satisfies the condition, as in `WHERE 21 = 21`."""
         return self.pruning_is_exact and isinstance(self.pruning, AlwaysTrue)
 
 
@@ -57,8 +57,8 @@ NO_ROW: Final = Condition(pruning=AlwaysFalse(), pruning_is_exact=True, rows=FAL
 UNKNOWN: Final = Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=TRUE, needs_spark="the condition")
 
 
-def computed(rows: Predicate | None) -> Condition:
-    """Return the condition that only rows tell; None for one of which nothing is known."""
+def row_condition(rows: Predicate | None) -> Condition:
+    """Return a condition with a row form only; UNKNOWN for None."""
     if rows is None:
         return UNKNOWN
     return Condition(pruning=AlwaysTrue(), pruning_is_exact=False, rows=rows, needs_spark="")

@@ -1,4 +1,4 @@
-"""Conditions of row-level statements: which are allowed, and which columns of the target they read. Driver."""
+"""Check the conditions of row-level statements and find the target columns that they read. Driver."""
 
 import re
 from collections.abc import Iterable
@@ -63,9 +63,9 @@ CLOCK_TEXTS: Final = ("'now'", "'today'", "'tomorrow'", "'yesterday'")
 
 
 def reads_clock(*fragments: Fragment | None) -> bool:
-    """Whether what a statement says may be another thing when it is asked a second time.
+    """Return whether fragments may read the clock, so that evaluating them again may give another result.
 
-    A column that is called as one of the functions counts as well.
+    A column named like a clock function counts too.
     """
     return any(
         fragment.names & CLOCK or any(text in fragment.text.lower() for text in CLOCK_TEXTS)
@@ -78,12 +78,7 @@ NULL_CONDITION: Final = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
 
 
 def condition_sql(fragment: Fragment, rendered: str) -> str:
-    """A condition as Spark takes it: NULL alone is of no type to Spark, and a condition that is never true.
-
-    Args:
-        fragment: The condition.
-        rendered: Its text, its tables replaced.
-    """
+    """Return the rendered text of a condition, with a cast to BOOLEAN around a bare NULL: Spark gives it no type."""
     bare = fragment.ast.unnest() if fragment.ast is not None else None
     if isinstance(bare, exp.Null) or NULL_CONDITION.fullmatch(fragment.text):
         return f"CAST({rendered} AS BOOLEAN)"
@@ -91,7 +86,7 @@ def condition_sql(fragment: Fragment, rendered: str) -> str:
 
 
 def condition_error(context: PlanContext, fragment: Fragment, message: str, hint: str) -> AnalysisError:
-    """An error that points at a condition."""
+    """Return an error that points at a condition."""
     return AnalysisError(
         message,
         sql=context.sql,
@@ -103,7 +98,7 @@ def condition_error(context: PlanContext, fragment: Fragment, message: str, hint
 
 
 def function_names(fragment: Fragment) -> frozenset[str]:
-    """Lower-case names of the functions that a fragment calls; all its names where sqlglot cannot read it."""
+    """Return the lower-case names of the functions that a fragment calls; all its names if it has no tree."""
     if fragment.ast is None:
         return fragment.names
     names = set()
@@ -114,17 +109,17 @@ def function_names(fragment: Fragment) -> frozenset[str]:
 
 
 def non_deterministic(fragment: Fragment) -> list[str]:
-    """The functions that a fragment calls and that are not deterministic, as they are written."""
+    """Return the non-deterministic functions that a fragment calls, as written and sorted."""
     found = function_names(fragment) & NON_DETERMINISTIC
     written = found & fragment.names  # sqlglot knows one function by several names
     return sorted(written or found)
 
 
 def check_condition(context: PlanContext, fragment: Fragment) -> None:
-    """Refuse what a WHERE condition of DELETE and UPDATE may not hold (docs/semantics.md, C7, C26).
+    """Reject expressions that the WHERE of DELETE and UPDATE does not allow (docs/semantics.md, C7, C26).
 
     Raises:
-        AnalysisError: a non-deterministic function or a metadata column.
+        AnalysisError: a non-deterministic function, a generator, a window function, a star or a metadata column.
     """
     found = non_deterministic(fragment)
     if found:
@@ -146,7 +141,7 @@ def check_condition(context: PlanContext, fragment: Fragment) -> None:
 
 
 def check_metadata_columns(context: PlanContext, fragment: Fragment) -> None:
-    """Refuse `_file`, `_pos` and the like, unless the table has a column of that name."""
+    """Reject `_file`, `_pos` and other metadata columns, unless the table has a column of that name."""
     for column in fragment.columns:
         name = column.parts[-1]
         if name.lower() in METADATA_COLUMNS and context.names.column(name) is None and not fragment.has_subquery:
@@ -163,11 +158,11 @@ def check_metadata_columns(context: PlanContext, fragment: Fragment) -> None:
 GENERATORS: Final = frozenset(
     ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"]
 )
-"""Functions that make several rows of one."""
+"""Functions that return several rows for one."""
 
 
 def check_value(context: PlanContext, fragment: Fragment) -> None:
-    """Refuse what the value of an assignment may not hold: it is one value for one row.
+    """Reject expressions that are not one value for one row in an assignment.
 
     Raises:
         AnalysisError: a generator, a window function, an aggregate outside of a subquery, or a star.
@@ -194,23 +189,22 @@ def check_value(context: PlanContext, fragment: Fragment) -> None:
 
 
 def has_aggregate(fragment: Fragment) -> bool:
-    """Whether a fragment calls an aggregate function, and not as a window function."""
+    """Return whether a fragment calls an aggregate function that is not a window function."""
     return fragment.ast is not None and any(
         not isinstance(node.parent, exp.Window) for node in fragment.ast.find_all(exp.AggFunc)
     )
 
 
 def check_no_star(context: PlanContext, fragment: Fragment) -> None:
-    """Refuse a star outside of a subquery: it would stand for columns of our own too."""
+    """Reject a star outside of a subquery: it would include RowDelta's internal columns."""
     if fragment.has_star and not fragment.has_subquery:
         raise condition_error(context, fragment, "A star cannot be used here", "Name the columns")
 
 
 def stays_in_place(fragment: Fragment) -> bool:
-    """Whether evaluating a fragment certainly leaves rows where they are, and in their order.
+    """Return whether Spark certainly evaluates a fragment without moving or reordering rows.
 
-    Subqueries become joins, which may shuffle; a function that sqlglot does not know may be an SQL function with a
-    subquery inside.
+    Subqueries become joins, which may shuffle. A function unknown to sqlglot may be an SQL function with a subquery.
     """
     if fragment.has_subquery or fragment.ast is None:
         return False
@@ -218,18 +212,18 @@ def stays_in_place(fragment: Fragment) -> bool:
 
 
 def check_merge_condition(context: PlanContext, fragment: Fragment, clause: str) -> None:
-    """Refuse what the conditions of MERGE may not hold (docs/semantics.md, M8).
+    """Reject expressions that the conditions of MERGE do not allow (docs/semantics.md, M8).
 
     Args:
         context: The statement.
         fragment: The condition.
-        clause: `SEARCH` (the ON condition), `UPDATE`, `DELETE` or `INSERT`, as Spark names them.
+        clause: Spark's name of the clause: `SEARCH` (the ON condition), `UPDATE`, `DELETE` or `INSERT`.
 
     Raises:
-        AnalysisError: a non-deterministic function, an aggregate, a subquery or a metadata column.
+        AnalysisError: a non-deterministic function, an aggregate, a subquery, a star or a metadata column.
     """
     problem = None
-    if fragment.has_subquery:  # first: what else is wrong may be a part of it
+    if fragment.has_subquery:  # checked first, as the other problems may be inside the subquery
         problem = "Subqueries"
     elif found := non_deterministic(fragment):
         problem = f"Non-deterministic expressions ({', '.join(found)})"
@@ -249,19 +243,19 @@ def check_merge_condition(context: PlanContext, fragment: Fragment, clause: str)
 def target_columns(
     names: TargetNames, fragments: Iterable[Fragment], other_qualifiers: frozenset[str] = frozenset()
 ) -> set[int]:
-    """Field ids of the target's columns that fragments may read: never one too few.
+    """Return the field ids of the target's columns that fragments may read; the set may include others.
 
     Args:
         names: The target's names.
-        fragments: Expressions outside of which no column of the target is named.
-        other_qualifiers: Lower-case aliases that stand for something else than the target.
+        fragments: All expressions of the statement that may name columns of the target.
+        other_qualifiers: Lower-case aliases of relations other than the target.
     """
     ids = set()
     for fragment in fragments:
         if fragment.ast is None:
             ids |= {column.field_id for column in names.schema.fields if column.name.lower() in fragment.names}
             continue
-        # Some words are functions to sqlglot and columns to Spark where there is one (`current_user`).
+        # sqlglot reads some words as functions that Spark resolves to a column if one exists (`current_user`).
         known = {part.lower() for reference in fragment.columns for part in reference.parts}
         unknown = fragment.names - known
         ids |= {column.field_id for column in names.schema.fields if column.name.lower() in unknown}
@@ -274,20 +268,20 @@ def target_columns(
 
 
 def columns_named(names: TargetNames, reference: ColumnReference) -> list[NestedField]:
-    """Columns of the target that a reference may mean, whatever its qualifier."""
+    """Return the columns of the target that a reference may mean, whatever its qualifier."""
     found = (names.column(part) for part in reference.parts)
     return [column for column in found if column is not None]
 
 
 def qualifier_insertions(fragment: Fragment, alias: str, ambiguous: frozenset[str]) -> dict[Span, str]:
-    """The qualifier that a fragment's unqualified columns of certain names need, by the places of the columns.
+    """Return the qualifiers to insert before a fragment's ambiguous bare columns, by the spans of the columns.
 
-    `WHEN NOT MATCHED` sees only the source and `WHEN NOT MATCHED BY SOURCE` only the target, so a bare name that both
-    sides have is not ambiguous there; in the joined query it would be.
+    Only the source is visible in `WHEN NOT MATCHED` and only the target in `WHEN NOT MATCHED BY SOURCE`, so a bare name
+    that both sides have is unambiguous there, but not in the joined query.
 
     Args:
         fragment: The fragment.
-        alias: The alias of the side that the clause sees.
+        alias: The alias of the visible side.
         ambiguous: Lower-case column names that both sides have.
     """
     if fragment.has_subquery:

@@ -1,4 +1,4 @@
-"""DELETE and UPDATE: a statement and its table to a plan. Driver.
+"""Plan DELETE and UPDATE from the statement and its table. Driver.
 
     DELETE FROM t WHERE c
     ->   SELECT t.<file>, t._pos, 0 AS <clause> FROM <scan of t> AS t WHERE c
@@ -55,7 +55,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
     """Plan a DELETE.
 
     Raises:
-        AnalysisError: the condition holds what it may not hold.
+        AnalysisError: the condition is not allowed.
     """
     target = quoted(context.target)
     head = "" if statement.ctes is None else context.text(statement.ctes) + " "
@@ -92,7 +92,7 @@ def plan_delete(statement: DeleteStatement, context: PlanContext) -> RowDeltaPla
 
 
 def affected_rows(condition: Fragment, context: PlanContext) -> Condition:
-    """Translate a WHERE condition. Only Spark can evaluate a subquery, so that neither form is exact with one."""
+    """Translate a WHERE condition. With a subquery neither form is exact, as only Spark can evaluate it."""
     found = pushable(condition.ast, context.names)
     return replace(found, pruning_is_exact=False, needs_spark="a subquery") if condition.has_subquery else found
 
@@ -101,7 +101,7 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
     """Plan an UPDATE.
 
     Raises:
-        AnalysisError: a wrong key or a condition that holds what it may not hold.
+        AnalysisError: an invalid key, or a value or condition that is not allowed.
     """
     bound = bind_assignments(statement.assignments, context.names)
     for fragment in assigned_fragments(bound):
@@ -154,10 +154,10 @@ def plan_update(statement: UpdateStatement, context: PlanContext) -> RowDeltaPla
 def update_program(
     affected: Condition, bound: Mapping[int, AssignedValue], columns: Mapping[int, NestedField], context: PlanContext
 ) -> Changes | ThroughSpark:
-    """Return how tasks compute an UPDATE.
+    """Return the program that computes an UPDATE in tasks, or the reason why Spark must compute it.
 
     Args:
-        affected: The rows that it changes.
+        affected: The condition of the rows that it changes.
         bound: The assignments, by field id.
         columns: The table's columns, by field id.
         context: The statement.

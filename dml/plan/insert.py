@@ -1,8 +1,8 @@
-"""INSERT: which column of the query goes to which column of the table; DEFAULT in VALUES. Driver.
+"""Plan INSERT: map the query's columns to the table's, and replace DEFAULT in VALUES. Driver.
 
 Input: an `InsertStatement`, the table's schema, the names of the query's columns. Output: an `InsertPlan` whose value
-columns read the query's columns under the names `__r0`, `__r1`, ... by position, so that two columns of one name do
-not matter.
+columns read the query's columns by position, under the names `__r0`, `__r1`, ..., so that duplicate names do not
+matter.
 
 Source: Spark SQL reference, "INSERT TABLE"; Iceberg documentation, "Spark Writes".
 """
@@ -24,12 +24,12 @@ __all__ = ["InsertPlan", "plan_insert", "query_with_defaults"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InsertPlan:
-    """Where the value of each table column comes from.
+    """The source of each table column's value.
 
     Attributes:
         columns: Table columns in the table's order, each with its source.
-        statics: Values of the PARTITION clause that are given, by raw column name: they follow the query's columns.
-        by_name: Whether struct fields are matched by name.
+        statics: Static values of the PARTITION clause by raw column name. They follow the query's columns.
+        by_name: True if struct fields are matched by name.
     """
 
     columns: tuple[tuple[NestedField, ValueSource], ...]
@@ -42,11 +42,11 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
 
     Args:
         statement: The statement.
-        names: How the table's columns are named.
+        names: The table's columns.
         query_columns: Names of the query's columns, in order.
 
     Raises:
-        AnalysisError: too many or too few columns, an unknown or repeated column, a required column left out.
+        AnalysisError: too many or too few columns, an unknown or repeated column, a missing required column.
     """
     statics = static_columns(statement, names)
     given = {field.field_id for field, _ in statics}
@@ -59,7 +59,7 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
         targets = [field for field in names.schema.fields if field.field_id not in given]
         check_arity(statement, names, targets, query_columns)
     sources: dict[int, ValueSource] = {
-        field.field_id: RawValue(raw=raw_name(index), span=value_place(statement, index))
+        field.field_id: RawValue(raw=raw_name(index), span=value_span(statement, index))
         for index, field in enumerate(targets)
     }
     static_values = []
@@ -67,16 +67,16 @@ def plan_insert(statement: InsertStatement, names: TargetNames, query_columns: S
         sources[field.field_id] = RawValue(raw=raw_name(index), span=value.span)
         static_values.append((raw_name(index), value))
     return InsertPlan(
-        columns=tuple((field, supplied(field, sources, names, statement)) for field in names.schema.fields),
+        columns=tuple((field, value_source(field, sources, names, statement)) for field in names.schema.fields),
         statics=tuple(static_values),
         by_name=statement.by_name,
     )
 
 
-def supplied(
+def value_source(
     field: NestedField, sources: Mapping[int, ValueSource], names: TargetNames, statement: InsertStatement
 ) -> ValueSource:
-    """A column's source; columns left out get their default."""
+    """Return a column's source; missing columns get their default."""
     source = sources.get(field.field_id)
     if source is not None:
         return source
@@ -90,13 +90,17 @@ def supplied(
     return DefaultValue()
 
 
-def value_place(statement: InsertStatement, index: int) -> Span:
-    """Where the value of a column comes from, as far as it is known: its name in the column list, or the query."""
+def value_span(statement: InsertStatement, index: int) -> Span:
+    """Return the span that errors about a column's value point at: its name in the column list, or the query."""
     return statement.column_spans[index] if statement.columns else statement.query.span
 
 
 def column_of(name: str, span: Span, names: TargetNames, *, hint: str = "") -> NestedField:
-    """A table column by name."""
+    """Find a table column by name.
+
+    Raises:
+        AnalysisError: the table has no such column.
+    """
     field = names.column(name)
     if field is None:
         raise names.error(
@@ -108,20 +112,20 @@ def column_of(name: str, span: Span, names: TargetNames, *, hint: str = "") -> N
 
 
 def static_columns(statement: InsertStatement, names: TargetNames) -> list[tuple[NestedField, PartitionValue]]:
-    """Columns that the PARTITION clause gives a value."""
+    """Return the columns that the PARTITION clause gives a value."""
     return [
         (column_of(entry.column, entry.span, names), entry) for entry in statement.partition if entry.value is not None
     ]
 
 
 def listed_columns(statement: InsertStatement, names: TargetNames) -> list[NestedField]:
-    """The column list, each column once."""
+    """Resolve the column list and reject repeated columns."""
     fields: list[NestedField] = []
     for name, span in zip(statement.columns, statement.column_spans, strict=True):
         field = column_of(name, span, names)
         if field in fields:
             raise names.error(
-                f"The column '{name}' stands twice in the column list",
+                f"The column '{name}' is listed twice",
                 span,
                 "Name it once",
                 ErrorKind.INVALID_ASSIGNMENT,
@@ -131,7 +135,7 @@ def listed_columns(statement: InsertStatement, names: TargetNames) -> list[Neste
 
 
 def columns_by_name(statement: InsertStatement, names: TargetNames, query_columns: Sequence[str]) -> list[NestedField]:
-    """The table's column of each query column."""
+    """Return the table column for each query column, by name."""
     fields: list[NestedField] = []
     for name in query_columns:
         field = column_of(name, statement.query.span, names, hint="; or add it with the option 'merge-schema'")
@@ -149,7 +153,7 @@ def columns_by_name(statement: InsertStatement, names: TargetNames, query_column
 def check_arity(
     statement: InsertStatement, names: TargetNames, targets: Sequence[NestedField], query_columns: Sequence[str]
 ) -> None:
-    """As many columns in the query as there are to fill."""
+    """Reject a query whose number of columns differs from the number of columns to fill."""
     if len(targets) == len(query_columns):
         return
     wanted = ", ".join(field.name for field in targets)
@@ -168,16 +172,16 @@ def check_arity(
 def query_with_defaults(
     statement: InsertStatement, names: TargetNames, rendered: str, default_sql: Callable[[NestedField], str]
 ) -> str:
-    """The query's text with defaults in the place of DEFAULT: `(1, DEFAULT)` -> `(1, CAST(NULL AS int))`.
+    """Replace DEFAULT in the query's text: `(1, DEFAULT)` -> `(1, CAST(NULL AS int))`.
 
-    Spark resolves DEFAULT against the table that it inserts into; here the table is not Spark's, so the word is
-    replaced by the column's default before Spark sees it.
+    Spark resolves DEFAULT against the table that it inserts into. Here the table is not Spark's, so the column's
+    default replaces the word before Spark parses the query.
 
     Args:
         statement: The statement.
         names: The target's columns.
-        rendered: The query's text, its tables replaced.
-        default_sql: The SQL of a column's default.
+        rendered: The query's text with its tables replaced.
+        default_sql: Returns the SQL of a column's default.
     """
     places = list(defaults_in_values(rendered))
     if not places:

@@ -1,4 +1,4 @@
-"""MERGE INTO: a statement, its table and its source's columns to a plan. Driver.
+"""Plan MERGE INTO from the statement, its table and the columns of its source. Driver.
 
     MERGE INTO t USING s ON c WHEN MATCHED AND m THEN UPDATE SET a = x WHEN NOT MATCHED THEN INSERT (a) VALUES (y)
 
@@ -10,10 +10,10 @@ Through Spark, the plan is one query:
            CASE WHEN <clause> = 0 THEN (x) END AS <raw 0>, CASE WHEN <clause> = 1 THEN (y) END AS <raw 1>
     FROM <scan of t> AS t RIGHT JOIN (SELECT *, TRUE AS <present> FROM <source>) AS s ON (c)
 
-Clause -1 stands for a matched row that no clause wants: it counts for the cardinality check only. Every expression is
-guarded by its clause, so that none is evaluated for a row that it is not meant for.
+Clause -1 marks a matched row that no clause applies to: it counts for the cardinality check only. A CASE guards each
+expression, so that it is evaluated only for rows of its clause.
 
-By tasks (`plan_sent_source`), each task that reads the target gets all rows of the source:
+In tasks (`plan_sent_source`), each task that reads the target receives all rows of the source:
 
     MERGE INTO t USING s ON t.id = s.id AND t.day >= s.first
     WHEN MATCHED AND s.op = 'd' THEN DELETE
@@ -21,10 +21,10 @@ By tasks (`plan_sent_source`), each task that reads the target gets all rows of 
     WHEN NOT MATCHED THEN INSERT *
 
 Expressions over the source alone (`s.op = 'd'`, `upper(s.v)`, the inserted values) are computed before the join, for
-each row of the source: by Spark in one query, whatever they are, or, if RowDelta's scan reads the source, as row
-expressions. Tasks compute expressions over both sides (`dml.plan.row_terms`), or the statement runs through Spark. A
-value of the source is also computed for rows whose clause is not reached: if that fails, the statement runs through
-Spark too, so that the error is one of the statement.
+each row of the source: Spark evaluates any of them in one query, or, if RowDelta's scan reads the source, they run as
+row expressions. Tasks compute expressions over both sides (`dml.plan.row_terms`), or the statement runs through Spark.
+A source value is also computed for rows whose clause is not reached. If that fails, the statement runs through Spark,
+which raises the error only if the clause is reached.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,7 +62,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.model.columns import CLAUSE, FILE_ORDINAL, INTERNAL_PREFIX, POS, RowOperation
 from dml.options import Command
-from dml.plan.condition import EVERY_ROW, UNKNOWN, Condition, computed, conjunction
+from dml.plan.condition import EVERY_ROW, UNKNOWN, Condition, conjunction, row_condition
 from dml.plan.condition_checks import (
     check_merge_condition,
     check_value,
@@ -132,12 +132,12 @@ When = WhenMatched | WhenNotMatched | WhenNotMatchedBySource
 
 
 def whens(statement: MergeStatement) -> tuple[When, ...]:
-    """All WHEN clauses, kind by kind."""
+    """Return the WHEN clauses: matched, not matched, not matched by source."""
     return (*statement.matched, *statement.not_matched, *statement.not_matched_by_source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class BoundClause:
     """A WHEN clause with its number and what it assigns (by field id)."""
 
     number: int
@@ -146,25 +146,25 @@ class Bound:
     """A string is the name of a source column (`SET *`, `INSERT *`)."""
 
 
-def bound_clauses(statement: MergeStatement, context: PlanContext, source: MergeSource) -> tuple[Bound, ...]:
-    """All WHEN clauses, numbered in the order in which they stand, kind by kind."""
+def bind_clauses(statement: MergeStatement, context: PlanContext, source: MergeSource) -> tuple[BoundClause, ...]:
+    """Number the WHEN clauses in the order of `whens` and bind their assignments."""
     return tuple(
-        Bound(
+        BoundClause(
             number=number,
             when=when,
-            values=bound_values(when, context, source, lenient=statement.with_schema_evolution),
+            values=bind_values(when, context, source, lenient=statement.with_schema_evolution),
         )
         for number, when in enumerate(whens(statement))
     )
 
 
-def bound_values(
+def bind_values(
     when: When, context: PlanContext, source: MergeSource, *, lenient: bool
 ) -> dict[int, AssignedValue | str]:
-    """What a clause assigns, by field id.
+    """Return the values that a clause assigns, by field id.
 
-    With schema evolution a star passes over columns that the source lacks: updated rows keep them, inserted rows get
-    their default.
+    With schema evolution (`lenient`) a star skips columns that the source lacks: updated rows keep their values,
+    inserted rows get the default.
     """
     match when.action:
         case DeleteAction():
@@ -182,7 +182,7 @@ def bound_values(
 
 
 def star_values(context: PlanContext, source: MergeSource, span: Span, *, lenient: bool) -> Iterable[tuple[int, str]]:
-    """Every column of the target from the source column of its name (docs/semantics.md, M5)."""
+    """Assign to each column of the target the source column with its name (docs/semantics.md, M5)."""
     by_name = {context.names.folded(name): name for name in source.columns}
     for column in context.schema.fields:
         found = by_name.get(context.names.folded(column.name))
@@ -203,7 +203,7 @@ def star_values(context: PlanContext, source: MergeSource, span: Span, *, lenien
 def insert_values(
     assignments: Sequence[Assignment], context: PlanContext, span: Span
 ) -> dict[int, AssignedValue | str]:
-    """An explicit INSERT list: whole columns, any order; columns left out get their default (docs/semantics.md, M6)."""
+    """Bind an INSERT list: whole columns in any order; missing columns get their default (docs/semantics.md, M6)."""
     for assignment in assignments:
         if len(context.names.unqualified(assignment.key)) > 1:
             raise context.names.error(
@@ -227,8 +227,8 @@ def insert_values(
     return values
 
 
-def described(clause: Bound) -> DeltaClause:
-    """The clause as the delta query and EXPLAIN know it."""
+def described(clause: BoundClause) -> DeltaClause:
+    """Return the clause for the delta query and EXPLAIN."""
     match clause.when.action:
         case DeleteAction():
             operation, what = RowOperation.DELETE, "delete"
@@ -261,7 +261,7 @@ CARRIED: Final = (
     TimestamptzType,
     UUIDType,
 )
-"""Types of values that come from the source as Arrow has them, by themselves or inside of others."""
+"""Types whose values tasks receive from the source as Arrow values, top-level or nested."""
 
 
 COMPUTED: Final = (BooleanType, DateType, DoubleType, IntegerType, LongType, StringType, TimestampType, TimestamptzType)
@@ -274,64 +274,61 @@ class OnlySparkError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class SourceColumns:
-    """Collects what is computed from the source; what is needed twice is one column.
+    """Collects the columns computed from the source, each once.
 
     Attributes:
-        source: The source.
-        rows: Expressions over its fields.
-        columns: The columns.
+        rows: Converts expressions over the source's fields.
     """
 
     source: MergeSource
     rows: Converter
     columns: list[SourceColumn] = field(default_factory=list)
 
-    def place(self, column: SourceColumn) -> int:
-        """Where a column is."""
+    def index_of(self, column: SourceColumn) -> int:
+        """Return the index of a column, appending it if it is new."""
         if column not in self.columns:
             self.columns.append(column)
         return self.columns.index(column)
 
     def operand(self, name: str) -> NestedField | None:
-        """A column of the source that tasks compute with; None where they cannot."""
+        """Return a source column that tasks can compute with, or None."""
         found = self.rows.names.column(name)
-        return self.carried(name) if found is not None and isinstance(found.field_type, COMPUTED) else None
+        return self.add_field(name) if found is not None and isinstance(found.field_type, COMPUTED) else None
 
-    def carried(self, name: str) -> NestedField | None:
-        """A column of the source that tasks receive, whatever they can do with it; None if it is not a field."""
+    def add_field(self, name: str) -> NestedField | None:
+        """Return a source column that tasks receive, of any type; None if the source has no such field."""
         found = self.rows.names.column(name)
         if found is None:
             return None
-        place = self.place(SourceColumn(sql=self.sql(name), value=self.named(name)))
+        place = self.index_of(SourceColumn(sql=self.sql(name), value=self.column_value(name)))
         return NestedField(source_id(place), name, found.field_type, required=False)
 
     def sql(self, name: str) -> str:
-        """The SQL of a column."""
+        """Return the SQL of a column."""
         return f"{quoted(self.source.alias)}.{quoted(name)}"
 
-    def named(self, name: str) -> Value | None:
-        """The value of a column; None for one that is not among the fields."""
+    def column_value(self, name: str) -> Value | None:
+        """Return the value of a column, or None if the source has no such field."""
         found = self.rows.names.column(name)
         return None if found is None else Column(field_id=found.field_id, type=arrow_type(found.field_type, spark=True))
 
     def value(self, fragment: Fragment) -> Value | None:
-        """The value of an expression over the source; None if only Spark can compute it."""
+        """Translate an expression over the source; None if only Spark can compute it."""
         tree = fragment.ast
         return None if tree is None or not self.rows.trees.holds(tree) else selected_value(tree, self.rows.scope)
 
     def predicate(self, fragment: Fragment) -> Predicate | None:
-        """A condition over the source; None if only Spark can evaluate it."""
+        """Translate a condition over the source; None if only Spark can evaluate it."""
         found = self.rows.condition(fragment.ast)
         return found.rows if found.rows_are_exact else None
 
 
 class JoinedRows(Converter):
-    """Turns conditions on rows of both sides into what tasks compute.
+    """Translates conditions on joined rows to predicates that tasks evaluate.
 
     Args:
-        context: The statement.
         source: The source; None if only target rows are visible.
-        columns: Collects the columns of the source.
+        columns: Collects the source columns that the conditions read.
     """
 
     def __init__(self, context: PlanContext, source: MergeSource | None, columns: SourceColumns) -> None:
@@ -340,39 +337,39 @@ class JoinedRows(Converter):
         self.columns = columns
 
     def operand(self, node: exp.Expression) -> NestedField | None:
-        """The column of either side that an expression is."""
+        """Return the column, of either side, that an expression refers to."""
         found = self.top_level(node)
         name = self.source_column(node) if found is None else None
         return self.columns.operand(name) if name is not None else found
 
-    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
-        """What tasks can compute of a predicate: also whether a column of the source is NULL, or is true."""
+    def convert_for_tasks(self, node: exp.Expression, *, negated: bool) -> Condition:
+        """Translate a predicate for tasks: also IS NULL and bare booleans over source columns of any type."""
         asked = node.this if isinstance(node, exp.Is) else node
         name = self.source_column(asked) if isinstance(asked, exp.Column | exp.Dot) else None
-        column = None if name is None else self.columns.carried(name)
+        column = None if name is None else self.columns.add_field(name)
         if column is None:
-            return super().computed(node, negated=negated)
+            return super().convert_for_tasks(node, negated=negated)
         value = Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         match node:
             case exp.Is(expression=exp.Null()):
-                return computed(IsNull(column=value, negated=negated))
+                return row_condition(IsNull(column=value, negated=negated))
             case exp.Column() | exp.Dot() if isinstance(column.field_type, BooleanType):
                 flag = Literal(value=not negated, type=value.type)
-                return computed(Comparison(operator="=", left=value, right=flag, type=value.type))
-        return super().computed(node, negated=negated)
+                return row_condition(Comparison(operator="=", left=value, right=flag, type=value.type))
+        return super().convert_for_tasks(node, negated=negated)
 
-    def decided(self, conjuncts: Sequence[exp.Expression]) -> Predicate:
+    def row_predicate(self, conjuncts: Sequence[exp.Expression]) -> Predicate:
         """Translate a condition for tasks.
 
         Raises:
-            OnlySparkError: they cannot.
+            OnlySparkError: tasks cannot evaluate it.
         """
         if (
             len(conjuncts) > limits.MAX_CONDITION_DEPTH
             or sum(1 for conjunct in conjuncts for _ in conjunct.walk()) > limits.MAX_CONDITION_NODES
         ):
             raise OnlySparkError(only_spark("a condition of that length").reason)
-        parts = (self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts)
+        parts = (self.convert(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)
         if known.needs_spark:
             raise OnlySparkError(only_spark(known.needs_spark).reason)
@@ -383,21 +380,21 @@ def plan_sent_source(
     statement: MergeStatement,
     context: PlanContext,
     source: MergeSource,
-    clauses: Sequence[Bound],
+    clauses: Sequence[BoundClause],
     columns: Sequence[NestedField],
     updated: Sequence[int],
     render: Callable[[Fragment], str],
 ) -> SentSourcePlan | ThroughSpark:
-    """How tasks that have the source make the delta of a MERGE.
+    """Plan a MERGE whose tasks receive the source and join it themselves, or give the reason why Spark must run it.
 
     Args:
         statement: The statement.
-        context: What planning needs.
+        context: The target and its names.
         source: The source.
-        clauses: Its WHEN clauses.
+        clauses: The WHEN clauses.
         columns: The columns of the delta, in order.
-        updated: Field ids of those that updated rows take from it.
-        render: Gives the text of a fragment, as the clause that it stands in sees its columns.
+        updated: Field ids of the columns that some UPDATE clause assigns.
+        render: Renders a fragment with the columns that are visible to its clause.
     """
     if not source.keys:
         return ThroughSpark(reason="ON equates no column of the table with one of the source that tasks can look up")
@@ -421,7 +418,9 @@ def plan_sent_source(
             join=Join(
                 key_ids=tuple(key.field_id for key in source.keys),
                 null_safe=tuple(place for place, key in enumerate(source.keys) if key.null_safe),
-                residual=planner.rows.decided(list(beside_keys(statement.condition, planner.rows, source))),
+                residual=planner.rows.row_predicate(
+                    list(residual_conjuncts(statement.condition, planner.rows, source))
+                ),
             ),
             matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenMatched)),
             not_matched=tuple(planner.clause(clause) for clause in clauses if isinstance(clause.when, WhenNotMatched)),
@@ -437,7 +436,7 @@ def plan_sent_source(
 
 
 def is_carried(kind: IcebergType) -> bool:
-    """Whether values of a type can come from the source."""
+    """Return whether tasks can receive source values of a type."""
     match kind:
         case StructType(fields=fields):
             return all(is_carried(field.field_type) for field in fields)
@@ -448,11 +447,11 @@ def is_carried(kind: IcebergType) -> bool:
     return isinstance(kind, CARRIED)
 
 
-def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> Iterator[exp.Expression]:
-    """The conjuncts of an ON condition that do not equate keys.
+def residual_conjuncts(condition: Fragment, rows: JoinedRows, source: MergeSource) -> Iterator[exp.Expression]:
+    """Yield the conjuncts of an ON condition that do not equate keys.
 
     Raises:
-        OnlySparkError: nobody knows.
+        OnlySparkError: the condition has no trusted tree.
     """
     if condition.ast is None or not rows.trees.holds(condition.ast):
         raise OnlySparkError(only_spark("the ON condition").reason)
@@ -462,7 +461,7 @@ def beside_keys(condition: Fragment, rows: JoinedRows, source: MergeSource) -> I
 
 
 def key_of(conjunct: exp.EQ | exp.NullSafeEQ, rows: JoinedRows) -> JoinKey | None:
-    """Return the columns that an equality compares; None unless there is one of each side."""
+    """Return the columns that an equality compares; None unless it has one of each side."""
     for side, other in ((conjunct.this, conjunct.expression), (conjunct.expression, conjunct.this)):
         target, name = rows.top_level(side), rows.source_column(other)
         if target is not None and name is not None:
@@ -473,15 +472,15 @@ def key_of(conjunct: exp.EQ | exp.NullSafeEQ, rows: JoinedRows) -> JoinKey | Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """Plans WHEN clauses.
+    """Plans WHEN clauses for tasks.
 
     Attributes:
-        rows: Conditions on rows of both sides.
-        target_rows: Rows of the target alone, without the source's names.
+        rows: Translates conditions on rows of both sides.
+        target_rows: Translates conditions on target rows alone, where source names are not visible.
         columns: The columns of the delta.
-        updated: Those that updated rows take from it.
-        render: Gives the text of a fragment.
-        found: Collects the columns of the source.
+        updated: Field ids of the columns that some UPDATE clause assigns.
+        render: Renders a fragment as SQL.
+        found: Collects the source columns.
     """
 
     rows: JoinedRows
@@ -497,8 +496,8 @@ class Planner:
         names = (*(column.name for column in self.rows.context.schema.fields), *self.found.source.columns)
         return frozenset(name.lower() for name in names)
 
-    def clause(self, clause: Bound) -> Clause:
-        """A clause.
+    def clause(self, clause: BoundClause) -> Clause:
+        """Translate a clause.
 
         Raises:
             OnlySparkError: tasks cannot compute it.
@@ -514,52 +513,55 @@ class Planner:
                 values = tuple(self.source_value(clause, column, guard) for column in self.columns)
         return Clause(operation=described(clause).code, condition=condition, values=values)
 
-    def condition(self, clause: Bound) -> tuple[Predicate, int | None]:
-        """The condition of a clause; and the column of the source that it is, if it is one."""
+    def condition(self, clause: BoundClause) -> tuple[Predicate, int | None]:
+        """Translate the condition of a clause.
+
+        A condition over the source alone becomes a source column, whose index is returned too.
+        """
         fragment = clause.when.condition
         if fragment is None:
             return TRUE, None
         if not self.is_of_source(fragment, clause):
-            return self.rows_of(clause).decided(list(split_conjuncts(fragment.ast))), None
+            return self.rows_of(clause).row_predicate(list(split_conjuncts(fragment.ast))), None
         sql = f"({condition_sql(fragment, self.render(fragment))})"
         value = self.found.predicate(fragment)
-        place = self.found.place(SourceColumn(sql=sql, value=value, is_condition=True))
+        place = self.found.index_of(SourceColumn(sql=sql, value=value, is_condition=True))
         flag = Column(field_id=source_id(place), type=pa.bool_())
         true = Literal(value=True, type=pa.bool_())
         return Comparison(operator="=", left=flag, right=true, type=pa.bool_()), place
 
-    def rows_of(self, clause: Bound) -> JoinedRows:
-        """Return the rows to which a clause refers."""
+    def rows_of(self, clause: BoundClause) -> JoinedRows:
+        """Return the converter for the rows that a clause sees."""
         return self.target_rows if isinstance(clause.when, WhenNotMatchedBySource) else self.rows
 
-    def is_of_source(self, fragment: Fragment, clause: Bound) -> bool:
-        """Whether an expression reads nothing but the source, and is the same whenever it is computed.
+    def is_of_source(self, fragment: Fragment, clause: BoundClause) -> bool:
+        """Return whether an expression reads only the source, or nothing.
 
         Raises:
-            OnlySparkError: nobody knows, or only Spark may compute it.
+            OnlySparkError: that is unclear, or the expression is not deterministic.
         """
         tree = fragment.ast
         if tree is None or not self.rows.trees.holds(tree) or fragment.has_subquery or fragment.has_star:
             raise OnlySparkError(f"it is unclear whether {fragment.text} reads only one row of the source")
         if tree.find(exp.Window, exp.Anonymous) is not None or non_deterministic(fragment):
             raise OnlySparkError(f"{fragment.text} may have another value when it is computed again")
-        # What reads as a function without parentheses (`current_date`) is a column to Spark, where there is one.
+        # A function without parentheses (`current_date`) is a column to Spark if a column has that name.
         columns = {part.name.lower() for column in tree.find_all(exp.Column) for part in column.parts}
         if (fragment.names - columns) & self.names:
             raise OnlySparkError(f"a name in {fragment.text} may be a column or a function")
-        if isinstance(clause.when, WhenNotMatched):  # it sees nothing else
+        if isinstance(clause.when, WhenNotMatched):  # only the source is visible
             return True
         if isinstance(clause.when, WhenNotMatchedBySource):  # no row of the source has the value
             return False
         return all(self.rows.source_column(column) is not None for column in tree.find_all(exp.Column))
 
-    def updated_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value | None:
-        """The value of a column of updated rows."""
+    def updated_value(self, clause: BoundClause, column: NestedField, guard: int | None) -> Value | None:
+        """Translate the value of a column in updated rows."""
         value = clause.values.get(column.field_id)
         if value is None:
             if column.field_id not in self.updated:
                 return None
-            if not column.field_type.is_primitive:  # files and Spark call the elements of arrays by other names
+            if not column.field_type.is_primitive:  # element names in files differ from Spark's
                 raise OnlySparkError(f"a clause keeps the old value of '{column.name}', a {column.field_type}")
             return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
         if isinstance(value, AssignedExpression) and not self.is_of_source(value.fragment, clause):
@@ -574,32 +576,32 @@ class Planner:
             raise OnlySparkError(f"'{column.name}' is set to its default, or field by field")
         return self.stored(column, value, guard)
 
-    def source_value(self, clause: Bound, column: NestedField, guard: int | None) -> Value:
-        """The value of a column of inserted rows."""
+    def source_value(self, clause: BoundClause, column: NestedField, guard: int | None) -> Value:
+        """Translate the value of a column in inserted rows."""
         value = clause.values.get(column.field_id, AssignedDefault())
         if isinstance(value, AssignedExpression):
             self.is_of_source(value.fragment, clause)
         return self.stored(column, value, guard)
 
     def stored(self, column: NestedField, value: AssignedValue | str, guard: int | None) -> Value:
-        """A value computed from the source, as it is stored into a column."""
+        """Add a source value, cast to the column it is stored in, to the source columns."""
         computed: Value | None
         match value:
             case str(name) if name not in self.found.source.lacking:
-                sql, computed, span = self.found.sql(name), self.found.named(name), None
+                sql, computed, span = self.found.sql(name), self.found.column_value(name), None
             case AssignedExpression(fragment=fragment):
                 sql, computed, span = f"({self.render(fragment)})", self.found.value(fragment), fragment.span
             case AssignedDefault():
-                place = self.found.place(SourceColumn(sql=None, value_of=column))
+                place = self.found.index_of(SourceColumn(sql=None, value_of=column))
                 return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
             case _:
                 raise OnlySparkError(f"fields of '{column.name}' are missing in the source or assigned one by one")
-        place = self.found.place(SourceColumn(sql=sql, value=computed, value_of=column, span=span, guard=guard))
+        place = self.found.index_of(SourceColumn(sql=sql, value=computed, value_of=column, span=span, guard=guard))
         return Column(field_id=source_id(place), type=arrow_type(column.field_type, spark=True))
 
 
 SOURCE_PRESENT: Final = f"{INTERNAL_PREFIX}source"
-"""The column that is TRUE where the source has a row."""
+"""The column that is TRUE where the join has a source row."""
 
 MATCHED_ONLY: Final = -1
 
@@ -608,10 +610,10 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
     """Plan a MERGE.
 
     Raises:
-        AnalysisError: a condition or an assignment that does not fit (docs/semantics.md, M4 to M10).
+        AnalysisError: a condition or an assignment is invalid (docs/semantics.md, M4 to M10).
     """
     check_aliases(statement, context, source)
-    clauses = bound_clauses(statement, context, source)
+    clauses = bind_clauses(statement, context, source)
     for clause in clauses:
         for fragment in assigned_fragments(assigned_values(clause)):
             check_value(context, fragment)
@@ -670,13 +672,13 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
     )
 
 
-def assigned_values(clause: Bound) -> dict[int, AssignedValue]:
-    """What a clause assigns by expressions of its own."""
+def assigned_values(clause: BoundClause) -> dict[int, AssignedValue]:
+    """Return the values that a clause assigns explicitly, without those of a star."""
     return {key: value for key, value in clause.values.items() if not isinstance(value, str)}
 
 
 def check_aliases(statement: MergeStatement, context: PlanContext, source: MergeSource) -> None:
-    """Source and target must be distinguishable: else a condition would compare the source with itself."""
+    """Reject a source and a target of the same name: a condition would compare the source with itself."""
     if context.names.folded(source.alias) == context.names.folded(context.target):
         raise AnalysisError(
             f"The source and the target of the MERGE are both called '{source.alias}'",
@@ -689,7 +691,7 @@ def check_aliases(statement: MergeStatement, context: PlanContext, source: Merge
 
 
 def needs_cardinality_check(statement: MergeStatement) -> bool:
-    """Spark's exemptions: no MATCHED clause, or one that deletes without a condition (docs/semantics.md, M16)."""
+    """Return False if no clause is MATCHED, or the only one is an unconditional DELETE (docs/semantics.md, M16)."""
     matched = statement.matched
     if not matched:
         return False
@@ -697,7 +699,7 @@ def needs_cardinality_check(statement: MergeStatement) -> bool:
 
 
 def join_type(statement: MergeStatement) -> str:
-    """The join that yields every row that some clause may want, and no more."""
+    """Return the narrowest join that yields every row that a clause may apply to."""
     matched, inserts, by_source = (
         bool(statement.matched),
         bool(statement.not_matched),
@@ -713,7 +715,7 @@ def join_type(statement: MergeStatement) -> str:
 
 
 def check_conditions(statement: MergeStatement, context: PlanContext) -> None:
-    """What ON and the clauses' conditions may not hold."""
+    """Reject expressions that are not allowed in ON and in the clauses' conditions."""
     check_merge_condition(context, statement.condition, "SEARCH")
     for when in whens(statement):
         if when.condition is not None:
@@ -726,7 +728,7 @@ def check_conditions(statement: MergeStatement, context: PlanContext) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClauseRenderer:
-    """Renders fragments so that each sees only the sides that its clause may see (docs/semantics.md, M4)."""
+    """Renders fragments with only the sides that are visible to their clause (docs/semantics.md, M4)."""
 
     context: PlanContext
     source: MergeSource
@@ -755,20 +757,20 @@ class ClauseRenderer:
         visible: str,
         side: str,
     ) -> None:
-        """An error for a column of the side that the clause does not see.
+        """Reject columns of the side that is hidden from the clause.
 
         Args:
             fragment: The expression.
-            qualifiers: How the columns of the side that is not seen may be qualified.
-            allowed: The same of the side that is seen.
-            visible: What the columns of the side that is seen are qualified with in the query.
-            side: The side that is not seen.
+            qualifiers: The qualifiers of the hidden side.
+            allowed: The qualifiers of the visible side.
+            visible: The qualifier of the visible side in the query.
+            side: The hidden side, "source" or "target".
         """
-        # The last part alone of two tables' names (`a.t`, `b.t`) means the one that is called so in the query.
-        seen = {folded(qualifier) for qualifier in allowed if len(qualifier) > 1} | {(visible.lower(),)}
-        hidden = {folded(qualifier) for qualifier in qualifiers} - seen
+        # If both tables share their last name part (`a.t`, `b.t`), that part alone means the query's alias.
+        seen = {lower_case(qualifier) for qualifier in allowed if len(qualifier) > 1} | {(visible.lower(),)}
+        hidden = {lower_case(qualifier) for qualifier in qualifiers} - seen
         for column in fragment.columns:
-            parts = folded(column.parts)
+            parts = lower_case(column.parts)
             heads = {parts[:length] for length in range(1, len(parts))}
             bare = not heads & seen and not fragment.has_subquery
             if heads & hidden or (bare and self.is_hidden(column.parts, side)):
@@ -779,7 +781,7 @@ class ClauseRenderer:
                 )
 
     def is_hidden(self, parts: tuple[str, ...], side: str) -> bool:
-        """Whether a bare name is a column of the side that the clause does not see, and of no other."""
+        """Return whether a bare name is a column of the hidden side only."""
         names = self.context.names
         of_source = names.folded(parts[0]) in {names.folded(name) for name in self.source.columns}
         of_target = names.column(parts[0]) is not None
@@ -788,13 +790,13 @@ class ClauseRenderer:
         return of_target and not of_source if side == "target" else of_source and not of_target
 
 
-def folded(parts: tuple[str, ...]) -> tuple[str, ...]:
-    """A qualifier as it is compared."""
+def lower_case(parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a qualifier in lower case, for comparison."""
     return tuple(part.lower() for part in parts)
 
 
 def clause_renderer(statement: MergeStatement, context: PlanContext, source: MergeSource) -> ClauseRenderer:
-    """The renderer of a statement's clauses: fragments are known by their places."""
+    """Return the renderer of a statement's clauses, which finds the clause of a fragment by its span."""
     sides: dict[Span, type[When]] = {}
     for when in whens(statement):
         if when.condition is not None:
@@ -806,8 +808,8 @@ def clause_renderer(statement: MergeStatement, context: PlanContext, source: Mer
     return ClauseRenderer(context=context, source=source, sides=sides)
 
 
-def clause_choice(clauses: Sequence[Bound], raws: RawColumns, target: str, alias: str, *, check: bool) -> str:
-    """The SQL that numbers the clause of a joined row; the first whose condition is TRUE wins."""
+def clause_choice(clauses: Sequence[BoundClause], raws: RawColumns, target: str, alias: str, *, check: bool) -> str:
+    """Return the SQL for the clause number of a joined row: the first clause whose condition is TRUE."""
     present, source = f"{target}.{POS} IS NOT NULL", f"{alias}.{SOURCE_PRESENT}"
     kinds = {type(clause.when) for clause in clauses}
     branches: list[str] = []
@@ -826,8 +828,8 @@ def clause_choice(clauses: Sequence[Bound], raws: RawColumns, target: str, alias
     return f"CASE {' '.join(branches)} END"
 
 
-def first_true(clauses: Sequence[Bound], kind: type[When], raws: RawColumns, otherwise: str) -> str:
-    """`CASE WHEN c0 THEN 0 WHEN c1 THEN 1 ... END` over the clauses of a kind."""
+def first_true(clauses: Sequence[BoundClause], kind: type[When], raws: RawColumns, otherwise: str) -> str:
+    """Return `CASE WHEN c0 THEN 0 WHEN c1 THEN 1 ... END` over the clauses of a kind."""
     branches: list[str] = []
     for clause in clauses:
         if isinstance(clause.when, kind):
@@ -843,18 +845,18 @@ def first_true(clauses: Sequence[Bound], kind: type[When], raws: RawColumns, oth
 # ---- values ---------------------------------------------------------------------------------------------------
 
 
-def assigned_ids(clauses: Sequence[Bound], context: PlanContext) -> tuple[int, ...]:
-    """Columns that some UPDATE clause assigns, in the table's order."""
+def assigned_ids(clauses: Sequence[BoundClause], context: PlanContext) -> tuple[int, ...]:
+    """Return the field ids that some UPDATE clause assigns, in the table's order."""
     ids = {field_id for clause in clauses if isinstance(clause.when.action, UpdateAction) for field_id in clause.values}
     return tuple(column.field_id for column in context.schema.fields if column.field_id in ids)
 
 
 def value_columns(
-    clauses: Sequence[Bound], raws: RawColumns, context: PlanContext, source: MergeSource
+    clauses: Sequence[BoundClause], raws: RawColumns, context: PlanContext, source: MergeSource
 ) -> tuple[ValueColumn, ...]:
-    """Per column its value in each clause: inserts give all columns, updates the assigned ones.
+    """Return each column with its value per clause: inserts set all columns, updates the assigned ones.
 
-    A column that only some UPDATE clauses assign keeps the old row's value in the others.
+    A column that only some UPDATE clauses assign keeps its old value in the others.
     """
     updated = set(assigned_ids(clauses, context))
     inserts = any(isinstance(clause.when.action, InsertAction) for clause in clauses)
@@ -872,9 +874,9 @@ def value_columns(
 
 
 def clause_value(
-    clause: Bound, column: NestedField, updated: set[int], raws: RawColumns, source: MergeSource
+    clause: BoundClause, column: NestedField, updated: set[int], raws: RawColumns, source: MergeSource
 ) -> ValueSource | None:
-    """A column's value in a clause; None where the clause gives none."""
+    """Return a column's value in a clause; None if the clause does not set it."""
     guard = f"{CLAUSE} = {clause.number}"
     value = clause.values.get(column.field_id)
     match clause.when.action, value:
@@ -897,14 +899,14 @@ def clause_value(
 
 
 def has_struct(column: NestedField) -> bool:
-    """Whether a column is a struct: inside an array or a map no field of the old row belongs to one of the new."""
+    """Return whether a column is a struct. Elements of arrays and maps have no old counterpart to fill fields from."""
     return isinstance(column.field_type, StructType)
 
 
 def read_columns(
-    statement: MergeStatement, context: PlanContext, source: MergeSource, clauses: Sequence[Bound]
+    statement: MergeStatement, context: PlanContext, source: MergeSource, clauses: Sequence[BoundClause]
 ) -> set[int]:
-    """Field ids of the target's columns that the query may read."""
+    """Return the field ids of the target's columns that the query may read."""
     fragments = [statement.condition]
     for clause in clauses:
         if isinstance(clause.when, WhenNotMatched):

@@ -33,13 +33,13 @@ class SqlRules:
 
     @property
     def zone(self) -> TimeZone:
-        """The time zone in which times are converted."""
+        """The session's time zone."""
         return TimeZone.of(self.time_zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetNames:
-    """Resolves the column names of a statement against a table.
+    """Resolves the column names in a statement against a table.
 
     Attributes:
         schema: The table's schema.
@@ -63,7 +63,7 @@ class TargetNames:
         return name if self.rules.case_sensitive else name.lower()
 
     def column(self, name: str) -> NestedField | None:
-        """Return the column of a name, or None."""
+        """Return the column with a name, or None."""
         return self.fields_by_name.get(self.folded(name))
 
     def unqualified(self, key: tuple[str, ...]) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class TargetNames:
                 span,
                 did_you_mean(name, (nested.name for nested in kind.fields)),
             )
-        raise self.error(f"'{parent.name}' is no struct and has no field '{name}'", span, "Assign the column")
+        raise self.error(f"'{parent.name}' is not a struct and has no field '{name}'", span, "Assign the column")
 
     def error(
         self, message: str, span: Span, hint: str, kind: ErrorKind = ErrorKind.UNRESOLVED_COLUMN

@@ -2,8 +2,8 @@
 
     SELECT id, amount * 2, 'new' FROM lake.db.orders WHERE id % 10 = 3
 
-Input: a query fragment, or a bare table, and the one table that it names. Output: a `PlainScan`, or `ThroughSpark` for
-every other query and for an expression whose value in Spark is not certain.
+Input: a query fragment, or a bare table, and the one table that it names. Output: a `PlainScan`; `ThroughSpark` for
+other queries and for expressions whose value in Spark is uncertain.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ __all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]
 
 SELECT_PARTS: Final = frozenset({"expressions", "from_", "where"})
 TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when"})
-"""What the tree of such a query has; the table's snapshot is known from its reference."""
+"""The parts that the tree of a plain scan may have. The table's snapshot comes from its reference."""
 NOT_PLAIN: Final = ThroughSpark(reason="the query is not a simple SELECT from one table")
 
 
@@ -59,7 +59,7 @@ def plain_scan(
     """
     names = table_names(reference, schema, rules)
     if len(names.fields_by_name) < len(schema.fields):
-        return ThroughSpark(reason="column names differ only in case")  # Spark reports those that are ambiguous
+        return ThroughSpark(reason="column names differ only in case")  # Spark reports ambiguous names
     if reference.span == fragment.span:
         return PlainScan(values=tuple(map(column_value, named_columns(fragment, schema))), condition=EVERY_ROW)
     tree, table = query_tree(fragment), table_node(fragment, reference)
@@ -77,7 +77,7 @@ def plain_scan(
         return only_spark(condition.needs_spark)
     values: list[Value] = []
     for item in tree.expressions:
-        found = selected(item.unalias(), names)
+        found = select_item(item.unalias(), names)
         if isinstance(found, ThroughSpark):
             return found
         values.extend(found)
@@ -93,11 +93,11 @@ def query_tree(fragment: Fragment) -> exp.Expression | None:
 
 
 def parts(node: exp.Expression) -> frozenset[str]:
-    """The parts that a node has."""
+    """Return the names of a node's arguments that are not empty."""
     return frozenset(name for name, value in node.args.items() if value)
 
 
-def selected(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
+def select_item(item: exp.Expression, names: TargetNames) -> Sequence[Value] | ThroughSpark:
     """Return the values of an item of a SELECT list, or the reason why Spark must compute them.
 
     Args:

@@ -1,13 +1,14 @@
-"""What of a condition Iceberg can decide: a filter for pruning, constant conditions, join keys. Driver.
+"""Translate conditions to Iceberg: filters for pruning, constant conditions, join keys. Driver.
 
 Input: sqlglot's tree of a condition (made only where it certainly reads as Spark does). Output: Iceberg expressions
-that are true at least where the condition is true. What is not certain is left out, which only makes a filter wider.
+that are true at least where the condition is true. Parts without a certain translation are dropped, which only makes a
+filter wider.
 
     WHERE k = 7 AND length(v) > 3 AND NOT (d < 1)     ->     k = 7 AND (d >= 1 OR is_nan(d))
 
-Three-valued logic: an expression here is true where SQL's is true, and otherwise false. NOT is carried down to the
-comparisons, where it is exact: NOT over something unknown stays unknown. `fold` evaluates conditions without columns,
-such as `21 = 21` and `1 > NULL`, to TRUE, FALSE or NULL, as Spark's optimizer folds them.
+Three-valued logic: an expression here is true where SQL's is true, and otherwise false. NOT is pushed down to the
+comparisons, where it is exact: NOT over an unknown part stays unknown. `fold` evaluates conditions without columns,
+such as `21 = 21` and `1 > NULL`, to TRUE, FALSE or NULL, as Spark's optimizer does.
 """
 
 import math
@@ -35,7 +36,7 @@ from dml.plan.comparisons import (
     is_null_transformed,
     starts_with,
 )
-from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, computed, conjunction, disjunction
+from dml.plan.condition import EVERY_ROW, NO_ROW, UNKNOWN, Condition, conjunction, disjunction, row_condition
 from dml.plan.names import TargetNames
 from dml.plan.row_delta_plan import MergeSource
 from dml.plan.row_terms import Scope, compared_terms, member_term, sql_text, uncomputed_part, value_term
@@ -71,10 +72,10 @@ FOLDED_OPERATORS: dict[type[exp.Expression], Callable[[Any, Any], bool]] = {
 
 
 def fold(node: exp.Expression, zone: TimeZone) -> Constant | None:
-    """The value of a condition without columns: a constant of kind boolean or null; None where it is not certain.
+    """Evaluate a condition without columns to a boolean or null constant; None if the result is uncertain.
 
     Args:
-        node: The condition; AND, OR and NOT are taken apart by the caller.
+        node: The condition. The caller splits AND, OR and NOT.
         zone: The session's time zone.
     """
     match node:
@@ -82,7 +83,9 @@ def fold(node: exp.Expression, zone: TimeZone) -> Constant | None:
             value = constant(node, zone)
             return value if value is not None and value.kind in {Kind.BOOLEAN, Kind.NULL} else None
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
-            return compared(FOLDED_OPERATORS[type(node)], constant(node.this, zone), constant(node.expression, zone))
+            return compare_constants(
+                FOLDED_OPERATORS[type(node)], constant(node.this, zone), constant(node.expression, zone)
+            )
         case exp.Is() if isinstance(node.expression, exp.Null):
             value = constant(node.this, zone)
             return None if value is None else boolean(value.kind is Kind.NULL)
@@ -91,8 +94,10 @@ def fold(node: exp.Expression, zone: TimeZone) -> Constant | None:
     return None
 
 
-def compared(operator: Callable[[Any, Any], bool], left: Constant | None, right: Constant | None) -> Constant | None:
-    """A comparison of two constants of comparable types."""
+def compare_constants(
+    operator: Callable[[Any, Any], bool], left: Constant | None, right: Constant | None
+) -> Constant | None:
+    """Compare two constants; None if a value is unknown or their kinds are not comparable."""
     if left is None or right is None:
         return None
     if Kind.NULL in {left.kind, right.kind}:
@@ -100,24 +105,24 @@ def compared(operator: Callable[[Any, Any], bool], left: Constant | None, right:
     if left.kind in NUMBERS and right.kind in NUMBERS:
         return boolean(operator(Decimal(left.value), Decimal(right.value)))
     if left.kind is right.kind and left.kind in ORDERED:
-        return boolean(operator(comparable(left), comparable(right)))
+        return boolean(operator(sort_key(left), sort_key(right)))
     if left.kind is right.kind is Kind.DOUBLE and not math.isnan(left.value) and not math.isnan(right.value):
         return boolean(operator(left.value, right.value))
     return None
 
 
-def comparable(value: Constant) -> Any:
-    """A value in Spark's order: strings by their bytes."""
+def sort_key(value: Constant) -> Any:
+    """Return a value that sorts in Spark's order: strings by their bytes."""
     return value.value.encode() if value.kind is Kind.STRING else value.value
 
 
 def null_safe(left: Constant | None, right: Constant | None) -> Constant | None:
-    """`<=>`."""
+    """Evaluate `left <=> right`."""
     if left is None or right is None:
         return None
     if Kind.NULL in {left.kind, right.kind}:
         return boolean(left.kind is right.kind)
-    return compared(eq, left, right)
+    return compare_constants(eq, left, right)
 
 
 FUNCTIONS = "system"
@@ -130,9 +135,9 @@ class EquiKey:
 
     Attributes:
         target: The target's column or nested field, with its full name.
-        field: The same column; None for a nested field.
+        field: The target's column; None for a nested field.
         source_column: The name of the source's column.
-        null_safe: Whether NULL equals NULL.
+        null_safe: True if NULL equals NULL (`<=>`).
     """
 
     target: TableColumn
@@ -145,18 +150,18 @@ def pushable(condition: exp.Expression | None, names: TargetNames) -> Condition:
     """Translate a condition on the rows of one table.
 
     Args:
-        condition: The tree; None where there is none to trust.
+        condition: The tree; None if there is no trusted one.
         names: The columns of the table.
     """
     return Converter(names, None).condition(condition)
 
 
 def row_value(value: exp.Expression | None, column: NestedField, names: TargetNames) -> Value | None:
-    """How tasks compute the new value of a column from those of the old row; None where only Spark can.
+    """Translate the new value of a column, computed from the old row, for tasks; None if only Spark can compute it.
 
     Args:
-        value: The tree of what an UPDATE assigns; None where there is none to trust.
-        column: The column.
+        value: The tree of the assigned expression; None if there is no trusted one.
+        column: The assigned column.
         names: The columns of the table.
     """
     if value is None or not names.rules.trees.holds(value):
@@ -165,7 +170,7 @@ def row_value(value: exp.Expression | None, column: NestedField, names: TargetNa
 
 
 def uncomputed_text(fragment: Fragment, names: TargetNames) -> str:
-    """Return the part, as SQL, that keeps tasks from computing an expression of a statement."""
+    """Return, as SQL, the part of an expression that tasks cannot compute."""
     if fragment.ast is None or not names.rules.trees.holds(fragment.ast):
         return fragment.text
     return sql_text(uncomputed_part(fragment.ast, Converter(names, None).scope))
@@ -174,24 +179,24 @@ def uncomputed_text(fragment: Fragment, names: TargetNames) -> str:
 def target_only_pushdown(
     condition: exp.Expression | None, names: TargetNames, source: MergeSource
 ) -> BooleanExpression:
-    """What the ON condition of a MERGE demands of a target row that matches any source row.
+    """Return a filter that every target row matching some source row satisfies, from the ON condition of a MERGE.
 
     Args:
-        condition: The tree; None where there is none to trust.
+        condition: The tree; None if there is no trusted one.
         names: The columns of the target.
-        source: The source, whose columns are unknown values here.
+        source: The source. The values of its columns are unknown here.
     """
     return Converter(names, source).condition(condition).pruning
 
 
 def equi_keys(condition: exp.Expression | None, names: TargetNames, source: MergeSource) -> tuple[EquiKey, ...]:
-    """The conjuncts of an ON condition that equate a column of the target with one of the source.
+    """Return the conjuncts of an ON condition that equate a column of the target with one of the source.
 
     A target row can match only if, for each of them, its value is among the source's; rows with NULL match only
     null-safe keys. The caller checks how the two types compare.
 
     Args:
-        condition: The tree; None where there is none to trust.
+        condition: The tree; None if there is no trusted one.
         names: The columns of the target.
         source: The source.
     """
@@ -211,7 +216,7 @@ def equi_keys(condition: exp.Expression | None, names: TargetNames, source: Merg
 
 
 def split_conjuncts(condition: exp.Expression | None) -> Iterator[exp.Expression]:
-    """The parts of a condition that must all be true."""
+    """Yield the operands of the top-level ANDs of a condition, left to right."""
     stack = [] if condition is None else [condition]
     while stack:
         node = stack.pop()
@@ -225,11 +230,11 @@ def split_conjuncts(condition: exp.Expression | None) -> Iterator[exp.Expression
 
 
 class Converter:
-    """Turns conditions into Iceberg expressions.
+    """Translates conditions to Iceberg expressions and row predicates.
 
     Args:
         names: The columns of the table.
-        source: The other side of a join, if there is one.
+        source: The other side of a join; None for a single table.
     """
 
     def __init__(self, names: TargetNames, source: MergeSource | None) -> None:
@@ -244,11 +249,11 @@ class Converter:
 
     @property
     def scope(self) -> Scope:
-        """The names that values can use."""
-        return Scope(columns=self.operand, condition=self.decided_by_rows, zone=self.zone)
+        """The columns, conditions and time zone that row terms are translated with."""
+        return Scope(columns=self.operand, condition=self.nested_predicate, zone=self.zone)
 
-    def decided_by_rows(self, node: exp.Expression) -> Predicate | None:
-        """Translate a condition inside of a value; None if tasks cannot evaluate it."""
+    def nested_predicate(self, node: exp.Expression) -> Predicate | None:
+        """Translate a condition nested in a value; None if tasks cannot evaluate it."""
         if self.nesting >= limits.MAX_CONDITION_NESTING:
             return None
         self.nesting += 1
@@ -257,53 +262,51 @@ class Converter:
         return found.rows if found.rows_are_exact else None
 
     def condition(self, node: exp.Expression | None) -> Condition:
-        """A whole condition."""
+        """Translate a whole condition; conjuncts beyond the limit of depth stay unknown."""
         if node is None or not self.trees.holds(node) or sum(1 for _ in node.walk()) > limits.MAX_CONDITION_NODES:
             return UNKNOWN
         conjuncts = list(split_conjuncts(node))
-        parts = [
-            self.converted(conjunct, negated=False, depth=0) for conjunct in conjuncts[: limits.MAX_CONDITION_DEPTH]
-        ]
+        parts = [self.convert(conjunct, negated=False, depth=0) for conjunct in conjuncts[: limits.MAX_CONDITION_DEPTH]]
         return reduce(conjunction, parts if len(conjuncts) <= limits.MAX_CONDITION_DEPTH else [*parts, UNKNOWN])
 
-    def converted(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
-        """A condition, or its negation."""
+    def convert(self, node: exp.Expression, *, negated: bool, depth: int) -> Condition:
+        """Translate a condition or its negation."""
         if depth > limits.MAX_CONDITION_DEPTH:
             return UNKNOWN
         below = depth + 1
         match node:
             case exp.Paren():
-                return self.converted(node.this, negated=negated, depth=below)
+                return self.convert(node.this, negated=negated, depth=below)
             case exp.Not():
-                return self.converted(node.this, negated=not negated, depth=below)
+                return self.convert(node.this, negated=not negated, depth=below)
             case exp.And() | exp.Or():
-                left = self.converted(node.this, negated=negated, depth=below)
-                right = self.converted(node.expression, negated=negated, depth=below)
+                left = self.convert(node.this, negated=negated, depth=below)
+                right = self.convert(node.expression, negated=negated, depth=below)
                 # De Morgan holds in three-valued logic too.
                 return (conjunction if isinstance(node, exp.And) != negated else disjunction)(left, right)
             case exp.Between() if not node.args.get("symmetric"):
-                low = self.bounded(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
-                high = self.bounded(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
-                return self.explained((disjunction if negated else conjunction)(low, high), node)
+                low = self.convert_bound(node.this, ComparisonOperator.GREATER_EQUAL, node.args["low"], negated=negated)
+                high = self.convert_bound(node.this, ComparisonOperator.LESS_EQUAL, node.args["high"], negated=negated)
+                return self.explain((disjunction if negated else conjunction)(low, high), node)
         folded = fold(node, self.zone)
         if folded is not None:
             return EVERY_ROW if folded.value is (not negated) else NO_ROW
         found = self.predicate(node, negated=negated)
-        return self.explained(
-            self.exact(found) if found is not None else self.computed(node, negated=negated),
+        return self.explain(
+            self.exact_condition(found) if found is not None else self.convert_for_tasks(node, negated=negated),
             node,
         )
 
-    def explained(self, found: Condition, node: exp.Expression) -> Condition:
-        """Return a condition that names what of a predicate only Spark can evaluate."""
-        # Parts of a value are tried to find the one that only Spark can compute, so they need no explanation.
+    def explain(self, found: Condition, node: exp.Expression) -> Condition:
+        """Add the part of a predicate that only Spark can evaluate to an inexact condition."""
+        # `uncomputed_part` itself translates the parts of a value: explaining those would recurse.
         if found.rows_are_exact or self.nesting:
             return found
         # sqlglot prints nothing for a few functions.
         return replace(found, needs_spark=sql_text(uncomputed_part(node, self.scope)) or UNKNOWN.needs_spark)
 
-    def exact(self, expression: BooleanExpression | None) -> Condition:
-        """Return the condition that an Iceberg expression decides; None for one of which nothing is known."""
+    def exact_condition(self, expression: BooleanExpression | None) -> Condition:
+        """Return the condition that an Iceberg expression decides exactly; UNKNOWN for None."""
         if expression is None:
             return UNKNOWN
         bound = bound_to(self.optional, expression, case_sensitive=self.names.rules.case_sensitive)
@@ -315,8 +318,8 @@ class Converter:
             needs_spark="" if selected.is_exact else UNKNOWN.needs_spark,
         )
 
-    def computed(self, node: exp.Expression, *, negated: bool) -> Condition:
-        """What tasks can compute of a predicate that Iceberg does not decide."""
+    def convert_for_tasks(self, node: exp.Expression, *, negated: bool) -> Condition:
+        """Translate a predicate that Iceberg cannot express to one that tasks evaluate."""
         condition = None
         match node:
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
@@ -324,16 +327,16 @@ class Converter:
                 return self.compared_terms(node.this, operator, node.expression, negated=negated)
             case exp.In() if node.expressions and not any(node.args.get(key) for key in ("query", "unnest", "field")):
                 condition = member_term(node.this, node.expressions, self.scope, negated=negated)
-        return computed(condition)
+        return row_condition(condition)
 
     def compared_terms(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
-        """A comparison of values that tasks compute."""
-        return computed(compared_terms(left, operator.negated if negated else operator, right, self.scope))
+        """Translate a comparison of two values that tasks compute."""
+        return row_condition(compared_terms(left, operator.negated if negated else operator, right, self.scope))
 
     def predicate(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
-        """A single predicate; None where it is not certain."""
+        """Translate a single predicate to Iceberg; None if no exact translation is certain."""
         match node:
             case exp.Column() | exp.Dot():
                 return self.boolean(node, value=not negated)
@@ -355,12 +358,12 @@ class Converter:
             case exp.IsNan():
                 column = self.column(node.this)
                 operator = ComparisonOperator.LESS if negated else ComparisonOperator.EQUAL
-                # isnan(NULL) is false: its negation is true for NULL, which no comparison with NaN is.
+                # isnan(NULL) is false, so its negation is true for NULL. No comparison with NaN is.
                 return None if column is None or negated else compare(column, operator, NAN, self.zone)
         return None
 
     def boolean(self, node: exp.Expression, *, value: bool) -> BooleanExpression | None:
-        """A boolean column as a condition."""
+        """Translate a bare boolean column, or its negation."""
         column = self.column(node)
         if column is None or not isinstance(column.field_type, BooleanType):
             return None
@@ -369,39 +372,39 @@ class Converter:
     def comparison(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
-        """A column compared with a constant, on whichever side."""
+        """Translate the comparison of a column with a constant on either side."""
         values = constant(left, self.zone), constant(right, self.zone)
         if any(value is not None and value.kind is Kind.NULL for value in values):
-            # Whatever the other side is, the comparison is NULL, and so is its negation.
+            # A comparison with NULL is NULL, and so is its negation.
             return NO_ROW
         term, value = self.term(left), values[1]
         if term is None:
             term, value, operator = self.term(right), values[0], operator.flipped
         if term is None or value is None:
             return UNKNOWN
-        return self.exact(self.compared(term, operator.negated if negated else operator, value))
+        return self.exact_condition(self.compare_term(term, operator.negated if negated else operator, value))
 
-    def bounded(
+    def convert_bound(
         self, left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, *, negated: bool
     ) -> Condition:
-        """A comparison that Iceberg decides, or that tasks compute."""
+        """Translate one bound of a BETWEEN: to Iceberg, else for tasks."""
         found = self.comparison(left, operator, right, negated=negated)
         return found if found.pruning_is_exact else self.compared_terms(left, operator, right, negated=negated)
 
-    def compared(
+    def compare_term(
         self, term: TableColumn | Transformed, operator: ComparisonOperator, value: Constant
     ) -> BooleanExpression | None:
-        """`term operator value`."""
+        """Translate `term operator value`."""
         if isinstance(term, Transformed):
             return compare_transformed(term, operator, value, self.zone)
         return compare(term, operator, value, self.zone)
 
     def term(self, node: exp.Expression) -> TableColumn | Transformed | None:
-        """The target's column, or the transform of one, that an expression is."""
-        return self.column(node) or self.transformed(node)
+        """Return the target's column, or the transform of one, that an expression refers to."""
+        return self.column(node) or self.transform_of(node)
 
-    def transformed(self, node: exp.Expression) -> Transformed | None:
-        """The call of one of Iceberg's transforms on a column of the target that an expression is."""
+    def transform_of(self, node: exp.Expression) -> Transformed | None:
+        """Return the transform if an expression calls one of Iceberg's on a column of the target, else None."""
         if not isinstance(node, exp.Dot) or not isinstance(node.expression, exp.Anonymous):
             return None
         qualifier = tuple(part.lower() for part in name_parts(node.this))
@@ -417,7 +420,7 @@ class Converter:
         return Transformed(name, None if width is None else width.value, column)
 
     def null_safe(self, node: exp.Expression, *, negated: bool) -> BooleanExpression | None:
-        """`<=>`, or IS DISTINCT FROM; `negated` asks for "are different"."""
+        """Translate `<=>`, or IS DISTINCT FROM if `negated`."""
         term, value = self.term(node.this), constant(node.expression, self.zone)
         if term is None or value is None:
             term, value = self.term(node.expression), constant(node.this, self.zone)
@@ -425,14 +428,14 @@ class Converter:
             return None
         if value.kind is Kind.NULL:
             return null_test(term, negated=negated)
-        found = self.compared(term, ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL, value)
+        found = self.compare_term(term, ComparisonOperator.NOT_EQUAL if negated else ComparisonOperator.EQUAL, value)
         if not negated or found is None:
             return found
         null = null_test(term, negated=False)
         return None if null is None else Or(found, null)
 
     def is_test(self, node: exp.Is, *, negated: bool) -> BooleanExpression | None:
-        """IS NULL, IS TRUE, IS FALSE."""
+        """Translate IS NULL, IS TRUE and IS FALSE."""
         match node.expression:
             case exp.Null():
                 term = self.term(node.this)
@@ -449,7 +452,7 @@ class Converter:
         return None
 
     def membership(self, node: exp.In, *, negated: bool) -> BooleanExpression | None:
-        """`IN (constants)`."""
+        """Translate `IN (constants)`."""
         term = self.term(node.this)
         if term is None or not node.expressions or any(node.args.get(key) for key in ("query", "unnest", "field")):
             return None
@@ -462,7 +465,7 @@ class Converter:
         return is_in(term, known, self.zone, negated=negated)
 
     def like(self, node: exp.Like, *, negated: bool) -> BooleanExpression | None:
-        """LIKE with a pattern that only asks for a start, or for the whole."""
+        """Translate LIKE with a pattern that is a prefix or a plain text; None for other patterns."""
         column, pattern = self.column(node.this), node.expression
         if column is None or not isinstance(pattern, exp.Literal) or not pattern.is_string:
             return None
@@ -476,31 +479,31 @@ class Converter:
         return compare(column, operator, Constant(kind=Kind.STRING, value=text), self.zone)
 
     def top_level(self, node: exp.Expression) -> NestedField | None:
-        """The target's column that an expression is."""
+        """Return the target's top-level column that an expression refers to, or None."""
         path = self.path(node)
         return path[0] if len(path) == 1 else None
 
     def operand(self, node: exp.Expression) -> NestedField | None:
-        """The column that an expression is, where tasks can compute with it."""
+        """Return the column that an expression refers to if tasks can compute with it, else None."""
         return self.top_level(node)
 
     def source_column(self, node: exp.Expression) -> str | None:
-        """The source's column that an expression is, as the source spells it or as written."""
+        """Return the name, as written, of the source's column that an expression refers to, or None."""
         parts = name_parts(node)
         folded = tuple(map(self.names.folded, parts))
         if len(parts) == 2 and folded[0] == self.source_alias and folded[1] in self.source_columns:
-            namesake = self.names.column(parts[0])  # of the alias: `s.a` may be a field of the column `s`
+            namesake = self.names.column(parts[0])  # `s.a` may be a field of the target's column `s`
             return parts[1] if namesake is None or namesake.field_type.is_primitive else None
         bare = len(parts) == 1 and folded[0] in self.source_columns and self.names.column(parts[0]) is None
         return parts[0] if bare else None
 
     def column(self, node: exp.Expression) -> TableColumn | None:
-        """The target's column or nested field that an expression is; None where that is not certain."""
+        """Return the target's column or nested field that an expression refers to; None if that is uncertain."""
         path = self.path(node)
         if not path:
             return None
         leaf = path[-1]
-        # PyIceberg takes such a field for never NULL, although it is where the struct around it is.
+        # PyIceberg treats a required field as never NULL, but it is NULL where an optional struct around it is.
         if leaf.required and not all(field.required for field in path):
             return None
         schema = self.names.schema
@@ -510,7 +513,7 @@ class Converter:
         return TableColumn(name, leaf.field_type)
 
     def path(self, node: exp.Expression) -> tuple[NestedField, ...]:
-        """The target's fields along a name, from the column down; empty where it is not certainly the target's."""
+        """Return the target's fields along a name, column first; empty if the name may not be the target's."""
         parts = name_parts(node)
         if not parts or self.may_be_source(parts):
             return ()
@@ -529,7 +532,7 @@ class Converter:
         return tuple(path)
 
     def may_be_source(self, parts: tuple[str, ...]) -> bool:
-        """Whether a name may mean the source: its alias in front, or a bare name that the source has too."""
+        """Return whether a name may refer to the source: by its alias, or as a bare name that the source has."""
         head = self.names.folded(parts[0])
         if head == self.source_alias:
             return True
@@ -549,14 +552,14 @@ OPERATORS: dict[type[exp.Expression], ComparisonOperator] = {
 
 
 def null_test(term: TableColumn | Transformed, *, negated: bool) -> BooleanExpression | None:
-    """`term IS [NOT] NULL`."""
+    """Translate `term IS [NOT] NULL`."""
     if isinstance(term, Transformed):
         return is_null_transformed(term, negated=negated)
     return is_null(term, negated=negated)
 
 
 def name_parts(node: exp.Expression) -> tuple[str, ...]:
-    """The parts of a plain name; empty for anything else."""
+    """Return the parts of a plain name; empty for other expressions."""
     match node:
         case exp.Paren():
             return name_parts(node.this)

@@ -1,15 +1,14 @@
-"""What will happen: the plan of a DELETE, UPDATE or MERGE, as text and facts. Driver.
+"""The plan of a DELETE, UPDATE or MERGE: its queries and programs. Driver.
 
-A plan names the temporary views that its queries read; the engine makes them. It never goes to a worker.
+A plan names the temporary views that its queries read; the engine creates them. Plans are never sent to workers.
 
-`bind_assignments` resolves the keys of a SET list. For each assigned column it returns a tree that says where each part
-of the new value comes from: an expression of the statement, the column's default, or the old row.
+`bind_assignments` resolves the keys of a SET list. For each assigned column it returns a tree with the source of each
+part of the new value: an expression of the statement, the column's default, or the old row.
 
     SET s.a = x, s.c.m = y      ->  s: {a: x, b: old, c: {m: y, n: old}}
 
-A statement's expressions are evaluated once, in an inner query, each as a raw column of whatever type Spark gives it;
-an outer projection stores the raw columns into the table's columns (types, struct fields, defaults).
-The real names are longer:
+An inner query evaluates each expression of the statement once, as a raw column of the type that Spark infers. An outer
+projection stores the raw columns into the table's columns (types, struct fields, defaults). With shortened names:
 
     UPDATE t SET s.a = 1, n = 2.5
     inner   SELECT ..., 1 AS __r0, 2.5 AS __r1, t.s AS __old_3 FROM ...
@@ -80,7 +79,7 @@ class AssignedStruct:
     """A struct of which some fields are assigned; the others keep the old row's values.
 
     Attributes:
-        fields: What is assigned, by field id.
+        fields: The assigned values, by field id.
     """
 
     fields: Mapping[int, "AssignedValue"]
@@ -93,15 +92,15 @@ def bind_assignments(assignments: Sequence[Assignment], target: TargetNames) -> 
     """Resolve the keys of one SET list.
 
     Args:
-        assignments: As written, in any order.
+        assignments: The assignments in any order.
         target: The target's names.
 
     Returns:
-        What each assigned column gets, by field id, in the table's column order.
+        The value of each assigned column, by field id, in the table's column order.
 
     Raises:
-        AnalysisError: an unknown key, a key into an array or map, a column assigned twice, or a field assigned beside
-            its parent (docs/semantics.md, U3 to U5).
+        AnalysisError: an unknown key, a key into an array or map, a column assigned twice, or a field assigned together
+            with its parent (docs/semantics.md, U3 to U5).
     """
     root: dict[int, AssignedValue] = {}
     for assignment in assignments:
@@ -109,19 +108,23 @@ def bind_assignments(assignments: Sequence[Assignment], target: TargetNames) -> 
         value: AssignedValue = (
             AssignedDefault() if assignment.value is None else AssignedExpression(fragment=assignment.value)
         )
-        root = placed(root, path, value, assignment, target)
+        root = assign_at(root, path, value, assignment, target)
     order = [column.field_id for column in target.schema.fields]
     return {field_id: root[field_id] for field_id in order if field_id in root}
 
 
-def placed(
+def assign_at(
     tree: Mapping[int, AssignedValue],
     path: tuple[NestedField, ...],
     value: AssignedValue,
     assignment: Assignment,
     target: TargetNames,
 ) -> dict[int, AssignedValue]:
-    """The tree with one more value at the end of a path."""
+    """Return the tree with one more value at the end of a path.
+
+    Raises:
+        AnalysisError: the path, or a parent of it, is assigned already.
+    """
     head, rest = path[0], path[1:]
     present = tree.get(head.field_id)
     if present is not None and not (rest and isinstance(present, AssignedStruct)):
@@ -136,11 +139,11 @@ def placed(
     if not rest:
         return {**tree, head.field_id: value}
     below = present.fields if isinstance(present, AssignedStruct) else {}
-    return {**tree, head.field_id: AssignedStruct(fields=placed(below, rest, value, assignment, target))}
+    return {**tree, head.field_id: AssignedStruct(fields=assign_at(below, rest, value, assignment, target))}
 
 
 def assigned_fragments(values: Mapping[int, AssignedValue]) -> Iterator[Fragment]:
-    """The expressions in a list of assignments."""
+    """Yield the expressions in a list of assignments."""
     for value in values.values():
         match value:
             case AssignedExpression(fragment=fragment):
@@ -156,12 +159,12 @@ OLD_PREFIX: Final = f"{INTERNAL_PREFIX}old_"
 
 
 def raw_name(index: int) -> str:
-    """Name of the n-th raw column, or of the n-th column of the query of an INSERT."""
+    """Return the name of a raw column, or of a column of an INSERT's query, by its index."""
     return f"{RAW_PREFIX}{index}"
 
 
 def raw_place(name: str) -> int:
-    """Which raw column has a name."""
+    """Return the index in a raw column's name."""
     return int(name.removeprefix(RAW_PREFIX))
 
 
@@ -172,7 +175,7 @@ class RawColumn:
     Attributes:
         name: Its name there.
         sql: The expression.
-        span: The place of the user's expression behind it; None for columns of our own.
+        span: The span of the user's expression; None for columns that planning adds.
     """
 
     name: str
@@ -186,9 +189,9 @@ class RawValue:
 
     Attributes:
         raw: The raw column.
-        span: The place of its expression.
-        fills: Whether its structs may lack fields, which get the old row's value, or their default without one.
-        old: The old row's value of the column, for these fields.
+        span: The span of its expression.
+        fills: True if its structs may lack fields, which then get the old row's value, or their default without one.
+        old: The old row's value of the column, for the missing fields.
     """
 
     raw: str
@@ -199,7 +202,7 @@ class RawValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldValue:
-    """A value of the old row, or a field of it: it has the column's type already.
+    """A column's value in the old row, or a field of it. It needs no store assignment.
 
     Attributes:
         raw: The raw column that holds the old value of the whole column.
@@ -211,12 +214,12 @@ class OldValue:
 
     @property
     def field_id(self) -> int:
-        """The column."""
+        """The column's field id."""
         return int(self.raw.removeprefix(OLD_PREFIX))
 
     @property
     def sql(self) -> str:
-        """The field of the raw column."""
+        """The SQL of the raw column or of its field."""
         return ".".join((self.raw, *(quoted(part) for part in self.path)))
 
 
@@ -227,7 +230,7 @@ class DefaultValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructValue:
-    """A struct put together from its fields' values, all of them, in the struct's order."""
+    """A struct built from the values of all its fields, in the struct's order."""
 
     fields: tuple[tuple[NestedField, "ValueSource"], ...]
 
@@ -236,7 +239,7 @@ ValueSource = RawValue | OldValue | DefaultValue | StructValue
 
 
 def old_columns(source: ValueSource) -> Iterator[int]:
-    """Field ids of the columns of which a value keeps a part of the old row."""
+    """Yield the field ids of the columns whose old values are a part of a value."""
     match source:
         case OldValue():
             yield source.field_id
@@ -255,7 +258,7 @@ class RawColumns:
 
     Attributes:
         target: The SQL qualifier of the target in the inner query.
-        render: Gives a fragment's text with its table references replaced.
+        render: Renders a fragment with its table references replaced.
     """
 
     target: str
@@ -263,7 +266,7 @@ class RawColumns:
     columns: list[RawColumn] = field(default_factory=list)
 
     def expression(self, fragment: Fragment, guard: str | None) -> RawValue:
-        """A raw column for an expression; under a guard it is evaluated only for rows where the guard is true."""
+        """Add a raw column for an expression. A guard limits evaluation to the rows for which the guard is true."""
         text = self.render(fragment)
         sql = f"({text})" if guard is None else f"CASE WHEN {guard} THEN ({text}) END"
         name = raw_name(len(self.columns))
@@ -271,7 +274,7 @@ class RawColumns:
         return RawValue(raw=name, span=fragment.span)
 
     def qualified(self, qualifier: str, column: str, guard: str | None) -> RawValue:
-        """A raw column for a column of a side of the join."""
+        """Add a raw column for a column of one side of the join."""
         text = f"{quoted(qualifier)}.{quoted(column)}"
         name = raw_name(len(self.columns))
         sql = text if guard is None else f"CASE WHEN {guard} THEN {text} END"
@@ -279,20 +282,20 @@ class RawColumns:
         return RawValue(raw=name)
 
     def old(self, column: NestedField) -> OldValue:
-        """The raw column with the old value of a column; asked for twice, it is one."""
+        """Return the raw column with the old value of a column, adding it on first use."""
         name = f"{OLD_PREFIX}{column.field_id}"
         if all(present.name != name for present in self.columns):
             self.columns.append(RawColumn(name=name, sql=f"{quoted(self.target)}.{quoted(column.name)}"))
         return OldValue(raw=name)
 
     def source(self, column: NestedField, value: AssignedValue, guard: str | None = None) -> ValueSource:
-        """Where the new value of a column comes from."""
+        """Return the source of a column's new value, adding the raw columns that it needs."""
         return self.part(column, value, guard, column, ())
 
     def part(
         self, part: NestedField, value: AssignedValue, guard: str | None, column: NestedField, path: tuple[str, ...]
     ) -> ValueSource:
-        """As `source`, for a field of a column."""
+        """Like `source`, for a field of a column."""
         match value:
             case AssignedExpression(fragment=fragment):
                 return self.expression(fragment, guard)
@@ -319,10 +322,10 @@ class PlanContext:
 
     Attributes:
         target_view: Name of the temporary view of the target's scan.
-        target: How the target is called in the statement: its alias, or its own name.
-        names: The target's columns, as the statement names them.
-        render: A fragment's text with its table references replaced by temporary views, and text put before pieces of
-            it, by their places.
+        target: The name of the target in the statement: its alias, or its own name.
+        names: Resolves the statement's names to the target's columns.
+        render: Renders a fragment with its table references replaced by temporary views, and with the given texts
+            inserted before the given spans.
     """
 
     target_view: str
@@ -341,7 +344,7 @@ class PlanContext:
         return self.names.schema
 
     def text(self, fragment: Fragment) -> str:
-        """A fragment's text with its table references replaced."""
+        """Render a fragment with its table references replaced."""
         return self.render(fragment, {})
 
 
@@ -352,7 +355,7 @@ class JoinKey:
     Attributes:
         field_id: The target's column.
         source_column: The name of the source's column, folded for comparison.
-        null_safe: Whether the operator is `<=>`.
+        null_safe: True if the operator is `<=>`.
     """
 
     field_id: int
@@ -366,11 +369,11 @@ class MergeSource:
 
     Attributes:
         view: Name of the view.
-        alias: How the statement calls it.
+        alias: Its name in the statement.
         columns: Names of its columns.
-        qualifiers: Further ways to qualify its columns: the name and its tails of a table without an alias.
-        lacking: Columns in which structs lack fields of the target's, where the statement allows that.
-        fields: Its columns of primitive types that Iceberg has, with their places, counted from 1, as field ids.
+        qualifiers: Other qualifiers of its columns: for a table without an alias, its full name and the suffixes of it.
+        lacking: Columns whose structs lack fields of the target's, if the statement allows that.
+        fields: Its columns of primitive Iceberg types. Field ids are column numbers from 1.
         keys: The keys of the join that tasks can look up.
     """
 
@@ -385,13 +388,13 @@ class MergeSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaClause:
-    """One action of the statement, numbered as the inner query's column `CLAUSE` says.
+    """One action of the statement.
 
     Attributes:
-        number: Its number.
-        operation: What it does to the row.
+        number: The value of the inner query's column `CLAUSE` for its rows.
+        operation: The operation on a row.
         text: The clause in words, for EXPLAIN.
-        by_source: Whether it is WHEN NOT MATCHED BY SOURCE.
+        by_source: True for WHEN NOT MATCHED BY SOURCE.
     """
 
     number: int
@@ -407,11 +410,11 @@ class DeltaClause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueColumn:
-    """A value column of the delta: what a table column gets, clause by clause.
+    """A value column of the delta: the new value of a table column, per clause.
 
     Attributes:
         field: The table's column.
-        cases: Clause number and source of the value; a clause that is not named gives NULL.
+        cases: Clause number and source of the value. The value is NULL for other clauses.
     """
 
     field: NestedField
@@ -443,10 +446,10 @@ class SourceColumn:
     Attributes:
         sql: The expression, over the source; None for the default of the table's column.
         value: The same expression over `MergeSource.fields`; None if only Spark can compute it.
-        value_of: The table's column that is to get it; None for a condition, or for what tasks compute with.
-        span: The place of the user's expression behind it.
-        guard: Which column has to be true where it matters.
-        is_condition: Whether it is true or not.
+        value_of: The table's column that it is assigned to; None for a condition or an operand of tasks.
+        span: The span of the user's expression.
+        guard: Index of the source column that is true for the rows whose value is used; None for all rows.
+        is_condition: True if it is the condition of a clause.
     """
 
     sql: str | None
@@ -459,17 +462,17 @@ class SourceColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughSpark:
-    """Spark's query computes the rows, and its shuffle brings them to the tasks that write.
+    """The statement runs through Spark: its query computes the rows and shuffles them to the tasks that write.
 
     Attributes:
-        reason: Why the tasks that read the rows cannot compute them: a clause for "because", for EXPLAIN.
+        reason: Why the tasks that read the rows cannot compute them: the clause after "because" in EXPLAIN.
     """
 
     reason: str
 
 
 def only_spark(sql: str) -> ThroughSpark:
-    """Return the way of a statement in which tasks cannot compute an expression with Spark's result."""
+    """Return the `ThroughSpark` of a statement with an expression that tasks cannot compute as Spark does."""
     return ThroughSpark(reason=f"tasks cannot compute {sql} as Spark does")
 
 
@@ -478,9 +481,9 @@ class SentSourcePlan:
     """A MERGE in tasks that receive the rows of the source.
 
     Attributes:
-        program: What the tasks run.
+        program: The program that the tasks run.
         source: SQL for the source's rows, under its alias.
-        columns: What is computed from them: the columns with `source_id`s, in order.
+        columns: The columns computed from the source; their indexes are those of `source_id`.
     """
 
     program: Changes
@@ -490,24 +493,22 @@ class SentSourcePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowDeltaPlan:
-    """A row-level statement, planned.
+    """The plan of a row-level statement.
 
     Attributes:
         command: DELETE, UPDATE or MERGE.
         query: The delta query.
         target_ids: Field ids of the target columns that the query reads.
-        condition: Which rows of the target can be affected.
-        tasks: How tasks compute the delta from the rows that they read: by a program, or for a MERGE by a program with
-            its source.
+        condition: A condition that all affected rows of the target satisfy.
+        tasks: The program with which tasks compute the delta, for a MERGE with its source; or why only Spark can.
         assigned_ids: Field ids of the columns that updated rows take from the delta.
-        inserts: Whether rows may be inserted.
-        inserts_only: Whether nothing else can happen.
-        check_cardinality: Whether two delta rows for one target row are an error.
-        ordered_by_file: Whether the query keeps the order and place of the scan's rows (no join, no shuffle), so that
-            whole files in one scan partition need no shuffle before they are written.
-        matching: SQL that has a row where the target's view has a row that the statement matches, to ask other files
-            the same question; None where rows that it does not match count as well, or where the answer depends on
-            when it is asked.
+        inserts: True if rows may be inserted.
+        inserts_only: True if rows can only be inserted.
+        check_cardinality: True if two delta rows for one target row are an error.
+        ordered_by_file: True if the query keeps the order and partitions of the scan's rows (no join, no shuffle), so
+            that whole files in one scan partition need no shuffle before they are written.
+        matching: SQL that returns rows if the target's view has a row that the statement matches, to probe other files
+            with it; None if rows without a match are affected too, or if the result depends on the time.
     """
 
     command: Command

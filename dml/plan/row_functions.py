@@ -28,7 +28,7 @@ from dml.rows.program import (
     column_ids,
 )
 
-__all__ = ["CallParts", "function_value", "widened_literal"]
+__all__ = ["CallParts", "function_value", "widen_literal"]
 
 INT: Final = pa.int32()
 LONG: Final = pa.int64()
@@ -60,37 +60,37 @@ class CallParts:
     condition: Callable[[exp.Expression], Predicate | None]
 
 
-def widened(value: Value, kind: pa.DataType) -> Value:
+def widen(value: Value, kind: pa.DataType) -> Value:
     """Return a value in a type to which Spark converts it implicitly: a wider number, or a NULL of that type."""
     if value.type == kind:
         return value
-    return widened_literal(value, kind) if isinstance(value, Literal) else TypeCast(value=value, type=kind)
+    return widen_literal(value, kind) if isinstance(value, Literal) else TypeCast(value=value, type=kind)
 
 
-def widened_literal(literal: Literal, kind: pa.DataType) -> Literal:
-    """Like `widened`, for a literal."""
+def widen_literal(literal: Literal, kind: pa.DataType) -> Literal:
+    """Like `widen`, for a literal."""
     if kind != DOUBLE or literal.type == DOUBLE or literal.value is None:
         return Literal(value=literal.value, type=kind)
     return Literal(value=float(literal.value) + 0.0, type=kind)  # a decimal has no negative zero
 
 
 def common_type(values: Sequence[Value]) -> pa.DataType | None:
-    """Return the type that Spark finds for values of which it returns one; None if it is uncertain."""
+    """Return the type to which Spark casts the branches of a CASE, or the like; None if it is uncertain."""
     kinds = {value.type for value in values} - {pa.null()}
     if len(kinds) == 1:
         return next(iter(kinds))
     if kinds <= {INT, LONG}:
         return LONG if kinds else None
-    # Arrow rounds differently than Java when it converts a column of decimals to doubles.
+    # Arrow and Java round differently when they convert a column of decimals to doubles.
     known = {value.type for value in values if not (isinstance(value, Literal) and pa.types.is_decimal(value.type))}
     return DOUBLE if DOUBLE in known and known - {pa.null()} <= NUMBERS else None
 
 
-def unified(values: Sequence[Value | None]) -> list[Value] | None:
+def unify(values: Sequence[Value | None]) -> list[Value] | None:
     """Return values in their common type, such as the branches of a CASE; None if a value is missing."""
     found = [value for value in values if value is not None]
     kind = common_type(found)
-    return [widened(value, kind) for value in found] if kind is not None and len(found) == len(values) else None
+    return [widen(value, kind) for value in found] if kind is not None and len(found) == len(values) else None
 
 
 def call(function: RowFunction, arguments: Sequence[Value | None], kind: pa.DataType) -> RowCall | None:
@@ -102,22 +102,22 @@ def call(function: RowFunction, arguments: Sequence[Value | None], kind: pa.Data
 
 
 def coalesce(node: exp.Expression, parts: CallParts) -> Value | None:
-    values = unified([parts.value(part) for part in (node.this, *node.expressions)])
+    values = unify([parts.value(part) for part in (node.this, *node.expressions)])
     return None if values is None else call(RowFunction.COALESCE, values, values[0].type)
 
 
 def case(node: exp.Expression, parts: CallParts) -> Value | None:
-    """`CASE WHEN`, and `CASE operand WHEN`, which compares with `=`."""
+    """Translate `CASE WHEN`, and `CASE operand WHEN`, which compares with `=`."""
     operand, default = node.this, node.args.get("default")
-    if operand and repeats(operand):
+    if operand and has_case(operand):
         return None
     branches = [
         (equation(operand, part.this) if operand else part.this, part.args["true"]) for part in node.args["ifs"]
     ]
-    return chosen(branches, default, parts)
+    return case_value(branches, default, parts)
 
 
-def chosen(
+def case_value(
     branches: Sequence[tuple[exp.Expression, exp.Expression]], default: exp.Expression | None, parts: CallParts
 ) -> Value | None:
     """Return the value of the first branch whose condition is true."""
@@ -125,7 +125,7 @@ def chosen(
         return None
     conditions = [parts.condition(condition) for condition, _ in branches]
     missing = Literal(value=None, type=pa.null())
-    values = unified([*(parts.value(value) for _, value in branches), parts.value(default) if default else missing])
+    values = unify([*(parts.value(value) for _, value in branches), parts.value(default) if default else missing])
     if values is None:
         return None
     open_branches: list[tuple[Predicate, Value]] = []
@@ -143,17 +143,17 @@ def chosen(
 
 def if_function(node: exp.Expression, parts: CallParts) -> Value | None:
     default = node.args.get("false")
-    return None if default is None else chosen([(node.this, node.args["true"])], default, parts)
+    return None if default is None else case_value([(node.this, node.args["true"])], default, parts)
 
 
 def nullif(node: exp.Expression, parts: CallParts) -> Value | None:
-    if repeats(node.this):
+    if has_case(node.this):
         return None
-    return chosen([(equation(node.this, node.expression), exp.Null())], node.this, parts)
+    return case_value([(equation(node.this, node.expression), exp.Null())], node.this, parts)
 
 
-def repeats(operand: exp.Expression) -> bool:
-    """Return whether an operand, which each branch repeats, repeats others: a tree of such would grow exponentially."""
+def has_case(operand: exp.Expression) -> bool:
+    """Return whether an operand contains CASE or NULLIF. Branches copy it, so nested ones would grow exponentially."""
     return operand.find(exp.Case, exp.Nullif) is not None
 
 
@@ -201,7 +201,7 @@ def substring(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def concat(node: exp.Expression, parts: CallParts) -> Value | None:
-    """`concat`, or `||`."""
+    """Translate `concat` and `||`."""
     texts = [node.this, node.expression] if isinstance(node, exp.DPipe) else node.expressions
     values = [parts.value(text) for text in texts]
     return call(RowFunction.CONCAT, values, STRING) if all(v is not None and v.type == STRING for v in values) else None
@@ -217,7 +217,7 @@ def cast(node: exp.Expression, parts: CallParts) -> Value | None:
 
 
 def date(node: exp.Expression, parts: CallParts) -> Value | None:
-    """`to_date`, which sqlglot also adds around the argument of `year`."""
+    """Translate `to_date`, which sqlglot also adds around the argument of `year`."""
     value = parts.value(node.this)
     return value if value is not None and value.type == DATE else None
 

@@ -1,14 +1,15 @@
-"""Values and comparisons that tasks can compute from the columns that they read, as Spark would. Driver.
+"""Translate values and comparisons for tasks, if Arrow computes them as Spark does. Driver.
 
 Input: sqlglot's tree of an expression (made only where it certainly reads as Spark does). Output: a `Value` or a
-`Predicate`; None for everything of which it is not certain that Arrow gives the same.
+`Predicate`; None if it is not certain that Arrow's result equals Spark's.
 
     k + 1, id % 100, amt * 1.5, -5            values
     coalesce(k, 0), upper(s), year(day)       values (`dml.plan.row_functions`)
     id % 100 = 7, k + 1 > j, a < b            comparisons
 
-Numbers are int, bigint and double: `int` with `int` is int, with `bigint` bigint; a double makes the other side one,
-and so does `/`. Decimals have rules of their own, and floats change with `spark.sql.ansi.enabled`: Spark does these.
+Numbers are int, bigint and double: `int` with `int` is int, with `bigint` bigint; a double or the operator `/` makes
+both sides doubles. Decimals have their own rules and those of floats depend on `spark.sql.ansi.enabled`: Spark computes
+both.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +36,7 @@ from sqlglot import exp
 
 from dml import limits
 from dml.plan.comparisons import ComparisonOperator
-from dml.plan.row_functions import DOUBLE, INT, LONG, CallParts, function_value, widened_literal
+from dml.plan.row_functions import DOUBLE, INT, LONG, CallParts, function_value, widen_literal
 from dml.read.projection import arrow_type
 from dml.rows.program import (
     Arithmetic,
@@ -68,7 +69,7 @@ __all__ = [
 ]
 
 Columns = Callable[[exp.Expression], NestedField | None]
-"""The table's top-level column that an expression is, if it certainly is one."""
+"""Returns the table's top-level column that an expression refers to; None if that is uncertain."""
 
 MAX_SHOWN: Final = 40
 """The limit for the parts of an expression that EXPLAIN shows as SQL."""
@@ -99,11 +100,11 @@ LITERALS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The names that an expression can use, and the settings that it depends on.
+    """The names and settings that expressions are translated with.
 
     Attributes:
         columns: Finds the columns.
-        condition: Translates a condition inside of a value; returns None if tasks cannot evaluate it.
+        condition: Translates a condition nested in a value; returns None if tasks cannot evaluate it.
         zone: The session's time zone.
     """
 
@@ -113,11 +114,11 @@ class Scope:
 
 
 def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
-    """The term that an expression is.
+    """Translate an operand of arithmetic or of a comparison: a column, a number, an operator or a function call.
 
     Args:
-        node: The expression.
-        scope: What it can name.
+        node: The operand.
+        scope: The names and settings.
         depth: The number of enclosing operators.
     """
     if depth > limits.MAX_TERM_DEPTH:
@@ -143,7 +144,7 @@ def row_term(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None
 
 def argument(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     """Translate a function argument. Unlike an operand, it may have any type and may be a constant."""
-    node = unwrapped(node)
+    node = strip_parentheses(node)
     column = scope.columns(node)
     if column is not None and not isinstance(column.field_type, STORED):
         return None
@@ -153,12 +154,7 @@ def argument(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
 
 
 def uncomputed_part(node: exp.Expression, scope: Scope) -> exp.Expression:
-    """Return the innermost part that keeps tasks from computing an expression which they cannot compute.
-
-    Args:
-        node: The expression.
-        scope: What it can name.
-    """
+    """Return the innermost part that tasks cannot compute of an expression that they cannot compute."""
     for part, is_condition in parts_of(node):
         if isinstance(part, exp.Column | exp.Identifier | exp.Literal):
             continue
@@ -199,14 +195,14 @@ def is_operand(part: Any) -> bool:
 
 
 def sql_text(node: exp.Expression) -> str:
-    """Return an expression as SQL, for messages: its kind alone if it is long."""
+    """Return an expression as SQL for messages, or only its kind if it is long."""
     if any(place >= MAX_SHOWN for place, _ in enumerate(node.walk())):
         return f"a long {node.key.upper()}"
     return node.sql(dialect="spark")
 
 
 def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
-    """An operator between two numbers."""
+    """Translate an operator between two numbers."""
     operator = OPERATORS[type(node)]
     left, right = row_term(node.this, scope, depth + 1), row_term(node.expression, scope, depth + 1)
     if left is None or right is None:
@@ -217,7 +213,7 @@ def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     if operator is Operator.DIVIDE:
         kinds.add(DOUBLE)
     kind = next((kind for kind in (DOUBLE, LONG) if kind in kinds), INT)
-    left, right = fitted(left, kind), fitted(right, kind)
+    left, right = convert_operand(left, kind), convert_operand(right, kind)
     if left is None or right is None or (isinstance(left, Literal) and isinstance(right, Literal)):
         return None
     if operator in {Operator.DIVIDE, Operator.REMAINDER} and (
@@ -227,28 +223,28 @@ def arithmetic(node: exp.Expression, scope: Scope, depth: int) -> Value | None:
     return Arithmetic(operator=operator, left=left, right=right, type=kind)
 
 
-def fitted(term: Value, kind: pa.DataType) -> Value | None:
-    """A number as a side of arithmetic of a type; None where Spark would compute with another."""
+def convert_operand(term: Value, kind: pa.DataType) -> Value | None:
+    """Convert a number to the type in which an operator computes; None if Spark would use another type."""
     if isinstance(term, Literal):
         return as_number(term, kind)
     return term if term.type in {INT, LONG, kind} and (kind != INT or term.type == INT) else None
 
 
 def as_number(term: Literal, kind: pa.DataType) -> Literal | None:
-    """A constant number of another type."""
-    if isinstance(term.value, Decimal):  # only with a double: it is made one
-        return widened_literal(term, kind) if kind == DOUBLE else None
-    return widened_literal(term, kind) if term.type in {INT, LONG, kind} else None
+    """Convert a constant number to another type; None if Spark would not."""
+    if isinstance(term.value, Decimal):  # Spark casts it to double beside a double
+        return widen_literal(term, kind) if kind == DOUBLE else None
+    return widen_literal(term, kind) if term.type in {INT, LONG, kind} else None
 
 
 DECIMAL: Final = pa.decimal256(76, 38)
-"""Stands for the type of a number with a point, until it is known what it is computed with. No column has it."""
+"""The placeholder type of a number with a decimal point until the other operand is known. No column has it."""
 
 
 def number(node: exp.Expression) -> Literal | None:
-    """A number as it is written; what a cast makes of others is left to Spark.
+    """Return a number literal in Spark's type; None for other expressions, such as casts of columns.
 
-    To Spark a minus sign belongs to the number that it stands before: -2147483648 is an int, -(2147483648) is none.
+    Spark reads a minus sign as part of the number behind it: -2147483648 is an int, -(2147483648) is not.
     """
     while isinstance(node, exp.Paren):
         node = node.this
@@ -268,7 +264,7 @@ def number(node: exp.Expression) -> Literal | None:
     match found.kind, kind:
         case Kind.INTEGER, None if found.value < (1 << 31) + negative:
             return Literal(value=sign * found.value, type=INT)
-        # -(2^63) is a bigint, and the cast of 2^63 an overflow; its sign stands before that cast.
+        # -(2^63) is a bigint, but the cast of 2^63 overflows: in `-CAST(...)` the sign applies after the cast.
         case Kind.INTEGER, None | exp.DataType.Type.BIGINT if found.value < (1 << 63) + (negative and kind is None):
             return Literal(value=sign * found.value, type=LONG)
         case ((Kind.INTEGER | Kind.DECIMAL | Kind.DOUBLE), exp.DataType.Type.DOUBLE):
@@ -289,14 +285,7 @@ COMPARED_VALUES: Final = frozenset(
 def compared_terms(
     left: exp.Expression, operator: ComparisonOperator, right: exp.Expression, scope: Scope
 ) -> Predicate | None:
-    """A comparison of two terms.
-
-    Args:
-        left: The left side.
-        operator: The operator.
-        right: The right side.
-        scope: What they can name.
-    """
+    """Translate a comparison of two terms; None if tasks cannot evaluate it or both are constants."""
     terms = row_term(left, scope), row_term(right, scope)
     sides = terms[0] or constant_beside(left, terms[1], scope), terms[1] or constant_beside(right, terms[0], scope)
     if sides[0] is None or sides[1] is None:
@@ -311,7 +300,7 @@ def compared_terms(
 
 
 def constant_beside(node: exp.Expression, other: Value | None, scope: Scope) -> Literal | None:
-    """Return a constant of the other side's type, such as a string: Spark and Arrow both compare bytes."""
+    """Return a constant that has the other side's type, such as a string: Spark and Arrow both compare bytes."""
     found = None if other is None else constant(node, scope.zone)
     if found is None or other is None or LITERALS.get(found.kind) != other.type:
         return None
@@ -319,7 +308,7 @@ def constant_beside(node: exp.Expression, other: Value | None, scope: Scope) -> 
 
 
 def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which Spark compares values of two types, if it is one of these or both are the same."""
+    """Return the type in which Spark compares values of two types; None if tasks cannot compare them."""
     if left == right:
         return left if left in COMPARED_VALUES else None
     kinds = {left, right}
@@ -331,14 +320,7 @@ def compared_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 def member_term(
     node: exp.Expression, members: list[exp.Expression], scope: Scope, *, negated: bool
 ) -> Predicate | None:
-    """`term IN (constants)`, or NOT IN.
-
-    Args:
-        node: The term.
-        members: The constants.
-        scope: What the term can name.
-        negated: Whether it is NOT IN.
-    """
+    """Translate `term IN (constants)`, or NOT IN if `negated`."""
     if len(members) > limits.MAX_TERM_VALUES or any(constant(member, scope.zone) is None for member in members):
         return None
     numbers = (number(member) for member in members)
@@ -353,17 +335,11 @@ def member_term(
 
 
 def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value | None:
-    """The new value of a column, if it is certain what Spark would store.
-
-    Args:
-        node: The expression that is assigned.
-        column: The column.
-        scope: What the expression can name.
-    """
+    """Translate the expression assigned to a column; None if it is uncertain what Spark would store."""
     if not isinstance(column.field_type, STORED):
         return None
     value = selected_value(node, scope)
-    if value is None or (column.required and may_be_null(value, scope.columns(unwrapped(node)))):
+    if value is None or (column.required and may_be_null(value, scope.columns(strip_parentheses(node)))):
         return None
     return stored_value(value, arrow_type(column.field_type, spark=True), narrows=False)
 
@@ -371,14 +347,14 @@ def value_term(node: exp.Expression, column: NestedField, scope: Scope) -> Value
 def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value | None:
     """Return the value of an expression, in Spark's type for it; None if only Spark can compute it.
 
-    A NULL has the type null, whatever it is cast to.
+    A NULL has the type null, even inside a cast.
 
     Args:
         node: The expression.
-        scope: What it can name.
+        scope: The names and settings.
         depth: The number of enclosing operators.
     """
-    node = unwrapped(node)
+    node = strip_parentheses(node)
     column = scope.columns(node)
     if column is not None:
         return Column(field_id=column.field_id, type=arrow_type(column.field_type, spark=True))
@@ -386,20 +362,15 @@ def selected_value(node: exp.Expression, scope: Scope, depth: int = 0) -> Value 
     return row_term(node, scope, depth) if found is None else literal(found, number(node))
 
 
-def unwrapped(node: exp.Expression) -> exp.Expression:
-    """Return an expression without parentheses around it."""
+def strip_parentheses(node: exp.Expression) -> exp.Expression:
+    """Strip the parentheses around an expression."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
 def may_be_null(value: Value, column: NestedField | None) -> bool:
-    """Return whether a value may be NULL.
-
-    Args:
-        value: The value.
-        column: Its column if it is one; None for other values.
-    """
+    """Return whether a value may be NULL; `column` is the column if the value is one, else None."""
     match value:
         case Literal():
             return value.value is None
@@ -415,7 +386,7 @@ def literal(found: Constant, written: Literal | None) -> Literal | None:
 
     Args:
         found: The constant.
-        written: The constant as a number, if it is written as one.
+        written: The number literal of the constant; None if it is not a number literal.
     """
     if found.kind is Kind.NULL:
         return Literal(value=None, type=pa.null())
@@ -435,8 +406,8 @@ def stored_value(value: Value, kind: pa.DataType, *, narrows: bool) -> Value | N
     Args:
         value: The value, in its own type.
         kind: The column's type.
-        narrows: Whether an integer may be stored into a smaller type, as far as it fits. The policy of the session
-            decides; without it, only widening conversions are made.
+        narrows: True if an integer may be stored into a smaller type if it fits, which depends on the session's store
+            assignment policy. Otherwise only widening conversions are made.
     """
     source = value.type
     if source == kind:

@@ -1,8 +1,8 @@
-"""What a query reads of one of its tables: which columns, and which rows it can need at all. Driver.
+"""Find the columns and rows of a table that a query needs. Driver.
 
-Input: a query fragment with sqlglot's tree, and a reference to a table in it. Output: a `TableRead`. Columns are left
-out only where no name in the query can mean them; rows only where a condition of the query's own WHERE or of an inner
-join's ON drops them, whatever they are joined with.
+Input: a query fragment with sqlglot's tree, and a reference to a table in it. Output: a `TableRead`. A column is pruned
+only if no name in the query can refer to it. A row is filtered only if a condition in the query's WHERE or in the ON of
+an inner join drops it, whatever it is joined with.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,10 +62,10 @@ EXACT: Final = (
     TimestampType,
     TimestamptzType,
 )
-"""Types whose values are equal, less and greater in Arrow as in Spark: all bits of equal values are the same."""
+"""Types whose values compare in Arrow as in Spark: equal values have equal bits."""
 
 SUMMED: Final = (IntegerType, DoubleType)
-"""Types whose sums cannot overflow: of more than 32 bits they can, and are an error then, or not, as a session says."""
+"""Types whose sums cannot overflow. Wider sums can, and the session's ANSI mode decides if that is an error."""
 
 COUNTED: Final = (*EXACT, DoubleType)
 """Types whose values tasks count."""
@@ -73,19 +73,20 @@ COUNTED: Final = (*EXACT, DoubleType)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRead:
-    """What is read of a table.
+    """The columns and rows that a query reads from a table.
 
     Attributes:
         field_ids: Top-level columns, in the schema's order.
         metadata_columns: Metadata columns that the query names.
-        row_filter: Rows for which it is not true cannot matter.
-        row_predicate: Nor can rows for which this is False: conditions on computed values, which prune no files.
-        is_all_known: Whether an optimizer could leave out no more, for it is all that the query is made of.
-        is_grouped: Whether the query makes groups of the table's rows, or one of all of them: tasks may compute their
-            part, where no condition has to be asked of rows.
-        is_filtered: Whether the query has conditions: they may hold for all rows of the files that are left.
-        extremes: All that the query shows, where it is MIN, MAX and COUNT of all rows, which manifests may know: the
-            functions and their columns, `*` for rows.
+        row_filter: A filter that all needed rows satisfy.
+        row_predicate: A predicate on computed values that all needed rows satisfy. It prunes no files.
+        is_all_known: True if Spark's optimizer could not prune more: the query is one SELECT of the table, and not only
+            count(*).
+        is_grouped: True if the query aggregates the table's rows, and tasks can compute partial aggregates where all
+            rows of their files satisfy the condition.
+        is_filtered: True if the query has conditions, even ones that all rows of the remaining files satisfy.
+        extremes: The functions and their columns, `*` for rows, of a query that shows only MIN, MAX and COUNT of all
+            rows: manifests may answer it. Empty for other queries.
     """
 
     field_ids: tuple[int, ...]
@@ -114,8 +115,8 @@ def table_read(
         reference: The table in it.
         schema: The schema under which the table is read.
         rules: Rules for the names and literals of the statement.
-        row_lineage: Whether the table's rows have ids.
-        every_column: Whether names cannot be trusted to tell which columns are read.
+        row_lineage: True if the table's rows have ids.
+        every_column: True if the names in the query do not determine the columns that it reads.
     """
     fields = schema.fields if every_column else named_columns(fragment, schema)
     own = {column.name.lower() for column in schema.fields}
@@ -143,7 +144,7 @@ def named_columns(fragment: Fragment, schema: Schema) -> tuple[NestedField, ...]
 
 
 def table_names(reference: TableReference, schema: Schema, rules: SqlRules) -> TargetNames:
-    """Return the columns of a table, as the query around it names them."""
+    """Return the name resolution for the columns of a table in a query."""
     return TargetNames(schema=schema, qualifiers=((table_alias(reference),),), rules=rules)
 
 
@@ -153,7 +154,7 @@ def table_alias(reference: TableReference) -> str:
 
 
 def is_alone(fragment: Fragment, reference: TableReference) -> bool:
-    """Whether a query is one SELECT of one table: there is nothing to join, and no condition elsewhere."""
+    """Return whether a query is one SELECT of one table, without joins and subqueries."""
     table, tree = table_node(fragment, reference), fragment.ast
     if table is None or not isinstance(tree, exp.Select):
         return False
@@ -162,7 +163,7 @@ def is_alone(fragment: Fragment, reference: TableReference) -> bool:
 
 
 def counts_rows(fragment: Fragment) -> bool:
-    """Whether a SELECT has nothing but `count(*)`s, which the manifests may know."""
+    """Return whether a SELECT list has only `count(*)`, which the manifests may answer."""
     shown = [] if not isinstance(fragment.ast, exp.Select) else fragment.ast.expressions
     return all(
         isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal)
@@ -171,7 +172,7 @@ def counts_rows(fragment: Fragment) -> bool:
 
 
 def makes_groups(fragment: Fragment, schema: Schema) -> bool:
-    """Whether a SELECT makes groups of rows, and shows nothing of them but what tasks can compute a part of."""
+    """Return whether a SELECT aggregates rows, with keys and functions of which tasks can compute partial results."""
     tree = fragment.ast
     if not isinstance(tree, exp.Select):
         return False
@@ -193,7 +194,7 @@ def makes_groups(fragment: Fragment, schema: Schema) -> bool:
 
 
 def group_terms(tree: exp.Select) -> list[exp.Expression] | None:
-    """What a SELECT groups by, columns that it shows by their place or alias included; None where it is no list."""
+    """Return the GROUP BY expressions with ordinals and aliases resolved; None for GROUPING SETS, CUBE and ROLLUP."""
     group = tree.args.get("group")
     if group is None:
         return []
@@ -210,22 +211,22 @@ def group_terms(tree: exp.Select) -> list[exp.Expression] | None:
 
 
 def is_partial(function: exp.AggFunc, is_column: Callable[[exp.Expression, tuple[type, ...]], bool]) -> bool:
-    """Whether tasks can compute their part of an aggregate function; the connector looks closer."""
-    asked = function.this
+    """Return whether tasks may compute a partial result of an aggregate function. The connector checks the details."""
+    argument = function.this
     if isinstance(function.parent, exp.Filter | exp.Window) or function.expressions:
         return False
     match function:
         case exp.Count():
-            return isinstance(asked, exp.Star | exp.Literal) or is_column(asked, COUNTED)
+            return isinstance(argument, exp.Star | exp.Literal) or is_column(argument, COUNTED)
         case exp.Min() | exp.Max():
-            return is_column(asked, EXACT)
+            return is_column(argument, EXACT)
         case exp.Sum() | exp.Avg():
-            return is_column(asked, SUMMED)
+            return is_column(argument, SUMMED)
     return False
 
 
 def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
-    """What a SELECT of all rows, in no groups, shows, where it is nothing but MIN, MAX and COUNT of columns or rows."""
+    """Return the functions and columns of a SELECT list of only MIN, MAX and COUNT over all rows; else nothing."""
     tree = fragment.ast
     if not isinstance(tree, exp.Select) or any(tree.args.get(part) for part in ("where", "group", "having")):
         return ()
@@ -242,7 +243,7 @@ def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
 
 
 def needed_rows(fragment: Fragment, reference: TableReference, names: TargetNames) -> Condition:
-    """Return the conditions of the SELECT around a table that its rows alone must meet."""
+    """Return the conditions of the SELECT around a table that read only this table."""
     table = table_node(fragment, reference)
     select, single = (None, False) if table is None else select_around(table)
     if table is None or select is None:
@@ -250,19 +251,19 @@ def needed_rows(fragment: Fragment, reference: TableReference, names: TargetName
     structs = frozenset(
         column.name.lower() for column in names.schema.fields if isinstance(column.field_type, StructType)
     )
-    spoken = (
+    conjuncts = (
         conjunct
         for condition in conditions(select, table)
         for conjunct in split_conjuncts(condition)
-        if speaks_of(conjunct, table_alias(reference), structs, single=single)
+        if reads_only(conjunct, table_alias(reference), structs, single=single)
     )
-    parts = (pushable(conjunct, names) for conjunct in islice(spoken, limits.MAX_CONDITION_DEPTH))
+    parts = (pushable(conjunct, names) for conjunct in islice(conjuncts, limits.MAX_CONDITION_DEPTH))
     return reduce(conjunction, (replace(part, rows=part.rows_beyond_pruning) for part in parts), EVERY_ROW)
 
 
 def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | None:
-    """The node of a table reference in the fragment's tree."""
-    # A filter behind `|>` applies to what the pipe has made so far; the tree does not show it.
+    """Return the node of a table reference in the fragment's tree; None if it has none or the query uses pipes."""
+    # A filter behind `|>` applies to the output of the pipe before it, which the tree does not show.
     if fragment.ast is None or "|>" in fragment.text:
         return None
     place = reference.span.start - fragment.span.start
@@ -274,9 +275,9 @@ def table_node(fragment: Fragment, reference: TableReference) -> exp.Table | Non
 
 
 def select_around(table: exp.Table) -> tuple[exp.Select | None, bool]:
-    """The SELECT that a table stands in directly, and whether it is the only relation there.
+    """Return the SELECT whose FROM or JOIN names a table, and whether the table is its only relation.
 
-    A table with a sample has none: Spark draws the sample before it evaluates conditions.
+    The SELECT is None for a table with a sample: Spark draws the sample before it evaluates conditions.
     """
     parent = table.parent
     if not isinstance(parent, exp.From | exp.Join) or not isinstance(parent.parent, exp.Select):
@@ -290,10 +291,10 @@ def select_around(table: exp.Table) -> tuple[exp.Select | None, bool]:
 
 
 def conditions(select: exp.Select, table: exp.Table) -> Iterator[exp.Expression]:
-    """WHERE and ON conditions that every row of the table has to meet to matter.
+    """Yield the WHERE and ON conditions that every needed row of the table satisfies.
 
-    An outer join fills in for rows that are not there, so a condition may only be used where the table is on a side
-    that the join keeps or on neither side of an outer join.
+    An outer join adds NULL rows for missing ones, so a condition is used only if the table is on the side that the join
+    preserves, or if all joins are inner joins.
     """
     joins = select.args.get("joins") or []
     for join in joins:
@@ -311,14 +312,14 @@ def conditions(select: exp.Select, table: exp.Table) -> Iterator[exp.Expression]
             yield join.args["on"]
 
 
-def speaks_of(conjunct: exp.Expression, alias: str, structs: frozenset[str], *, single: bool) -> bool:
-    """Whether all columns of a conjunct are certainly those of the table.
+def reads_only(conjunct: exp.Expression, alias: str, structs: frozenset[str], *, single: bool) -> bool:
+    """Return whether all columns of a conjunct are certainly those of the table.
 
     Args:
         conjunct: The condition.
-        alias: What the table is called.
-        structs: Its struct columns: `partition.day` is a field, where no other relation can be called `partition`.
-        single: Whether it is the only relation.
+        alias: The table's name in the query.
+        structs: Its struct columns: `partition.day` is a field if no other relation can be called `partition`.
+        single: True if the table is the only relation.
     """
     if conjunct.find(exp.Query) is not None:
         return False

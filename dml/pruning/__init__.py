@@ -1,5 +1,5 @@
-"""What bounds and counts say of rows that were not read: for scans, which may skip them, and commits, which conflict.
+"""Prune manifests, files and row groups by bounds and counts: for scans, and for conflict detection in commits.
 
-Driver and workers. `file_bounds` makes bounds of manifests, partitions and column metrics; `row_tests` asks an Iceberg
-expression of them; `bound_expressions` is how expressions are walked.
+Driver and workers. `file_bounds` reads bounds from manifests, partitions and column metrics, `row_tests` evaluates an
+Iceberg expression on them, and `bound_expressions` binds and folds expressions.
 """

@@ -1,6 +1,6 @@
-"""Iceberg expressions, bound to a schema and folded into whatever they are to become. Worker-safe.
+"""Bind Iceberg expressions to a schema and fold them bottom-up. Worker-safe.
 
-Input: an unbound expression. Output: a bound one without NOT; a value made of it from the leaves up.
+Input: an unbound expression. Output: a bound one without NOT; the value that it folds to.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ def folded(
     always: Folded,
     never: Folded,
 ) -> Folded:
-    """What a bound expression becomes.
+    """Fold a bound expression bottom-up.
 
     Args:
         expression: A bound expression without NOT.
-        leaf: What a predicate becomes.
-        both: What AND makes of its sides.
-        either: What OR makes of its sides.
-        always: What stands for TRUE.
-        never: What stands for FALSE.
+        leaf: Converts a predicate.
+        both: Combines the sides of AND.
+        either: Combines the sides of OR.
+        always: The value of TRUE.
+        never: The value of FALSE.
     """
 
     def fold(part: BooleanExpression) -> Folded:
@@ -69,14 +69,14 @@ def bound_filter(expression: BooleanExpression, schema: Schema, *, case_sensitiv
 
     - It binds IS NULL on a required field to FALSE, although the field is NULL wherever an optional struct around it
       is. Therefore the schema has no required fields here.
-    - It binds a comparison that holds for every value of the type, such as `i > -3000000000`, to TRUE. Here it is NOT
-      NULL. A projection may have such literals: the one before the least date is none.
+    - It binds a comparison that holds for every value of the type, such as `i > -3000000000`, to TRUE. Here it binds to
+      NOT NULL. Projections may have such literals, such as the day before the least date.
     """
     return bound_to(optional_schema(schema), expression, case_sensitive=case_sensitive)
 
 
 def bound_to(fields: Schema, expression: BooleanExpression, *, case_sensitive: bool) -> BooleanExpression:
-    """As `bound_filter`, with a schema of which every field is optional."""
+    """Like `bound_filter`, for a schema whose fields are all optional."""
 
     def bound(part: BooleanExpression) -> BooleanExpression:
         match part:
@@ -93,17 +93,17 @@ def bound_to(fields: Schema, expression: BooleanExpression, *, case_sensitive: b
 
 
 def optional_schema(schema: Schema) -> Schema:
-    """The schema with every field optional."""
+    """Return the schema with every field optional, nested ones included."""
     return Schema(*map(optional_field, schema.fields), schema_id=schema.schema_id)
 
 
 def optional_field(field: NestedField) -> NestedField:
-    """The field as optional, and so all inside it."""
+    """Return the field as optional, with all fields inside it."""
     return NestedField(field.field_id, field.name, optional_type(field.field_type), required=False)
 
 
 def optional_type(field_type: IcebergType) -> IcebergType:
-    """A type with every field inside it optional."""
+    """Return a type with every field inside it optional."""
     match field_type:
         case StructType():
             return StructType(*map(optional_field, field_type.fields))

@@ -1,8 +1,8 @@
-"""`bucket(16, id) IN (3, 5)` as a leaf of Iceberg's expressions, and filters in the partitions of a spec. Worker-safe.
+"""`bucket(16, id) IN (3, 5)` as a leaf of Iceberg's expressions, and its projection to partitions. Worker-safe.
 
-PyIceberg's predicates compare columns. This one compares what `bucket` makes of a column, and is carried in the same
-trees: a partition field with the same number of buckets decides it, for whole files even. To all who look at values of
-the column (metrics, row groups, rows) it is a predicate that they do not know, so any row may match and none must.
+PyIceberg's predicates compare columns. This one compares the bucket of a column's value, in the same expression trees.
+A partition field with the same number of buckets decides it, even for whole files. Tests on values of the column
+(metrics, row groups, rows) treat it as an unknown predicate: any row may match and none must.
 """
 
 from typing import Any, NoReturn
@@ -31,13 +31,13 @@ __all__ = ["InBuckets", "partitions_that_may_match", "partitions_that_must_match
 
 
 class InBuckets(UnboundPredicate):
-    """Whether a column's value falls into one of some buckets; true for no NULL, negated or not, as in SQL.
+    """The predicate that a column's value is in one of some buckets. Never true for NULL, negated or not, as in SQL.
 
     Args:
         term: The column.
-        count: The number of buckets.
-        buckets: Some of them, from 0.
-        negated: Whether it asks for the others.
+        count: The total number of buckets.
+        buckets: The bucket numbers, from 0.
+        negated: True for the values in the other buckets.
     """
 
     count: int
@@ -48,17 +48,17 @@ class InBuckets(UnboundPredicate):
         super().__init__(term=term, count=count, buckets=buckets, negated=negated)
 
     def __invert__(self) -> "InBuckets":
-        """The predicate of the other buckets."""
+        """Return the predicate of the other buckets."""
         return InBuckets(self.term, count=self.count, buckets=self.buckets, negated=not self.negated)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same predicate."""
+        """Return whether the predicates are equal."""
         return isinstance(other, InBuckets) and parts(self) == parts(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def bind(self, schema: Schema, case_sensitive: bool = True) -> "BoundInBuckets":
-        """The predicate of a field of a schema."""
+        """Bind the predicate to a field of the schema."""
         term = self.term.bind(schema, case_sensitive)
         return BoundInBuckets(term, count=self.count, buckets=self.buckets, negated=self.negated)
 
@@ -69,7 +69,7 @@ class InBuckets(UnboundPredicate):
 
 
 class BoundInBuckets(BoundPredicate):
-    """`InBuckets` of a field."""
+    """`InBuckets`, bound to a field."""
 
     count: int
     buckets: frozenset[int]
@@ -79,26 +79,26 @@ class BoundInBuckets(BoundPredicate):
         super().__init__(term=term, count=count, buckets=buckets, negated=negated)
 
     def __invert__(self) -> "BoundInBuckets":
-        """The predicate of the other buckets."""
+        """Return the predicate of the other buckets."""
         return BoundInBuckets(self.term, count=self.count, buckets=self.buckets, negated=not self.negated)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same predicate."""
+        """Return whether the predicates are equal."""
         return isinstance(other, BoundInBuckets) and parts(self) == parts(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def as_unbound(self) -> NoReturn:
-        """No one asks: PyIceberg's transforms do so of predicates that they know."""
+        """Not supported. PyIceberg's transforms need it only for their own predicates."""
         raise TypeError("InBuckets is made from its parts")
 
-    def projected(self, field: PartitionField) -> BooleanExpression | None:
-        """The same said of a partition field; None where the field does not say."""
+    def project_to(self, field: PartitionField) -> BooleanExpression | None:
+        """Project the predicate to a partition field; None if the field does not decide it."""
         transform = field.transform
         if not isinstance(transform, BucketTransform) or transform.num_buckets != self.count:
             return None
-        # To our tests NOT IN is true for no NULL either.
+        # Like this predicate, NOT IN is never true for NULL in `row_tests`.
         term, buckets = Reference(field.name), set(self.buckets)
         return NotIn(term=term, literals=buckets) if self.negated else In(term=term, literals=buckets)
 
@@ -110,7 +110,7 @@ def parts(predicate: InBuckets | BoundInBuckets) -> tuple[Any, ...]:
 def partitions_that_may_match(
     row_filter: BooleanExpression, schema: Schema, spec: PartitionSpec, *, case_sensitive: bool
 ) -> BooleanExpression:
-    """A filter of a spec's partitions that is true at least for those that hold a matching row.
+    """Return a filter of a spec's partitions that is true at least for those that hold a matching row.
 
     Raises:
         ValueError: the filter does not fit the schema.
@@ -121,7 +121,7 @@ def partitions_that_may_match(
 def partitions_that_must_match(
     row_filter: BooleanExpression, schema: Schema, spec: PartitionSpec, *, case_sensitive: bool
 ) -> BooleanExpression:
-    """A filter of a spec's partitions that is true only for those that hold matching rows alone.
+    """Return a filter of a spec's partitions that is true only for those that hold nothing but matching rows.
 
     Raises:
         ValueError: the filter does not fit the schema.
@@ -135,7 +135,7 @@ class InclusiveWithBuckets(InclusiveProjection):
             return super().visit_bound_predicate(predicate)
         found: BooleanExpression = AlwaysTrue()
         for field in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
-            found = And(found, predicate.projected(field) or AlwaysTrue())
+            found = And(found, predicate.project_to(field) or AlwaysTrue())
         return found
 
 
@@ -145,5 +145,5 @@ class StrictWithBuckets(StrictProjection):
             return super().visit_bound_predicate(predicate)
         found: BooleanExpression = AlwaysFalse()
         for field in self.spec.fields_by_source_id(predicate.term.ref().field.field_id):
-            found = Or(found, predicate.projected(field) or AlwaysFalse())
+            found = Or(found, predicate.project_to(field) or AlwaysFalse())
         return found

@@ -1,6 +1,6 @@
-"""What a manifest says of files, as bounds: partition summaries, partition tuples, column metrics. Driver.
+"""Bounds from a table's metadata: partition summaries, partition tuples and column metrics. Driver.
 
-Input: a manifest's line, a partition tuple, a data file's entry. Output: `Bounds` by field id.
+Input: a manifest list entry, a partition tuple, a data file's entry. Output: `Bounds` by field id.
 Spec: "Manifest Lists", "Manifests", "Appendix D" on serialised values.
 """
 
@@ -88,15 +88,15 @@ FIXED: Final[dict[type[IcebergType], np.dtype[Any]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricColumn:
-    """How the metrics of a column are read: settled once, however many files are looked at.
+    """Decodes the metrics of a column; built once for all files.
 
     Attributes:
-        is_floating: Whether its type has NaN.
-        is_nested: Whether it is a field of a struct.
-        is_uuid: Whether its bounds must be interpreted together: see `in_byte_order`.
-        fixed: How its serialised bounds lie in memory, if they are numbers of one size.
-        decode: A serialised bound to its value; None if it is missing, NaN, or not of the column's type (that of an
-            older schema, say).
+        is_floating: True if its type has NaN.
+        is_nested: True for a field of a struct.
+        is_uuid: True if both bounds must be interpreted together: see `in_byte_order`.
+        fixed: The memory layout of its serialised bounds, if they are numbers of one size.
+        decode: Decodes a serialised bound; returns None if it is missing, NaN, or not of the column's type (for
+            example of an older schema's type).
     """
 
     is_floating: bool
@@ -107,7 +107,7 @@ class MetricColumn:
 
     @staticmethod
     def of(field_type: PrimitiveType, *, is_nested: bool = False) -> "MetricColumn":
-        """The column of a type."""
+        """Return the decoder for a type."""
         is_floating = isinstance(field_type, (FloatType, DoubleType))
         return MetricColumn(
             is_floating=is_floating,
@@ -124,7 +124,7 @@ class MetricColumn:
 
 
 def metric_columns(schema: Schema) -> dict[int, MetricColumn]:
-    """A schema's columns and nested fields of primitive types, by field id."""
+    """Return the decoders of a schema's columns and nested fields of primitive types, by field id."""
     types = {field_id: schema.find_type(field_id) for field_id in schema.field_ids}
     columns = {field.field_id for field in schema.fields}
     return {
@@ -135,10 +135,10 @@ def metric_columns(schema: Schema) -> dict[int, MetricColumn]:
 
 
 def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
-    """Reads the serialised bounds of a type."""
+    """Return a function that decodes the serialised bounds of a type, without NaN; always None for unordered types."""
     if not isinstance(field_type, ORDERED):
         return lambda _: None
-    # What the function does for this type, found once instead of for each value.
+    # Dispatch on the type once instead of for each value.
     convert: Callable[[PrimitiveType, bytes], Any] = from_bytes.dispatch(type(field_type))
 
     def decode(data: bytes | None) -> Any:
@@ -174,17 +174,17 @@ def in_byte_order(lower: bytes | None, upper: bytes | None) -> tuple[bytes | Non
 def file_bounds(
     file: ContentFile, columns: Mapping[int, MetricColumn], identity: Mapping[int, ColumnBounds] | None = None
 ) -> BoundsOf:
-    """What a data file's metrics say of its columns.
+    """Return the bounds of a data file's columns from its metrics.
 
     Args:
         file: The data file.
         columns: By field id.
-        identity: What is known better: columns that have one value in the file's partition.
+        identity: The columns that the file's partition fixes to one value. They take precedence over metrics.
     """
     known: dict[int, ColumnBounds] = dict(identity) if identity else {}
 
     def bounds_of(field_id: int) -> ColumnBounds:
-        # A filter asks for a column as often as it names it.
+        # Cached: a filter may name a column several times.
         if field_id not in known:
             column = columns.get(field_id)
             known[field_id] = UNKNOWN if column is None else MetricBounds(file, field_id, column)
@@ -195,12 +195,11 @@ def file_bounds(
 
 @dataclass(frozen=True, slots=True)
 class MetricBounds:
-    """What a data file's metrics say of one column, each worked out when it is asked for.
+    """`ColumnBounds` from a data file's metrics of one column, decoded on demand.
 
     Attributes:
-        file: The data file.
         field_id: The column.
-        column: How its metrics are read.
+        column: The decoder of its metrics.
     """
 
     file: ContentFile
@@ -209,21 +208,21 @@ class MetricBounds:
 
     @property
     def lower(self) -> Any:
-        """No value is less."""
+        """A lower bound of the values; None if unknown."""
         if self.column.is_uuid:
             return self._ends[0]
         return self.column.decode(self.file.lower_bounds.get(self.field_id))
 
     @property
     def upper(self) -> Any:
-        """No value is greater."""
+        """An upper bound of the values; None if unknown."""
         if self.column.is_uuid:
             return self._ends[1]
         return self.column.decode(self.file.upper_bounds.get(self.field_id))
 
     @property
     def nulls(self) -> bool:
-        """Whether there may be NULLs."""
+        """True if there may be NULLs."""
         # Iceberg's Java library does not count all fields of a struct in the rows in which the struct is NULL: floats
         # in Parquet files, and any in ORC files.
         all_counted = not self.column.is_nested or self.file.value_counts.get(self.field_id) == self.file.record_count
@@ -231,12 +230,12 @@ class MetricBounds:
 
     @property
     def nans(self) -> bool:
-        """Whether there may be NaNs."""
+        """True if there may be NaNs."""
         return self.column.is_floating and self._nan_count != 0 and not self._only(0)
 
     @property
     def values(self) -> bool:
-        """Whether there may be values that are neither."""
+        """True if there may be values other than NULL and NaN."""
         return not self._only(self._nan_count or 0)
 
     @property
@@ -248,27 +247,27 @@ class MetricBounds:
         return self.file.nan_value_counts.get(self.field_id) if self.column.is_floating else 0
 
     def _only(self, nans: int) -> bool:
-        """Whether NULLs and so many NaNs are all that there is."""
+        """Return whether all values are NULLs or one of `nans` NaNs."""
         count = self.file.value_counts.get(self.field_id, 0)
         nulls = self.file.null_value_counts.get(self.field_id, 0)
-        # Some writers say -1 for what they do not know.
+        # Some writers store -1 for unknown counts.
         return count > 0 and nulls >= 0 and count == nulls + nans
 
 
 def may_meet(one: ColumnBounds, other: ColumnBounds) -> bool:
-    """Whether a value of one set of rows may be in another; NULL meets NULL, and NaN meets NaN."""
+    """Return whether two sets of rows may have a value in common, where NULL equals NULL and NaN equals NaN."""
     if (one.nulls and other.nulls) or (one.nans and other.nans):
         return True
     return one.values and other.values and not (is_less(one.upper, other.lower) or is_less(other.upper, one.lower))
 
 
 def is_less(upper: Any, lower: Any) -> bool:
-    """Whether a bound is known to be less than another."""
+    """Return whether a bound is known to be less than another."""
     return upper is not None and lower is not None and bool(upper < lower)
 
 
 def partition_bounds(partition: Sequence[Any], fields: StructType) -> BoundsOf:
-    """What a partition tuple says: each field has this one value.
+    """Return the bounds of partition fields whose values are those of a tuple.
 
     Args:
         partition: Values in Iceberg's internal form.
@@ -279,7 +278,7 @@ def partition_bounds(partition: Sequence[Any], fields: StructType) -> BoundsOf:
 
 
 def value_bounds(value: Any) -> Bounds:
-    """The bounds of rows that all have one value."""
+    """Return the bounds of rows that all have one value."""
     if value is None:
         return Bounds(nans=False, values=False)
     if isinstance(value, float) and math.isnan(value):
@@ -289,22 +288,22 @@ def value_bounds(value: Any) -> Bounds:
 
 
 def summary_bounds(summaries: Sequence[PartitionSummary], fields: StructType) -> BoundsOf:
-    """What a manifest's line says of the partition values of its files.
+    """Return the bounds of the partition values of a manifest's files.
 
     Args:
-        summaries: One for each field of the spec.
+        summaries: One for each field of the spec, from the manifest list.
         fields: The spec's partition type.
     """
     known = {
-        field.field_id: summarised(summary, field.field_type)
+        field.field_id: bounds_of_summary(summary, field.field_type)
         for field, summary in zip(fields.fields, summaries, strict=False)
         if isinstance(field.field_type, PrimitiveType)
     }
     return lambda field_id: known.get(field_id, UNKNOWN)
 
 
-def summarised(summary: PartitionSummary, field_type: PrimitiveType) -> Bounds:
-    """The bounds of one partition field in a manifest."""
+def bounds_of_summary(summary: PartitionSummary, field_type: PrimitiveType) -> Bounds:
+    """Return the bounds of one partition field in a manifest."""
     column = MetricColumn.of(field_type)
     nans = column.is_floating and summary.contains_nan is not False
     bounded = summary.lower_bound is not None or summary.upper_bound is not None

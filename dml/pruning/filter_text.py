@@ -1,6 +1,6 @@
-"""A filter as a user would write it, for EXPLAIN and messages. Pure; driver.
+"""Format a filter like SQL, for EXPLAIN and messages. Pure; driver.
 
-Input: an Iceberg expression. Output: text in the manner of SQL, for reading: long lists are cut short.
+Input: an Iceberg expression. Output: text for people, not for parsers: long lists are truncated.
 """
 
 from collections.abc import Iterable
@@ -57,11 +57,7 @@ OPERATORS: Final[dict[type, str]] = {
 
 
 def filter_text(expression: BooleanExpression) -> str:
-    """The expression for a message.
-
-    Args:
-        expression: One whose columns are names.
-    """
+    """Format an unbound expression for a message."""
     return visit(expression, FilterText())
 
 
@@ -98,7 +94,7 @@ def buckets_text(predicate: InBuckets, name: str) -> str:
     if len(predicate.buckets) == 1:
         return OPERATORS[single].format(call, *predicate.buckets)
     return OPERATORS[several].format(
-        call, listed(map(str, sorted(predicate.buckets)[:MOST_VALUES]), len(predicate.buckets))
+        call, join_values(map(str, sorted(predicate.buckets)[:MOST_VALUES]), len(predicate.buckets))
     )
 
 
@@ -108,10 +104,10 @@ def values(predicate: UnboundPredicate) -> str:
     if not isinstance(predicate, SetPredicate):
         return ""
     literals = sorted(predicate.literals, key=lambda literal: literal.value)
-    return listed([value_text(literal) for literal in literals[:MOST_VALUES]], len(literals))
+    return join_values([value_text(literal) for literal in literals[:MOST_VALUES]], len(literals))
 
 
-def listed(first: Iterable[str], count: int) -> str:
+def join_values(first: Iterable[str], count: int) -> str:
     more = f", and {count - MOST_VALUES} more" if count > MOST_VALUES else ""
     return ", ".join(first) + more
 

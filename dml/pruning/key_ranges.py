@@ -207,7 +207,7 @@ def is_decodable(values: pa.Array) -> bool:
 
 
 def ranges(values: pa.Array, most_listed: int) -> Iterable[tuple[Any, Any]]:
-    """Return the ranges of values that have no NULL or NaN."""
+    """Return the ranges of values without NULL and NaN."""
     if len(values) <= most_listed * 10 or pa.types.is_boolean(values.type):
         distinct = pc.unique(values)
         if len(distinct) <= most_listed:

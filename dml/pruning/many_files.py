@@ -1,7 +1,7 @@
-"""Which of thousands of files may hold rows of a filter, asked of all of them at once. Driver.
+"""Find the files that may hold rows of a filter, vectorized over all files of a manifest. Driver.
 
-Input: an Iceberg expression, and the metrics of the files as arrays. Output: for each file what `row_tests.any_match`
-says of it, to the letter: comparisons of numbers are done on arrays, all others by the same test file by file.
+Input: an Iceberg expression, and the metrics of the files as arrays. Output: for each file exactly the result of
+`row_tests.any_match`. Numbers are compared as arrays, other values by that test, file by file.
 Spec: "Scan Planning"; "Manifests", on bounds and counts.
 """
 
@@ -52,8 +52,8 @@ class Side:
     """The lower or the upper bounds of a column in some files.
 
     Attributes:
-        values: The bounds: numbers as such, others as objects; anything where there is none.
-        known: Where there is one.
+        values: The bounds, as numbers or objects. Values of files without a bound are undefined.
+        known: True for files with a bound.
     """
 
     values: npt.NDArray[Any]
@@ -61,7 +61,7 @@ class Side:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether they can be compared as an array."""
+        """True if the bounds can be compared as an array."""
         return self.values.dtype != object
 
 
@@ -82,12 +82,15 @@ Leaf = Callable[[FilesBounds], Flags]
 
 
 def any_match_of_files(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> FilesTest:
-    """A test that is False only for files in which no row can satisfy the expression: for each, or once for all.
+    """Return a test that is False only for files in which no row can satisfy the expression.
 
     Args:
         expression: An unbound expression.
-        schema: The schema that its names belong to.
-        case_sensitive: How names match.
+        schema: The schema of its names.
+        case_sensitive: Whether names match case-sensitively.
+
+    Returns:
+        The test. It returns one flag per file, or a single flag for all of them.
     """
 
     def on_column(predicate: BoundPredicate) -> FilesTest:
@@ -111,7 +114,7 @@ def any_match_of_files(expression: BooleanExpression, schema: Schema, *, case_se
 
 
 def leaf(predicate: BoundPredicate) -> Leaf:
-    """Which files may have a row that satisfies a predicate."""
+    """Return the test of which files may have a row that satisfies a predicate."""
     one_by_one = file_by_file(predicate)
     match predicate:
         case BoundIsNull():
@@ -124,30 +127,33 @@ def leaf(predicate: BoundPredicate) -> Leaf:
             return lambda b: b.values
         case BoundLessThan():
             value = predicate.literal.value
-            return numeric(lambda b: (~b.lower.known | (b.lower.values < value)) & b.values, one_by_one)
+            return numeric_or(lambda b: (~b.lower.known | (b.lower.values < value)) & b.values, one_by_one)
         case BoundLessThanOrEqual():
             value = predicate.literal.value
-            return numeric(lambda b: (~b.lower.known | (b.lower.values <= value)) & b.values, one_by_one)
+            return numeric_or(lambda b: (~b.lower.known | (b.lower.values <= value)) & b.values, one_by_one)
         case BoundGreaterThan():
             value = predicate.literal.value
-            return numeric(lambda b: ((~b.upper.known | (b.upper.values > value)) & b.values) | b.nans, one_by_one)
+            return numeric_or(lambda b: ((~b.upper.known | (b.upper.values > value)) & b.values) | b.nans, one_by_one)
         case BoundGreaterThanOrEqual():
             value = predicate.literal.value
-            return numeric(lambda b: ((~b.upper.known | (b.upper.values >= value)) & b.values) | b.nans, one_by_one)
+            return numeric_or(lambda b: ((~b.upper.known | (b.upper.values >= value)) & b.values) | b.nans, one_by_one)
         case BoundEqualTo():
-            return numeric(equal_to([predicate.literal.value]), one_by_one)
+            return numeric_or(equal_to([predicate.literal.value]), one_by_one)
         case BoundIn():
-            return numeric(equal_to(sorted(predicate.value_set)), one_by_one)
+            return numeric_or(equal_to(sorted(predicate.value_set)), one_by_one)
     return one_by_one
 
 
-def numeric(test: Leaf, otherwise: Leaf) -> Leaf:
-    """A test on arrays where the bounds are numbers."""
+def numeric_or(test: Leaf, otherwise: Leaf) -> Leaf:
+    """Return a test that runs on arrays if the bounds are numbers, and otherwise the fallback."""
     return lambda b: test(b) if b.lower.is_numeric and b.upper.is_numeric else otherwise(b)
 
 
 def equal_to(values: Sequence[Any]) -> Leaf:
-    """Which files may have one of these values, which ascend: the least of them that is not below is not above."""
+    """Return the test of which files may have one of the values, which are in ascending order.
+
+    A file may have one if the least value that is not below its lower bound is not above its upper bound.
+    """
 
     def test(bounds: FilesBounds) -> Flags:
         wanted = np.array(values, bounds.lower.values.dtype)
@@ -162,15 +168,15 @@ def equal_to(values: Sequence[Any]) -> Leaf:
 
 
 def file_by_file(predicate: BoundPredicate) -> Leaf:
-    """The test of one file, asked of each."""
+    """Return a test that applies `may_match` to each file."""
     test = may_match(predicate)
 
     def ask(bounds: FilesBounds) -> Flags:
         answers = (
             test(Bounds(lower=lower, upper=upper, nulls=nulls, nans=nans, values=values))
             for lower, upper, nulls, nans, values in zip(
-                listed(bounds.lower),
-                listed(bounds.upper),
+                as_objects(bounds.lower),
+                as_objects(bounds.upper),
                 bounds.nulls.tolist(),
                 bounds.nans.tolist(),
                 bounds.values.tolist(),
@@ -182,12 +188,12 @@ def file_by_file(predicate: BoundPredicate) -> Leaf:
     return ask
 
 
-def listed(side: Side) -> list[Any]:
-    """Bounds as objects, None where there is none."""
+def as_objects(side: Side) -> list[Any]:
+    """Return bounds as objects, None for missing ones."""
     return [value if known else None for value, known in zip(side.values.tolist(), side.known.tolist(), strict=True)]
 
 
-# ---- what manifests say ---------------------------------------------------------------------------------------
+# ---- bounds from manifests ------------------------------------------------------------------------------------
 
 
 def files_bounds(
@@ -195,13 +201,13 @@ def files_bounds(
     columns: Mapping[int, MetricColumn],
     identity: Mapping[int, Mapping[int, ColumnBounds]],
 ) -> FilesBoundsOf:
-    """What the metrics of the files of a manifest say of their columns.
+    """Return the bounds of the columns of a manifest's files, computed on demand.
 
     Args:
         entries: The files.
         columns: By field id.
-        identity: What is known better, by the place of a partition in `entries.partitions`: the columns that have one
-            value there, the same ones in all. Of files of other partitions anything may be said.
+        identity: The columns that each partition fixes to one value, by its index in `entries.partitions`; the same
+            columns in all partitions. The result is undefined for files of other partitions.
     """
     known: dict[int, FilesBounds] = {}
 
@@ -215,13 +221,13 @@ def files_bounds(
         if of_partitions:
             return bounds_of_partitions(of_partitions, entries)
         column = columns.get(field_id)
-        return nothing_known(entries.size) if column is None else metric_bounds(entries, field_id, column)
+        return unknown_bounds(entries.size) if column is None else metric_bounds(entries, field_id, column)
 
     return bounds_of
 
 
 def bounds_of_partitions(bounds: Mapping[int, ColumnBounds], entries: EntryArrays) -> FilesBounds:
-    """The bounds of files that have one value each."""
+    """Return the bounds of a column that the partition of each file fixes to one value."""
     place = np.zeros(len(entries.partitions), np.int64)
     place[list(bounds)] = np.arange(len(bounds))
     place_of_file = place[entries.partition_of]
@@ -246,30 +252,29 @@ def bounds_of_partitions(bounds: Mapping[int, ColumnBounds], entries: EntryArray
     )
 
 
-def nothing_known(files: int) -> FilesBounds:
-    """Bounds that say nothing."""
+def unknown_bounds(files: int) -> FilesBounds:
+    """Return unknown bounds for all files."""
     side = Side(values=np.empty(files, object), known=np.zeros(files, np.bool_))
     anything = np.ones(files, np.bool_)
     return FilesBounds(lower=side, upper=side, nulls=anything, nans=anything, values=anything)
 
 
 def metric_bounds(entries: EntryArrays, field_id: int, column: MetricColumn) -> FilesBounds:
-    """What `file_bounds.MetricBounds` says of each file."""
-    counts, has_count = counted(entries, VALUE_COUNTS, field_id)
-    nulls, has_nulls = counted(entries, NULL_VALUE_COUNTS, field_id)
-    nans, has_nans = counted(entries, NAN_VALUE_COUNTS, field_id)
+    """Return the vectorized equivalent of `file_bounds.MetricBounds`."""
+    counts, has_count = column_counts(entries, VALUE_COUNTS, field_id)
+    nulls, has_nulls = column_counts(entries, NULL_VALUE_COUNTS, field_id)
+    nans, has_nans = column_counts(entries, NAN_VALUE_COUNTS, field_id)
     if not column.is_floating:
         nans, has_nans = np.zeros(entries.size, np.int64), np.ones(entries.size, np.bool_)
     may_be_null = ~has_nulls | (nulls != 0)
     if column.is_nested:
         may_be_null |= ~has_count | (counts != entries.numbers(RECORD_COUNT))
-    # Where a count is missing it is 0 here, and there are no files with a count of 0 of which anything is known.
-    # Some writers say -1 for what they do not know.
+    # A missing count is 0 here, and counts of 0 are not used below. Some writers store -1 for unknown counts.
     known = (counts > 0) & (nulls >= 0)
     only_nulls = known & (counts == nulls)
     only_nulls_and_nans = known & (counts == nulls + nans)
     may_be_nan = (~has_nans | (nans != 0)) & ~only_nulls if column.is_floating else np.zeros(entries.size, np.bool_)
-    lower, upper = (decoded(entries, metric, field_id, column) for metric in (LOWER_BOUNDS, UPPER_BOUNDS))
+    lower, upper = (decode_bounds(entries, metric, field_id, column) for metric in (LOWER_BOUNDS, UPPER_BOUNDS))
     if column.is_uuid:
         lower, upper = in_byte_order_of_files(lower, upper)
     return FilesBounds(
@@ -281,8 +286,8 @@ def metric_bounds(entries: EntryArrays, field_id: int, column: MetricColumn) -> 
     )
 
 
-def counted(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
-    """A count of a column in each file, 0 where it is missing; and where it is there."""
+def column_counts(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArray[np.int64], Flags]:
+    """Return a count of a column in each file, 0 if it is missing, and which files have it."""
     files, values = entries.maps[metric].of_column(field_id)
     counts, known = np.zeros(entries.size, np.int64), np.zeros(entries.size, np.bool_)
     counts[files] = values.to_numpy()
@@ -290,12 +295,12 @@ def counted(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt.NDArr
     return counts, known
 
 
-def decoded(entries: EntryArrays, metric: int, field_id: int, column: MetricColumn) -> Side:
-    """The bounds of a column in each file."""
+def decode_bounds(entries: EntryArrays, metric: int, field_id: int, column: MetricColumn) -> Side:
+    """Decode the lower or upper bounds of a column in each file."""
     files, serialised = entries.maps[metric].of_column(field_id)
     known = np.zeros(entries.size, np.bool_)
-    if column.fixed is not None and alike(serialised, column.fixed.itemsize):
-        numbers = end_to_end(serialised, column.fixed)
+    if column.fixed is not None and have_size(serialised, column.fixed.itemsize):
+        numbers = reinterpret(serialised, column.fixed)
         values = np.zeros(entries.size, WIDE[column.fixed.kind])
         values[files] = numbers
         known[files] = ~np.isnan(numbers) if column.is_floating else True
@@ -310,7 +315,7 @@ def decoded(entries: EntryArrays, metric: int, field_id: int, column: MetricColu
 
 def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
     """Apply `file_bounds.in_byte_order` to each file."""
-    ends = [in_byte_order(*pair) for pair in zip(listed(lower), listed(upper), strict=True)]
+    ends = [in_byte_order(*pair) for pair in zip(as_objects(lower), as_objects(upper), strict=True)]
     found = []
     for values in zip(*ends, strict=True) if ends else ((), ()):
         objects = np.empty(len(values), object)
@@ -319,8 +324,8 @@ def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
     return found[0], found[1]
 
 
-def end_to_end(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The numbers that binary values are, all of the number's size and none null."""
+def reinterpret(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Reinterpret binary values as numbers. All have the number's size and none is null."""
     if not len(serialised):
         return np.empty(0, kind)
     _, offsets, data = serialised.buffers()
@@ -331,6 +336,6 @@ def end_to_end(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDAr
 WIDE: Final = {"i": np.int64, "f": np.float64}
 
 
-def alike(serialised: pa.Array, size: int) -> bool:
-    """Whether all bounds have the size of the column's type: a column that was promoted may have others."""
+def have_size(serialised: pa.Array, size: int) -> bool:
+    """Return whether all bounds have the size of the column's type. Those of a promoted column may not."""
     return len(serialised) == 0 or bool(pc.all(pc.equal(pc.binary_length(serialised), size)).as_py())

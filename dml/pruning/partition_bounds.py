@@ -31,7 +31,7 @@ FIRST_WRAPPED_HOUR: Final = (1 << 32) + -(1 << 63) // 3_600_000_000
 
 
 def exact_type(transform: Transform[Any, Any], source: IcebergType) -> IcebergType:
-    """Return a type that holds the exact transform of every value. PyIceberg folds away comparisons beyond a type."""
+    """Return a type that holds the exact transform of every value: PyIceberg folds comparisons beyond its range."""
     if isinstance(transform, TruncateTransform) and type(source) in INTEGER_LIMITS:
         return DecimalType(38, 0)
     return LongType() if isinstance(transform, HourTransform) else transform.result_type(source)
@@ -45,21 +45,21 @@ def rows_bounds(transform: Transform[Any, Any], source: IcebergType) -> Callable
         source: The type of the column.
 
     Returns:
-        The function; None if both bounds are the same.
+        The function; None if the bounds need no conversion.
     """
     match transform:
         case TruncateTransform() if type(source) in INTEGER_LIMITS:
-            return partial(unwrapped_multiples, transform.width)
+            return partial(unwrap_multiples, transform.width)
         case HourTransform():
-            return unwrapped_hours
+            return unwrap_hours
         case YearTransform() | MonthTransform():
-            return known_years
+            return bound_years
         case DayTransform() if not isinstance(source, DateType):
-            return rounded_down
+            return lower_by_one
     return None
 
 
-def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
+def unwrap_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of multiples of a width, extended to the least multiple if it may have wrapped around.
 
     A column may have been an INT when a file was written, and be a BIGINT now.
@@ -67,45 +67,45 @@ def unwrapped_multiples(width: int, bounds: ColumnBounds) -> ColumnBounds:
     lower, upper = bounds.lower, bounds.upper
     for kind, limit in INTEGER_LIMITS.items():
         least = (-limit // width) * width
-        if not is_reproducible(TruncateTransform(width), kind()) and meets(lower, upper, -limit, limit - 1):
-            return anything(bounds)
+        if not is_reproducible(TruncateTransform(width), kind()) and overlaps(lower, upper, -limit, limit - 1):
+            return without_limits(bounds)
         wrapped = least + 2 * limit
-        if least == -limit or not meets(lower, upper, wrapped, wrapped):
+        if least == -limit or not overlaps(lower, upper, wrapped, wrapped):
             continue
         if lower is not None and lower == upper:
-            lower = upper = least  # it is not a multiple of the width, so it has wrapped around
+            lower = upper = least  # not a multiple of the width, so it has wrapped around
         elif lower is not None:
             lower = min(lower, least)
     return Bounds(lower=lower, upper=upper, nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
-def meets(lower: int | None, upper: int | None, first: int, last: int) -> bool:
+def overlaps(lower: int | None, upper: int | None, first: int, last: int) -> bool:
     """Return whether the range between two bounds overlaps an interval."""
     return (lower is None or lower <= last) and (upper is None or upper >= first)
 
 
-def anything(bounds: ColumnBounds) -> Bounds:
-    """Return the bounds without limits."""
+def without_limits(bounds: ColumnBounds) -> Bounds:
+    """Return the bounds without a lower and an upper one."""
     return Bounds(nulls=bounds.nulls, nans=bounds.nans, values=bounds.values)
 
 
-def unwrapped_hours(bounds: ColumnBounds) -> ColumnBounds:
+def unwrap_hours(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of hours, without limits beyond the years -195721 to 199660: other hours wrap around to those."""
     lower, upper = bounds.lower, bounds.upper
     known = lower is not None and upper is not None
     if known and lower > -FIRST_WRAPPED_HOUR and upper < FIRST_WRAPPED_HOUR:
-        return rounded_down(bounds)
-    return anything(bounds)
+        return lower_by_one(bounds)
+    return without_limits(bounds)
 
 
-def known_years(bounds: ColumnBounds) -> ColumnBounds:
+def bound_years(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of years or months; NULL may be any date outside of the calendar of Rust."""
     if bounds.nulls:
         return Bounds(nans=bounds.nans)
-    return rounded_down(bounds)
+    return lower_by_one(bounds)
 
 
-def rounded_down(bounds: ColumnBounds) -> ColumnBounds:
+def lower_by_one(bounds: ColumnBounds) -> ColumnBounds:
     """Return bounds of years, months, days or hours, lowered by one before 1970, where writers may have rounded up."""
     lower = bounds.lower
     if lower is None or lower > 0:

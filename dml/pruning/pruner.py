@@ -1,8 +1,8 @@
-"""Which manifests, partitions and files may hold rows of a filter, and which files hold no others. Driver.
+"""Find the manifests, partitions and files that may hold rows of a filter, and the files that hold no others. Driver.
 
-Input: an Iceberg expression, or partitions; what manifests say of files. Output: answers, for scans, which skip what
-cannot match, for commits, which conflict with what may match, and for deletes of whole files, all of whose rows must
-match. Source: Iceberg specification, "Scan Planning"; the semantics of predicates are SQL's.
+Input: an Iceberg expression, or partitions; the metadata of files in manifests. Output: True or False per file. Scans
+skip files that cannot match, commits conflict with files that may match, and deletes of whole files need those whose
+rows must all match. Source: Iceberg specification, "Scan Planning"; the semantics of predicates are SQL's.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,16 +37,16 @@ __all__ = ["AnyFilter", "FileFilter", "PartitionSet", "Pruner"]
 
 
 class Pruner:
-    """The files that hold rows of a filter; the filter is projected and bound once for each spec.
+    """Tests which files may hold rows of a filter. The filter is projected and bound once for each spec.
 
-    Several threads may ask: what is kept between questions is the answer to one, the same whoever finds it.
+    Thread-safe: threads share only cached results, which are the same whichever thread computes them.
 
     Args:
         specs: The table's partition specs.
-        schema: The schema that the filter's names belong to.
+        schema: The schema of the filter's names.
         row_filter: An unbound expression.
-        case_sensitive: How its names match.
-        older_schemas: The table's schemas: they have the types of partition columns that were dropped since.
+        case_sensitive: Whether names match case-sensitively.
+        older_schemas: The table's schemas, oldest first. They have the types of partition columns dropped since.
 
     Raises:
         ValueError: the filter does not fit the schema.
@@ -68,26 +68,26 @@ class Pruner:
         self._columns = metric_columns(self._schema)
         self._may = any_match(row_filter, self._schema, case_sensitive=case_sensitive)
         self._widths = {spec_id: len(spec.fields) for spec_id, spec in specs.items()}
-        asked = filter_columns(row_filter, self._schema, case_sensitive=case_sensitive) if specs else frozenset[int]()
-        # A spec with a column that no schema has decides nothing: its files are judged by their metrics alone.
+        named = filter_columns(row_filter, self._schema, case_sensitive=case_sensitive) if specs else frozenset[int]()
+        # A spec with a column that no schema has prunes nothing: its files are pruned by their metrics alone.
         self._specs = {
-            spec_id: SpecPruner(spec, fields, self._schema, row_filter, asked, case_sensitive=case_sensitive)
+            spec_id: SpecPruner(spec, fields, self._schema, row_filter, named, case_sensitive=case_sensitive)
             for spec_id, spec in specs.items()
             if (fields := partition_fields(spec, (self._schema, *reversed(older_schemas)))) is not None
         }
-        # Files are many and partitions few.
+        # Cached per partition: many files share one.
         self._partitions: dict[Partition, PartitionAnswer] = {}
         self._whole: dict[Partition, bool] = {}
 
     def manifest(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list files with matching rows, or deletes for such files."""
+        """Return whether a manifest may list files with matching rows, or deletes for such files."""
         spec = self._specs.get(manifest.partition_spec_id)
         if not self._prunes or manifest.partitions is None or spec is None:
             return True
         return spec.may(spec.of_rows(summary_bounds(manifest.partitions, spec.fields)))
 
     def partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
-        """Whether the files of a partition may hold matching rows, or deletes of such rows.
+        """Return whether the files of a partition may hold matching rows, or deletes of such rows.
 
         Raises:
             ValueError: the table has no such spec, or it has another number of fields.
@@ -97,13 +97,13 @@ class Pruner:
         return not self._prunes or self._partition((spec_id, partition)).may
 
     def may_match(self, file: ContentFile) -> bool:
-        """Whether a file may hold matching rows, or deletes of such rows."""
+        """Return whether a file may hold matching rows, or deletes of such rows."""
         if file.record_count == 0 or not self._prunes:
             return file.record_count != 0
         partition = self._partition((file.spec_id, file.partition))
         if not partition.may:
             return False
-        # The metrics of position deletes are about paths and positions.
+        # Position delete files have metrics of paths and positions, not of the table's columns.
         return file.content is FileContent.POSITION_DELETES or self._may(
             file_bounds(file, self._columns, partition.identity)
         )
@@ -117,7 +117,7 @@ class Pruner:
         return entries.select(partial(self.partition, entries.spec_id))
 
     def matching(self, entries: Entries) -> list[int]:
-        """Return the live entries of a manifest of data files that may hold matching rows, as `may_match` says.
+        """Return the live entries of a manifest of data files that may hold matching rows, as in `may_match`.
 
         Raises:
             ValueError: a live file has a partition that does not fit the table's spec.
@@ -125,7 +125,7 @@ class Pruner:
         return entries.select(partial(self.partition, entries.spec_id), self.may_match, self._may_match_of)
 
     def must_match(self, file: ContentFile) -> bool:
-        """Whether all rows of a file match; of a delete file, whether it can only apply to such rows."""
+        """Return whether all rows of a file match; for a delete file, whether it can only apply to such rows."""
         key = (file.spec_id, file.partition)
         whole = self._whole.get(key)
         if whole is None:
@@ -153,7 +153,7 @@ class Pruner:
 
     @cached_property
     def _must(self) -> RowTest:
-        # Few ask for it, and a filter may list many values.
+        # Built on demand: most pruners never need it, and a filter may list many values.
         return all_match(self.expression, self._schema, case_sensitive=self._case_sensitive)
 
     def _partition(self, key: Partition) -> "PartitionAnswer":
@@ -166,11 +166,11 @@ class Pruner:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What a partition says of its files.
+    """The result of a filter for one partition.
 
     Attributes:
-        may: Whether they may hold matching rows.
-        identity: The columns of the filter that have one value in them, by column id.
+        may: True if its files may hold matching rows.
+        identity: Bounds, by column id, of the filter's columns that the partition fixes to one value.
     """
 
     may: bool
@@ -181,15 +181,15 @@ UNDECIDED: Final = PartitionAnswer(True, {})
 
 
 class SpecPruner:
-    """A filter in the partitions of one spec.
+    """Tests a filter on the partitions of one spec.
 
     Args:
         spec: The spec.
         fields: Its partition type.
-        schema: The schema that the filter's names belong to.
+        schema: The schema of the filter's names.
         row_filter: The filter.
-        asked: Ids of the columns that the filter asks for.
-        case_sensitive: How names match.
+        named: Ids of the columns that the filter names.
+        case_sensitive: Whether names match case-sensitively.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class SpecPruner:
         fields: StructType,
         schema: Schema,
         row_filter: BooleanExpression,
-        asked: frozenset[int],
+        named: frozenset[int],
         *,
         case_sensitive: bool,
     ) -> None:
@@ -206,9 +206,9 @@ class SpecPruner:
         sources = {
             field.field_id: (field.transform, schema.find_type(field.source_id))
             for field in spec.fields
-            if field.source_id in asked
+            if field.source_id in named
         }
-        # Other partition fields are in no comparison, so they keep their types.
+        # Other partition fields are not compared, so they keep their types.
         self._partitions = Schema(
             *(
                 NestedField(field.field_id, field.name, exact_type(*sources[field.field_id]), required=False)
@@ -223,13 +223,13 @@ class SpecPruner:
         self._identity = {
             field.source_id: field.field_id
             for field in spec.fields
-            if isinstance(field.transform, IdentityTransform) and field.source_id in asked
+            if isinstance(field.transform, IdentityTransform) and field.source_id in named
         }
         converters = {field_id: rows_bounds(*found) for field_id, found in sources.items()}
         self._rows_bounds = {field_id: convert for field_id, convert in converters.items() if convert is not None}
 
     def of_rows(self, bounds: BoundsOf) -> BoundsOf:
-        """Functions from bounds of partition values to bounds of their rows, for values of any writer."""
+        """Convert bounds of partition values to bounds of their rows, for values of any writer."""
         converters = self._rows_bounds
         if not converters:
             return bounds
@@ -242,25 +242,25 @@ class SpecPruner:
 
     @cached_property
     def must(self) -> RowTest:
-        """Whether partitions hold matching rows only."""
+        """The test of whether partitions hold matching rows only."""
         schema, spec, case_sensitive, row_filter = self._strict
         strict = partitions_that_must_match(row_filter, schema, spec, case_sensitive=case_sensitive)
         return all_match(strict, self._partitions, case_sensitive=True)
 
     def answer(self, partition: tuple[Any, ...]) -> PartitionAnswer:
-        """What a partition says of its files."""
+        """Test the filter on a partition."""
         bounds = partition_bounds(partition, self.fields)
         identity = {source_id: bounds(field_id) for source_id, field_id in self._identity.items()}
         return PartitionAnswer(self.may(self.of_rows(bounds)), identity)
 
 
 def filter_columns(row_filter: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> frozenset[int]:
-    """Ids of the columns that a filter names."""
+    """Return the ids of the columns that a filter names."""
     return frozenset(extract_field_ids(bind(schema, row_filter, case_sensitive)))
 
 
 def partition_fields(spec: PartitionSpec, schemas: Iterable[Schema]) -> StructType | None:
-    """The type of a spec's partitions; None where no schema has one of its columns."""
+    """Return the type of a spec's partitions; None if one of its columns is in no schema."""
     by_age = tuple(schemas)
     fields = []
     for field in spec.fields:
@@ -272,12 +272,13 @@ def partition_fields(spec: PartitionSpec, schemas: Iterable[Schema]) -> StructTy
 
 
 class PartitionSet:
-    """The files of some partitions.
+    """Selects the files of some partitions.
 
     Args:
         partitions: Spec ids and partition tuples.
         metadata: The table.
-        with_global_deletes: Also the manifests of specs without partitions: an equality delete there applies to all.
+        with_global_deletes: True to select the manifests of unpartitioned specs too, whose equality deletes apply to
+            every partition.
     """
 
     def __init__(
@@ -295,7 +296,7 @@ class PartitionSet:
         }
 
     def manifest(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list files of these partitions."""
+        """Return whether a manifest may list files of these partitions."""
         partitions = self._by_spec.get(manifest.partition_spec_id)
         if manifest.partition_spec_id in self._global:
             return True
@@ -308,7 +309,7 @@ class PartitionSet:
         return any(may_contain(summaries, fields, partition) for partition in partitions)
 
     def may_match(self, file: ContentFile) -> bool:
-        """Whether a file lies in one of the partitions."""
+        """Return whether a file is in one of the partitions."""
         return partition_key(file.spec_id, file.partition) in self._keys
 
 
@@ -346,4 +347,4 @@ class AnyFilter:
 
 
 FileFilter = Pruner | PartitionSet | AnyFilter
-"""Which files a commit is about: by rows, by partitions, or by either."""
+"""Selects the files that concern a commit: by rows, by partitions, or by either."""

@@ -1,13 +1,13 @@
-"""Which rows can match a filter, by bounds and counts alone. Worker-safe.
+"""Test filters on the bounds and counts of a set of rows. Worker-safe.
 
-Input: an Iceberg expression and, for each column, what is known of its values: from a manifest's partition summary, a
-partition tuple, a data file's metrics or a Parquet row group. Output: whether any row may match, or all must.
+Input: an Iceberg expression and the bounds of each column, from a manifest's partition summary, a partition tuple, a
+data file's metrics or a Parquet row group. Output: whether any row may match, or all must.
 Spec: "Scan Planning"; "Manifests", on bounds and counts.
 
 Semantics are SQL's: a predicate on NULL is not true, NaN is greater than every other value, -0.0 equals 0.0. Bounds
-leave NaN out, so a column that may hold NaN may match `>`, whatever its bounds say.
+exclude NaN, so a column that may hold NaN may match `>` for any bounds.
 
-Tests ask for bounds first and for counts last: bounds decide most, and a file's metrics are worked out when asked for.
+Tests read bounds first and counts last: bounds decide most, and a file's metrics are decoded on demand.
 """
 
 from bisect import bisect_left
@@ -41,32 +41,32 @@ __all__ = ["Bounds", "BoundsOf", "ColumnBounds", "RowTest", "all_match", "any_ma
 
 
 class ColumnBounds(Protocol):
-    """What is known of a column's values in some set of rows."""
+    """Bounds and counts of a column's values in a set of rows."""
 
     @property
     def lower(self) -> Any:
-        """No value is less (NaN apart); None where unknown. In Iceberg's internal form."""
+        """A lower bound of the values except NaN, in Iceberg's internal form; None if unknown."""
 
     @property
     def upper(self) -> Any:
-        """No value is greater (NaN apart); None where unknown."""
+        """An upper bound of the values except NaN, in Iceberg's internal form; None if unknown."""
 
     @property
     def nulls(self) -> bool:
-        """Whether there may be NULLs."""
+        """True if there may be NULLs."""
 
     @property
     def nans(self) -> bool:
-        """Whether there may be NaNs."""
+        """True if there may be NaNs."""
 
     @property
     def values(self) -> bool:
-        """Whether there may be values that are neither."""
+        """True if there may be values other than NULL and NaN."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """`ColumnBounds` that are at hand; what is missing is unknown."""
+    """`ColumnBounds` as plain values. The defaults mean unknown."""
 
     lower: Any = None
     upper: Any = None
@@ -76,36 +76,36 @@ class Bounds:
 
 
 BoundsOf = Callable[[int], ColumnBounds]
-"""What is known of the column with a field id."""
+"""Returns the bounds of the column with a field id."""
 
 RowTest = Callable[[BoundsOf], bool]
 Leaf = Callable[[ColumnBounds], bool]
 
 
 def any_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowTest:
-    """A test that is False only where no row can satisfy the expression.
+    """Return a test that is False only if no row can satisfy the expression.
 
     Args:
         expression: An unbound expression.
-        schema: The schema that its names belong to.
-        case_sensitive: How names match.
+        schema: The schema of its names.
+        case_sensitive: Whether names match case-sensitively.
     """
-    return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), may_match)
+    return compile_test(bound_filter(expression, schema, case_sensitive=case_sensitive), may_match)
 
 
 def all_match(expression: BooleanExpression, schema: Schema, *, case_sensitive: bool) -> RowTest:
-    """A test that is True only where every row satisfies the expression.
+    """Return a test that is True only if every row satisfies the expression.
 
     Args:
         expression: An unbound expression.
-        schema: The schema that its names belong to.
-        case_sensitive: How names match.
+        schema: The schema of its names.
+        case_sensitive: Whether names match case-sensitively.
     """
-    return compiled(bound_filter(expression, schema, case_sensitive=case_sensitive), must_match)
+    return compile_test(bound_filter(expression, schema, case_sensitive=case_sensitive), must_match)
 
 
-def compiled(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Leaf]) -> RowTest:
-    """A bound expression as nested functions: one walk over the tree, however many files it is asked of."""
+def compile_test(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Leaf]) -> RowTest:
+    """Compile a bound expression to nested functions, so that the tree is walked once for all files."""
 
     def on_column(predicate: BoundPredicate) -> RowTest:
         field_id, test = predicate.term.ref().field.field_id, leaf(predicate)
@@ -124,7 +124,7 @@ def compiled(expression: BooleanExpression, leaf: Callable[[BoundPredicate], Lea
 
 
 def may_match(predicate: BoundPredicate) -> Leaf:
-    """Whether a row may satisfy a predicate."""
+    """Return the test of whether a row may satisfy a predicate."""
     match predicate:
         case BoundIsNull():
             return lambda b: b.nulls
@@ -160,9 +160,9 @@ def may_match(predicate: BoundPredicate) -> Leaf:
 
 
 def may_differ(predicate: BoundNotEqualTo | BoundNotIn) -> Leaf:
-    """Whether a row may have a value that is none of these: not if all rows have one value, and it is one of them.
+    """Return the test of whether a row may have another value: not if all rows have one value that is excluded.
 
-    Bounds that were cut off differ, so equal ones are the value itself.
+    Truncated bounds differ from each other, so equal bounds are the value itself.
     """
     values = {predicate.literal.value} if isinstance(predicate, BoundNotEqualTo) else predicate.value_set
 
@@ -175,7 +175,7 @@ def may_differ(predicate: BoundNotEqualTo | BoundNotIn) -> Leaf:
 
 
 def may_equal(values: Sequence[Any]) -> Leaf:
-    """Whether a row may have one of these values, which ascend."""
+    """Return the test of whether a row may have one of the values, which are in ascending order."""
 
     def test(bounds: ColumnBounds) -> bool:
         lower = bounds.lower
@@ -189,7 +189,7 @@ def may_equal(values: Sequence[Any]) -> Leaf:
 
 
 def may_start(prefix: str) -> Leaf:
-    """Whether a row may start with the prefix; bounds may be cut off, the upper one is then rounded up."""
+    """Return the test of whether a row may start with the prefix. Bounds may be truncated, the upper one rounded up."""
     length = len(prefix)
 
     def test(bounds: ColumnBounds) -> bool:
@@ -202,7 +202,7 @@ def may_start(prefix: str) -> Leaf:
 
 
 def may_not_start(prefix: str) -> Leaf:
-    """Whether a row may have another start: not if both bounds have this one."""
+    """Return the test of whether a row may start differently: not if both bounds start with the prefix."""
 
     def test(bounds: ColumnBounds) -> bool:
         return not both_start(bounds, prefix) and bounds.values
@@ -214,7 +214,7 @@ def may_not_start(prefix: str) -> Leaf:
 
 
 def must_match(predicate: BoundPredicate) -> Leaf:
-    """Whether every row satisfies a predicate."""
+    """Return the test of whether every row satisfies a predicate."""
     match predicate:
         case BoundIsNull():
             return lambda b: not b.values and not b.nans
@@ -242,7 +242,7 @@ def must_match(predicate: BoundPredicate) -> Leaf:
 
 
 def must_compare(predicate: BoundPredicate) -> Leaf:
-    """Whether every row is on one side of a value; NaN is above all."""
+    """Return the test of whether every row is on one side of a value. NaN is above all values."""
     match predicate:
         case BoundLessThan():
             value = predicate.literal.value
@@ -260,7 +260,7 @@ def must_compare(predicate: BoundPredicate) -> Leaf:
 
 
 def must_equal(values: Sequence[Any]) -> Leaf:
-    """Whether every row has the same value, one of these, which ascend."""
+    """Return the test of whether all rows have one value that is in the list, which is in ascending order."""
 
     def test(bounds: ColumnBounds) -> bool:
         lower = bounds.lower
@@ -273,12 +273,12 @@ def must_equal(values: Sequence[Any]) -> Leaf:
 
 
 def must_differ(values: Sequence[Any]) -> Leaf:
-    """Whether no row has one of these values."""
+    """Return the test of whether no row has one of the values, which are in ascending order, or NULL."""
     equal = may_equal(values)
     return lambda bounds: not bounds.nulls and not equal(bounds)
 
 
 def both_start(bounds: ColumnBounds, prefix: str) -> bool:
-    """Whether every value starts with the prefix because both bounds do."""
+    """Return whether both bounds start with the prefix, and so every value does."""
     lower, upper = bounds.lower, bounds.upper
     return lower is not None and upper is not None and lower.startswith(prefix) and upper.startswith(prefix)

@@ -97,7 +97,7 @@ def test_full_names_are_recognised_when_given():
 
 
 def test_a_place_without_a_table_is_refused():
-    with pytest.raises(ValueError, match="No table stands"):
+    with pytest.raises(ValueError, match="There is no table reference"):
         render("select 1 from t", {Span(0, 3): "v"})
 
 

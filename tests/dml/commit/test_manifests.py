@@ -411,14 +411,14 @@ def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
         return parse(text)
 
     encoded: list[ManifestFile] = []
-    encode = write.encoded_line
+    encode = write.encode_line
 
     def noted_line(line: ManifestFile, format_version: int) -> bytes:
         encoded.append(line)
         return encode(line, format_version)
 
     monkeypatch.setattr(Snapshot, "model_validate_json", noted)
-    monkeypatch.setattr(write, "encoded_line", noted_line)
+    monkeypatch.setattr(write, "encode_line", noted_line)
     table = new_table(catalog, version)
     texts = []
     for number in range(7):

@@ -187,7 +187,7 @@ def test_python_calls_and_spark_sql(lake):
         ("'{t}', (SELECT 1)", AnalysisError, "not a constant"),
         ("'{t}', nope", AnalysisError, "nope"),
         ("'{t}' 1", SqlError, "1"),
-        ("'{t}', dry_run => true, 'x'", SqlError, "without a name"),
+        ("'{t}', dry_run => true, 'x'", SqlError, "positional argument follows"),
         ("1,2,3,4,5,6,7,8,9,10,11", AnalysisError, "takes 10 arguments"),
     ],
 )

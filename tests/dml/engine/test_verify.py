@@ -91,7 +91,7 @@ def test_a_name_that_is_no_text_is_told_so(lake: Lake) -> None:
         session.remove_orphan_files(name, "2020-01-01")
     with pytest.raises(dml.AnalysisError, match="'l' is an array: only fields of structs"):
         session.sql(f"UPDATE {name} SET l.x = 5")
-    with pytest.raises(dml.AnalysisError, match="'id' is no struct and has no field 'x'"):
+    with pytest.raises(dml.AnalysisError, match="'id' is not a struct and has no field 'x'"):
         session.sql(f"UPDATE {name} SET id.x = 5")
     session.sql(f"INSERT INTO {name} (id) VALUES (1)")
     session.spark.conf.set("spark.sql.storeAssignmentPolicy", "STRICT")

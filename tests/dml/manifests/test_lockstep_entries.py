@@ -360,7 +360,7 @@ def test_blocks_that_are_decoded_in_several_turns_are_one_manifest(
     file_schema, blocks = read(line)
     blocks = cut(file_schema, blocks, [3] * 13)
     monkeypatch.setattr(limits, "LOCKSTEP_GROUP_BYTES", 700)
-    assert len(list(lockstep_search.together(blocks))) > 5
+    assert len(list(lockstep_search.group_blocks(blocks))) > 5
     assert same(in_lockstep(file_schema, blocks, line), one_by_one(file_schema, blocks, line))
 
 

@@ -20,8 +20,8 @@ from dml.manifests.avro_schema import avro_schema
 from dml.manifests.cache import ManifestCache, read_entries
 from dml.manifests.entries import Entries, EntryArrays, EntryList
 from dml.manifests.read import entries_of, read_manifest_list, type_of_records
-from dml.manifests.weights import KeptLines, bytes_of_encoded, bytes_of_lines
-from dml.manifests.write import encoded_line, list_line
+from dml.manifests.weights import LineCache, bytes_of_encoded, bytes_of_lines
+from dml.manifests.write import encode_line, list_line
 from dml.model.manifest import ContentFile, EntryStatus, ManifestFile, PartitionSummary
 from tests.dml.manifests.test_lockstep_entries import PARTITION_TYPES, PLAIN, entry
 from tests.dml.manifests.test_lockstep_entries import written as written_manifest
@@ -99,8 +99,8 @@ def held_by(make: Callable[[], Any]) -> tuple[Any, int]:
 @pytest.fixture
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are read and encoded anew."""
-    monkeypatch.setattr(read, "READ_LINES", KeptLines(0, lambda key, found: bytes_of_encoded(found, key[1])))
-    monkeypatch.setattr(write, "WRITTEN_LINES", KeptLines(0, lambda key, line: bytes_of_encoded(key[0], line)))
+    monkeypatch.setattr(read, "READ_LINES", LineCache(0, lambda key, found: bytes_of_encoded(found, key[1])))
+    monkeypatch.setattr(write, "WRITTEN_LINES", LineCache(0, lambda key, line: bytes_of_encoded(key[0], line)))
 
 
 @pytest.mark.usefixtures("nothing_kept")
@@ -146,12 +146,12 @@ def test_lines_that_are_long_when_they_are_encoded_are_not_kept(
 
     def noted(line: ManifestFile, version: int) -> bytes:
         encoded.append(line)
-        return encoded_line(line, version)
+        return encode_line(line, version)
 
-    monkeypatch.setattr(write, "encoded_line", noted)
-    monkeypatch.setattr(write, "WRITTEN_LINES", KeptLines(1 << 20, lambda key, line: bytes_of_encoded(key[0], line)))
+    monkeypatch.setattr(write, "encode_line", noted)
+    monkeypatch.setattr(write, "WRITTEN_LINES", LineCache(1 << 20, lambda key, line: bytes_of_encoded(key[0], line)))
     line = line_of(1, **fields)
-    assert list_line(line, 2) == list_line(line, 2) == encoded_line(line, 2)
+    assert list_line(line, 2) == list_line(line, 2) == encode_line(line, 2)
     assert len(encoded) == (1 if is_kept else 2)
     assert (write.WRITTEN_LINES.nbytes > 0) is is_kept
 
@@ -161,12 +161,12 @@ def test_lines_that_are_kept_are_bounded_by_what_they_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, summary: PartitionSummary
 ) -> None:
     """A line of two thousand bytes may have hundreds of summaries."""
-    size = len(encoded_line(line_of(1, partitions=(summary,) * 50), 2)) - len(encoded_line(line_of(1), 2))
+    size = len(encode_line(line_of(1, partitions=(summary,) * 50), 2)) - len(encode_line(line_of(1), 2))
     line_length = (limits.MAX_CACHED_LINE_BYTES - 200) * 50 // size
     lines = [line_of(number, partitions=(summary,) * line_length) for number in range(40)]
     location = written(tmp_path, lines, 2)
     for limit in (1 << 40, 1 << 18):
-        kept = KeptLines[Any, Any](limit, lambda key, found: bytes_of_encoded(found, key[1]))
+        kept = LineCache[Any, Any](limit, lambda key, found: bytes_of_encoded(found, key[1]))
         monkeypatch.setattr(read, "READ_LINES", kept)
         tracemalloc.start()
         read_manifest_list(IO, location)
@@ -177,7 +177,7 @@ def test_lines_that_are_kept_are_bounded_by_what_they_hold(
 
 
 def test_of_kept_lines_the_first_go_first() -> None:
-    kept: KeptLines[str, int] = KeptLines(10, lambda line, _: len(line))
+    kept: LineCache[str, int] = LineCache(10, lambda line, _: len(line))
     for line in ("aaaa", "bbbb", "cccc", "cccc"):
         kept.keep(line, len(line))
     assert [kept.get(line) for line in ("aaaa", "bbbb", "cccc")] == [None, 4, 4]

@@ -139,7 +139,7 @@ def test_random_losses_are_as_full_rewrites(tmp_path: Path, data: st.DataObject,
     assert mine.file_size_in_bytes == Path(mine.path.removeprefix("file://")).stat().st_size
     assert list(mine.split_offsets) == sorted(set(mine.split_offsets))
     (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
-    assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
+    assert [part.tolist() for part in mine_origins.decode()] == [part.tolist() for part in their_origins.decode()]
     if spliced.spliced_files:
         mine = published(spliced, entry_of(path, schema, tmp_path), schema, tmp_path)
     gone = len(footer_of(path).row_groups) > len(footer_of(mine.path).row_groups)

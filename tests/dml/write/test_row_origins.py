@@ -91,7 +91,7 @@ def test_every_carried_row_is_found(
     contents = {file.path: pq.read_table(file.path, partitioning=None)["id"].to_pylist() for file in commit.data_files}
     assert {origins.data_file for origins in commit.row_origins} == set(contents)
     for origins in commit.row_origins:
-        assert sum(origins.decoded()[1]) == len(contents[origins.data_file])
+        assert sum(origins.decode()[1]) == len(contents[origins.data_file])
     rewritten = {change[1] for change in changes}
     for file, size in enumerate(sizes):
         for row in range(size):
@@ -133,7 +133,7 @@ def test_neighbours_in_many_batches_are_one_run() -> None:
     log.take(log.with_new_origins(batch(2)), "a.parquet")
     (origins,) = log.report()
     assert origins.runs == 2
-    firsts, lengths = origins.decoded()
+    firsts, lengths = origins.decode()
     assert (firsts.tolist(), lengths.tolist()) == ([7 << 40, NEW_ROWS], [100, 5])
 
 

@@ -258,7 +258,7 @@ def test_random_splices_are_as_full_rewrites(
     assert mine.record_count == theirs.record_count == len(rows)
     assert mine.file_size_in_bytes == Path(mine.path.removeprefix("file://")).stat().st_size
     (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
-    assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
+    assert [part.tolist() for part in mine_origins.decode()] == [part.tolist() for part in their_origins.decode()]
     mine = published(spliced, entry_of(path, schema, tmp_path), schema, tmp_path)
     for leaf in file_layout(context(tmp_path, schema=schema), row_lineage=False).leaves:
         if schema.fields[leaf.path[0]].name in assigned:
@@ -310,7 +310,7 @@ def test_new_rows_are_added_to_a_spliced_file(
     assert (spliced.changed_files, spliced.metrics) == (whole.changed_files, whole.metrics)
     assert mine.record_count == theirs.record_count == len(rows) - len(gone) + len(added)
     (mine_origins,), (their_origins,) = spliced.row_origins, whole.row_origins
-    assert [part.tolist() for part in mine_origins.decoded()] == [part.tolist() for part in their_origins.decoded()]
+    assert [part.tolist() for part in mine_origins.decode()] == [part.tolist() for part in their_origins.decode()]
     if not spliced.spliced_files:  # each row group loses rows, or is joined with others
         assert gone
         return
