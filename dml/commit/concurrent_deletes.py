@@ -1,13 +1,12 @@
-"""Deletes that other commits made in the data files whose rows this commit changes: row against row. Driver.
+"""Reconciles this commit's changes with concurrent deletes in the same data files, row by row. Driver.
 
-Input: the changes, with the rows that they are about, and the delete files that came since the statement read the
-table. Output: changes that keep both sides' deletes; or a conflict that names the file and the rows.
+Input: the changes with their rows, and the delete files that were added since the statement read the table. Output:
+changes that keep both sides' deletes, or a conflict that names the file and the rows.
 
-Each side's own rows are what its delete file holds beyond the delete files that were there at the start, so that rows
-deleted before count for neither. Merge-on-read: on version 3 the two vectors of a data file become one, which replaces
-the other's; on version 2 both position delete files stand. Copy-on-write: what the other deleted is deleted in the new
-data files too. Rows that the statement matched and left as they are count as well under serializable isolation: without
-them it might have inserted.
+Each side's own rows are the positions in its delete file that were not deleted at the start. Merge-on-read: on version
+3 the two vectors of a data file become one, which replaces the concurrent one; on version 2 both position delete files
+remain. Copy-on-write: concurrent deletes are applied to the new data files too. Under serializable isolation, rows that
+the statement matched without changing them count as well: without them it might have inserted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,11 +35,11 @@ ALL = frozenset(Operation)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """Changes that stand beside what others did.
+    """Changes that are compatible with concurrent deletes.
 
     Attributes:
         changes: The changes.
-        settled: Keys of the delete files of others that were looked at row by row: they are no conflict.
+        settled: Keys of concurrent delete files that were compared row by row: later checks pass over them.
     """
 
     changes: FileChanges
@@ -48,17 +47,17 @@ class Reconciled:
 
 
 def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, files: CommitFiles) -> Reconciled:
-    """Look at the deletes of others row by row, if that is possible.
+    """Compare concurrent deletes row by row, if possible.
 
     Args:
-        changes: What the commit does.
+        changes: The changes of this commit.
         window: The snapshots since the statement read the table.
-        wanted: The files that hold rows which the statement read.
-        files: What the commit has written: delete files are added to it.
+        wanted: The files that may hold rows that the statement read.
+        files: The files that the commit has written; new delete files are added.
 
     Raises:
-        CommitConflictError: another commit deleted a row that this one changes.
-        CorruptFileError: a delete file cannot be read.
+        CommitConflictError: Another commit deleted a row that this one changes.
+        CorruptFileError: A delete file cannot be read.
     """
     rows = changes.row_level
     if rows is None or not window.snapshots or not rows.is_known or changes.removed_data_files - rows.changed.keys():
@@ -69,7 +68,7 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
         for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, ALL, wanted)
         if entry.data_file.content is FileContent.POSITION_DELETES
     ]
-    # What one of them took away again lives on in the delete file that replaced it.
+    # Deletes of a delete file that was replaced meanwhile are in its replacement.
     theirs = [entry for entry in added if entry.data_file.key not in gone]
     found = {path: deletes_of(rows.tasks[path], theirs) for path in rows.changed if path in rows.tasks}
     conflicting = {path: entries for path, entries in found.items() if entries}
@@ -113,7 +112,7 @@ def written(
     wanted: Mapping[str, tuple[FileDeletes, frozenset[DeleteFileKey]]],
     files: CommitFiles,
 ) -> tuple[ContentFile, ...]:
-    """Delete files, each written once for the same deletes of others."""
+    """Return delete files for the paths; each is written once per set of concurrent deletes."""
     missing = {path: key for path, (_, key) in wanted.items() if (path, key) not in files.delete_files}
     new = rows.write_deletes([wanted[path][0] for path in missing])
     files.delete_files.update(zip(missing.items(), new, strict=True))
@@ -135,13 +134,13 @@ def with_unions(
     return replace(
         changes,
         added_delete_files=(*kept, *new),
-        # What another commit took away before us, its own delete files hold.
+        # Delete files that another commit already removed: its own delete files contain their deletes.
         removed_delete_files=(changes.removed_delete_files - gone) | replaced,
     )
 
 
 def deletes_of(task: ScanTask, entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """The entries of position deletes that may hold rows of a data file."""
+    """Return the position delete entries that may delete rows of a data file."""
     key = partition_key(task.spec_id, task.partition)
     return [entry for entry in entries if may_cover(entry.data_file, task.path, key)]
 
@@ -160,9 +159,9 @@ class Deletes:
     """Deleted rows of a data file.
 
     Attributes:
-        theirs: What others deleted since the statement read the file.
-        mine: What this commit takes away.
-        others: What was deleted before, and theirs.
+        theirs: Rows that others deleted since the statement read the file.
+        mine: Rows that this commit deletes or updates.
+        others: `theirs`, and rows deleted before.
     """
 
     theirs: PositionDeleteIndex
@@ -170,16 +169,16 @@ class Deletes:
     others: PositionDeleteIndex
 
     def union(self, task: ScanTask) -> FileDeletes:
-        """All deletes of the file."""
+        """Return all deletes of the file."""
         positions = self.others.union(self.mine)
         return FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
 
 
 def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> Deletes:
-    """Both sides' deletes of a data file.
+    """Return both sides' deletes of a data file.
 
     Raises:
-        CommitConflictError: the two have a row in common.
+        CommitConflictError: Both sides deleted the same row.
     """
     before = rows.rows_deleted_before(path)
     now = rows.loader.positions_in(path, [reference(entry) for entry in entries])
@@ -192,7 +191,6 @@ def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry],
 
 
 def reference(entry: ManifestEntry) -> DeleteFileRef:
-    """A delete file as a reader takes it."""
     file = entry.data_file
     return DeleteFileRef.of(
         file, referenced_data_file=only_data_file(file), data_sequence_number=entry.data_sequence_number or 0
@@ -205,16 +203,16 @@ def reapplied(
     data_files: Iterable[ContentFile],
     row_origins: Iterable[RowOrigins],
 ) -> tuple[FileDeletes, ...] | None:
-    """Find the rows in the new files.
+    """Map concurrently deleted rows to their positions in the new files.
 
     Args:
-        deleted: The rows that others deleted, by old data file; none of them is one that this commit took away.
+        deleted: The rows that others deleted, by old data file; disjoint from those that this commit deletes.
         tasks: The old data files, by path.
-        data_files: The new ones.
-        row_origins: Where their rows were.
+        data_files: The new data files.
+        row_origins: The old positions of their rows.
 
     Returns:
-        The deletes of each new file that has any; None where a row was not found.
+        The deletes of each new file that has any; None if a row was not found.
     """
     by_path = {origins.data_file: origins for origins in row_origins}
     missing = {path: positions.to_numpy() for path, positions in deleted.items()}

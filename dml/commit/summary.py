@@ -1,4 +1,4 @@
-"""The summary of a snapshot: counters, totals, and what the engine and the user say. Driver.
+"""The summary of a snapshot: counters, totals, and keys of the engine and the user. Driver.
 
 Input: the files added and removed, the parent's summary. Output: the keys and values of the specification's
 "Optional Snapshot Summary Fields", as Iceberg's Java library counts them.
@@ -72,17 +72,18 @@ RESERVED_BEGINNINGS: Final = ("rowdelta.", "partitions.", "spark.merge-into.")
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key of a summary has a meaning for Iceberg or RowDelta, so that no user can give it another one."""
+    """Return True if users cannot set a summary key because it has a meaning for Iceberg or RowDelta."""
     lower = key.lower()
     return lower in RESERVED or lower.startswith(RESERVED_BEGINNINGS)
 
 
 class SummaryBuilder:
-    """Counts files.
+    """Counts the files of a snapshot and builds its summary.
 
     Args:
         metadata: The table, for the paths of its partitions.
-        partition_limit: `write.summary.partition-limit`: up to so many changed partitions get a summary of their own.
+        partition_limit: `write.summary.partition-limit`: the maximum number of changed partitions that are
+            summarized one by one.
     """
 
     def __init__(self, metadata: TableMetadata, partition_limit: int) -> None:
@@ -103,11 +104,11 @@ class SummaryBuilder:
             self._count(file, counts_removed(file))
 
     def build(self, previous: Mapping[str, str] | None, further: Mapping[str, str]) -> dict[str, str]:
-        """The summary, without its operation.
+        """Return the summary, without its operation.
 
         Args:
-            previous: The parent's summary; None where there is no parent.
-            further: Keys of the action, the engine and the user; none of them can stand for a count.
+            previous: The parent's summary; None without a parent.
+            further: Keys of the action, the engine and the user; counts override them.
         """
         summary = {**shown(self._total), "changed-partition-count": str(len(self._partitions))}
         if 0 < len(self._partitions) <= self._limit:
@@ -121,7 +122,7 @@ class SummaryBuilder:
         totals = {}
         for total, added, removed in TOTALS:
             before = "0" if previous is None else previous.get(total, "")
-            # Where the parent does not say, or says something impossible, nobody can know.
+            # The total is unknown if the parent's is missing or impossible.
             if before.isdecimal():
                 value = int(before) + self._total[added] - self._total[removed]
                 if value >= 0:
@@ -145,7 +146,7 @@ def shown(counter: Mapping[str, int]) -> dict[str, str]:
 
 
 def size(file: ContentFile) -> int:
-    """Bytes: of a deletion vector its blob, not the file that it shares with others."""
+    """Return the size in bytes: of a deletion vector its blob, not the Puffin file that it shares with others."""
     return file.content_size_in_bytes or 0 if file.is_deletion_vector else file.file_size_in_bytes
 
 

@@ -1,8 +1,7 @@
-"""The rows of `files`, `entries` and their like: manifests as record batches. Worker-safe.
+"""Rows of `files`, `entries` and similar tables: manifests as record batches. Worker-safe.
 
-Input: an `EntryScan`, manifests. Output: record batches, with the columns that are asked for alone.
-What a filter says of partitions, contents and specs leaves out manifests and rows that cannot match; Spark asks the
-whole filter again.
+Input: an `EntryScan`, manifests. Output: record batches of the projected columns. Predicates on partition, content
+and spec prune manifests and rows; Spark evaluates the whole filter again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,16 +37,16 @@ UNKNOWN = Bounds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryScan:
-    """What all tasks of a scan of entries share.
+    """The settings that all tasks of an entry scan share.
 
     Attributes:
         schema_json: The metadata table's schema (Iceberg JSON).
-        columns: The names of its columns that are read, in order.
-        metrics_json: The table's columns that have readable metrics, as a struct type (Iceberg JSON).
+        columns: The names of the columns to read, in order.
+        metrics_json: The table's columns with readable metrics, as a struct type (Iceberg JSON).
         live_only: Leave out entries with status DELETED.
-        row_filter: An unbound expression; rows for which it is not true may be left out. None for all rows.
-        case_sensitive: How names in it match.
-        io_properties: Properties of the FileIO; may hold credentials, so never shown.
+        row_filter: An unbound expression; rows for which it is not TRUE may be left out. None for all rows.
+        case_sensitive: How names in the filter match.
+        io_properties: Properties of the FileIO. They may hold credentials and are never printed.
     """
 
     schema_json: str
@@ -60,12 +59,12 @@ class EntryScan:
 
 
 class PartitionTest:
-    """Whether files of a manifest, or of a partition, may be rows that a filter keeps.
+    """Tests if files of a manifest or a partition may match a filter.
 
     Args:
         schema: The metadata table's schema.
         row_filter: An unbound expression; None for all rows.
-        case_sensitive: How names in it match.
+        case_sensitive: How names in the filter match.
     """
 
     def __init__(self, schema: Schema, row_filter: Any, *, case_sensitive: bool) -> None:
@@ -75,11 +74,11 @@ class PartitionTest:
         self.partition_ids = frozenset(found.field_id for found in partition_type(schema).fields)
 
     def manifest(self, manifest: ManifestFile, partition: StructType) -> bool:
-        """Whether a manifest may have such files.
+        """Return True if a manifest may list matching files.
 
         Args:
-            manifest: Its line in a manifest list.
-            partition: The partition type of its spec.
+            manifest: The entry of the manifest list.
+            partition: The partition type of the manifest's spec.
         """
         if not self.prunes:
             return True
@@ -88,7 +87,7 @@ class PartitionTest:
         return self.test(self.bounds(of_partition, partition, manifest.partition_spec_id, contents))
 
     def partition(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
-        """Whether a file of a partition may be such a row."""
+        """Return True if a file with this partition, spec and content may match."""
         known = {found.field_id: value_bounds(value) for found, value in zip(partition.fields, values, strict=True)}
         return self.test(
             self.bounds(lambda field_id: known.get(field_id, UNKNOWN), partition, spec_id, (content, content))
@@ -97,7 +96,7 @@ class PartitionTest:
     def bounds(
         self, of_partition: BoundsOf, partition: StructType, spec_id: int, contents: tuple[int, int]
     ) -> BoundsOf:
-        """What is known of the columns of such files; a partition field that their spec lacks is null."""
+        """Return the bounds that the metadata proves; a partition field that the spec lacks is null."""
         own = {found.field_id for found in partition.fields}
         known = {
             CONTENT: Bounds(lower=contents[0], upper=contents[1], nulls=False, nans=False),
@@ -113,12 +112,11 @@ class PartitionTest:
 
 
 def unknown(_: int) -> Bounds:
-    """Nothing is known."""
     return UNKNOWN
 
 
 def partition_type(schema: Schema) -> StructType:
-    """The unified partition type of a metadata table's schema."""
+    """Return the unified partition type of a metadata table's schema, empty without one."""
     kind = schema.find_type(PARTITION) if PARTITION in schema.field_ids else None
     return kind if isinstance(kind, StructType) else StructType()
 
@@ -127,8 +125,8 @@ class EntryReader:
     """Reads manifests as record batches.
 
     Args:
-        scan: What is read of them.
-        io_of: The FileIO of a location.
+        scan: The columns and rows to read.
+        io_of: Returns the FileIO of a location.
     """
 
     def __init__(self, scan: EntryScan, io_of: Callable[[str], FileIO]) -> None:
@@ -141,13 +139,13 @@ class EntryReader:
         self.tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
         self.schema = pa.schema([arrow_field_of(found) for found in self.fields])
         inner = [part for found in self.fields if found.field_id == DATA_FILE for part in struct_fields(found)]
-        # Converting a type takes longer than making a column of few files.
+        # Cached: converting a type takes longer than building a column of few files.
         self.arrow_fields = {found.field_id: arrow_field_of(found) for found in (*self.fields, *inner)}
         self.partition_fields = [arrow_field_of(found) for found in self.partition.fields]
         self.wanted = self.wanted_ids()
 
     def wanted_ids(self) -> frozenset[int]:
-        """The fields that are read of a manifest."""
+        """Return the ids of the manifest fields that the scan reads."""
         ids: set[int] = set()
         for found in self.fields:
             inner = struct_fields(found) if found.field_id == DATA_FILE else ()
@@ -157,7 +155,7 @@ class EntryReader:
         return frozenset(ids | ({PARTITION} if self.tests.prunes else set()))
 
     def batches(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """The rows of some manifests.
+        """Yield the rows of manifests.
 
         Raises:
             CorruptFileError: a manifest is missing or damaged.
@@ -170,7 +168,7 @@ class EntryReader:
             yield batch if kept is None else batch.filter(kept)
 
     def kept(self, entries: EntryArrays) -> pa.Array | None:
-        """Which rows are kept; None for all."""
+        """Return the mask of rows that the scan keeps, or None if it keeps all."""
         keep = np.ones(entries.size, bool)
         if self.scan.live_only:
             keep &= entries.numbers(STATUS) != EntryStatus.DELETED
@@ -179,7 +177,7 @@ class EntryReader:
         return None if keep.all() else pa.array(keep)
 
     def matching(self, entries: EntryArrays) -> Any:
-        """Which rows the filter may keep: files are many, partitions few."""
+        """Return the mask of rows that may match; each distinct partition is tested once."""
         known: dict[tuple[int, int], bool] = {}
         found = []
         for key in zip(entries.partition_of.tolist(), entries.values(CONTENT), strict=True):
@@ -192,7 +190,7 @@ class EntryReader:
         return np.array(found, bool)
 
     def array(self, found: NestedField, entries: EntryArrays) -> pa.Array:
-        """One column."""
+        """Build one column."""
         field_id, rows = found.field_id, entries.size
         kind = self.arrow_fields[field_id].type
         if is_metrics(found):
@@ -215,7 +213,7 @@ class EntryReader:
         return cast_if_needed(column, kind)
 
     def partition_array(self, entries: EntryArrays) -> pa.StructArray:
-        """Partition tuples as a struct: the distinct ones are converted, and taken for each entry."""
+        """Convert each distinct partition tuple to a struct once, then take it for each entry."""
         fields = self.partition.fields
         columns = unified(entries.partitions, entries.partition_type, self.partition)
         arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
@@ -226,15 +224,15 @@ class EntryReader:
 
 
 def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
-    """The partition tuples of one spec, as columns of the fields of all specs.
+    """Transpose the partition tuples of one spec into columns, one per field of all specs.
 
     Args:
         tuples: The tuples.
-        own: Their type.
+        own: The partition type of the tuples.
         target: The fields of all specs.
 
     Raises:
-        ValueError: a tuple has another number of fields.
+        ValueError: A tuple has the wrong number of fields.
     """
     places = {found.field_id: place for place, found in enumerate(own.fields)}
     columns = []
@@ -249,17 +247,15 @@ def struct_fields(found: NestedField) -> tuple[NestedField, ...]:
 
 
 def is_metrics(found: NestedField) -> bool:
-    """Whether a field is `readable_metrics`."""
     return found.name == "readable_metrics"
 
 
 def arrow_field_of(found: NestedField) -> pa.Field:
-    """A field as Spark takes it."""
     return pa.field(found.name, arrow_type(found.field_type, spark=True))
 
 
 def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
-    """Return maps as an array; null where a file has none."""
+    """Convert maps to an array with null for files without a map."""
     sizes, keys = maps.sizes_and_keys()
     ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
     offsets = pa.array(ends, pa.int32(), mask=np.append(maps.absent, False))
@@ -268,13 +264,13 @@ def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
 
 
 def cast_if_needed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column to a type. A cast to its own type takes longer than making a column of few files."""
+    """Cast a column unless it has the type: even a no-op cast takes longer than building a column of few files."""
     return column if column.type.equals(kind) else column.cast(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesTask:
-    """Reads manifests in a Spark task. It can be pickled.
+    """Reads manifests in a Spark task. Picklable.
 
     Attributes:
         input: Groups of `ManifestFile`s, with an `EntryScan`.
