@@ -1,4 +1,4 @@
-"""Columns as CREATE TABLE and ALTER TABLE define and change them, and what rows or settings forbid. Pure; driver.
+"""Column definitions and changes of CREATE TABLE and ALTER TABLE, and their restrictions. Pure; driver.
 
 Input: `ColumnDefinition`, or ADD, DROP, ALTER COLUMN with the table's metadata; the session's time zone. Output: fields
 without ids, or the new schema. Source: Iceberg specification, "Default values" (version 3), "Reserved Field IDs",
@@ -40,19 +40,19 @@ RESERVED = frozenset({*METADATA_COLUMNS, ROW_OPERATION, "_deleted", "_change_typ
 
 
 def field_of(definition: ColumnDefinition, *, format_version: int, time_zone: str) -> NestedField:
-    """The field that a definition means; its default is both the initial and the write default.
+    """Convert a column definition to a field; its default is both the initial and the write default.
 
     Args:
-        definition: As written.
-        format_version: The table's.
-        time_zone: The session's, for TIMESTAMP defaults.
+        definition: The definition as written.
+        format_version: The table's format version.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Returns:
         The field, with id 0.
 
     Raises:
-        AnalysisError: the type or the default does not read, or the default is NULL where NULL may not be.
-        NotSupportedError: the format version has no defaults, or the name is reserved.
+        AnalysisError: The type or default is invalid, or the default of a NOT NULL column is NULL.
+        NotSupportedError: The format version has no defaults, or the name is reserved.
     """
     name = definition.path[-1]
     if len(definition.path) == 1:
@@ -81,10 +81,10 @@ def field_of(definition: ColumnDefinition, *, format_version: int, time_zone: st
 
 
 def refuse_default(format_version: int, path: tuple[str, ...]) -> None:
-    """Refuse a default where the format has none.
+    """Refuse a default if the format version has none.
 
     Raises:
-        NotSupportedError: the format version is below 3.
+        NotSupportedError: The format version is below 3.
     """
     if format_version < DEFAULTS_SINCE:
         raise NotSupportedError(
@@ -94,7 +94,7 @@ def refuse_default(format_version: int, path: tuple[str, ...]) -> None:
 
 
 def refuse_reserved_name(name: str) -> None:
-    """Refuse a column that would hide a metadata column, or one that statements use inside their queries.
+    """Refuse a column name of a metadata column or of an internal column.
 
     Raises:
         NotSupportedError: the name is reserved.
@@ -104,7 +104,7 @@ def refuse_reserved_name(name: str) -> None:
 
 
 def check_format_version(schema: Schema, format_version: int) -> None:
-    """Refuse types that the format version does not have.
+    """Refuse types that the format version does not support.
 
     Raises:
         NotSupportedError: a type needs a later version.
@@ -119,10 +119,10 @@ def check_format_version(schema: Schema, format_version: int) -> None:
 
 
 def with_columns(action: AddColumns, metadata: TableMetadata, time_zone: str) -> Schema:
-    """The schema after ADD COLUMNS.
+    """Return the schema after ADD COLUMNS.
 
     Raises:
-        AnalysisError: a type, a default or a place does not fit, or a name is taken.
+        AnalysisError: A type, default or position is invalid, or a name is taken.
         NotSupportedError: NOT NULL without a default, or a default below format version 3.
     """
     schema, last_column_id = metadata.schema(), metadata.last_column_id
@@ -146,11 +146,11 @@ def with_column(
 
 
 def without_columns(action: DropColumns, metadata: TableMetadata) -> Schema:
-    """The schema after DROP COLUMNS.
+    """Return the schema after DROP COLUMNS.
 
     Raises:
-        AnalysisError: a column is not there, or is the last one.
-        NotSupportedError: the table is partitioned or sorted by a column.
+        AnalysisError: A column does not exist or is the last one.
+        NotSupportedError: The table is partitioned or sorted by a column.
     """
     schema = metadata.schema()
     for path, span in zip(action.columns, action.spans, strict=True):
@@ -183,7 +183,7 @@ def refuse_used(dropped: NestedField, path: tuple[str, ...], metadata: TableMeta
                 f"Column {column} partitions the table, by {term_text(field, metadata.schema())}",
                 hint=f"First: ALTER TABLE ... {first}DROP PARTITION FIELD {quote_name((field.name,))}",
             )
-    # The reference allows this one, and then fails to read the table's metadata tables.
+    # The reference allows this, but can then no longer read the table's metadata tables.
     past = [field for spec in metadata.partition_specs for field in spec.fields if field.source_id in ids]
     if metadata.snapshots and any(not isinstance(field.transform, VoidTransform) for field in past):
         raise NotSupportedError(
@@ -197,11 +197,11 @@ def refuse_used(dropped: NestedField, path: tuple[str, ...], metadata: TableMeta
 
 
 def altered_column(action: AlterColumn, schema: Schema, format_version: int, time_zone: str) -> Schema:
-    """The schema after ALTER COLUMN of one column.
+    """Return the schema after ALTER COLUMN of one column.
 
     Raises:
-        AnalysisError: the column is not there, or the default does not fit.
-        NotSupportedError: the format does not allow the change.
+        AnalysisError: The column does not exist, or the default does not fit.
+        NotSupportedError: The format does not allow the change.
     """
     path = action.column
     field = find_field(schema, path)
@@ -268,7 +268,7 @@ def write_default(action: AlterColumn, text: str, format_version: int, field: Ne
 
 
 def refuse_lost(parent: NestedField, path: tuple[str, ...], changes: Mapping[str, object]) -> None:
-    # The inside of an array or a map has a type and a nullability, but no place for the rest.
+    # Iceberg stores only a type and a nullability for array elements and map values.
     if not isinstance(parent.field_type, StructType) and not {"doc", "write_default"}.isdisjoint(changes):
         raise NotSupportedError(
             f"{quote_name(path)} is the inside of {type_text(parent.field_type)}: it has no comment and no default",
@@ -278,11 +278,11 @@ def refuse_lost(parent: NestedField, path: tuple[str, ...], changes: Mapping[str
 
 
 def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sensitive: bool) -> Schema:
-    """The schema with other columns in the place of all.
+    """Return the schema with all columns replaced.
 
     Raises:
-        NotSupportedError: the table is partitioned, sorted or identified by a column that goes, or a name is reserved.
-        AlreadyExistsError: two columns have one name.
+        NotSupportedError: The table is partitioned, sorted or identified by a removed column, or a name is reserved.
+        AlreadyExistsError: Two columns have the same name.
     """
     schema = metadata.schema()
     there = {folded(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
@@ -312,7 +312,7 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
 
 
 def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
-    """A type with the ids of an old one that it is, or is wider than; None where it is another."""
+    """Return the new type with the ids of the old one if the old one can be widened to it, else None."""
     if old.is_primitive and new.is_primitive:
         return new if is_promotion(old, new) else None
     match old, new:
@@ -336,5 +336,4 @@ def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
 
 
 def folded(name: str, *, case_sensitive: bool) -> str:
-    """A name as it is compared."""
     return name if case_sensitive else name.lower()

@@ -1,8 +1,8 @@
-"""The constant of a DEFAULT clause, as a value of its column's type. Pure; driver.
+"""Constants of DEFAULT clauses, as values of the column's type. Pure; driver.
 
-Input: the text of the expression, a type, and the session's time zone. Output: the Python value that PyIceberg keeps
-for the type, never one that differs from what was written: a number that does not fit is an error. Source: Iceberg
-specification, "Default values" and Appendix D, "Single-value serialization".
+Input: the text of the expression, a type, and the session's time zone. Output: the Python value that PyIceberg stores
+for the type. Values are never rounded or truncated to fit: that is an error. Source: Iceberg specification, "Default
+values" and Appendix D, "Single-value serialization".
 """
 
 import datetime
@@ -45,25 +45,25 @@ NOT_CONSTANT = "A default is a constant: a number, a string, TRUE, FALSE, NULL, 
 
 
 class UnfitError(Exception):
-    # The value does not fit the type; the text says why.
+    # The value does not fit the type; the message gives the reason.
     pass
 
 
 def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC") -> Any:
-    """The value of a DEFAULT expression.
+    """Return the value of a DEFAULT expression.
 
     Args:
         text: The expression as written.
         kind: The type of the column.
-        column: Its name, for errors.
-        time_zone: The session's time zone: a TIMESTAMP literal without a zone is read by it.
+        column: The name of the column, for errors.
+        time_zone: The session's time zone, for TIMESTAMP literals without a zone.
 
     Returns:
-        The value as PyIceberg keeps it; None for NULL.
+        The value as PyIceberg stores it; None for NULL.
 
     Raises:
-        AnalysisError: the text is no constant, or the constant does not fit the type.
-        NotSupportedError: columns of the type can have no default.
+        AnalysisError: The text is not a constant, or the constant does not fit the type.
+        NotSupportedError: Columns of the type cannot have a default.
     """
     try:
         zone = TimeZone.of(time_zone, certain=False)
@@ -82,7 +82,7 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
 def value_of(text: str, zone: TimeZone) -> Constant:
     source = read_source(text)
     strings = tuple(source.text(index) for index in range(source.end) if source.tokens[index].kind is TokenKind.STRING)
-    if 0 < len(strings) == source.end:  # strings beside each other are one
+    if 0 < len(strings) == source.end:  # adjacent strings are concatenated
         return Constant(kind=Kind.STRING, value="".join(map(string_value, strings)))
     value = constant_value(parse_expression(text, strings), zone)
     if value is None:
@@ -186,18 +186,18 @@ CONVERTERS: dict[type[IcebergType], tuple[frozenset[Kind], Converter, str]] = {
     TimestamptzType: (MOMENTS, lambda found, _type, zone: instant(found, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
     TimestampType: (MOMENTS, lambda found, _type, zone: local(found, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
 }
-"""For each type: the constants that it takes, how they become its values as PyIceberg keeps them, and what to write."""
+"""Per type: the kinds of constants it accepts, their conversion to PyIceberg's value, and a hint for errors."""
 
 
 def literal_text(value: Any, kind: IcebergType) -> str:
-    """A default as SQL text that `constant` reads back.
+    """Return a default as SQL text that `constant` can parse.
 
     Args:
-        value: What PyIceberg keeps.
+        value: The value as PyIceberg stores it.
         kind: The type of the column.
 
     Returns:
-        Such as `DATE '2020-01-31'`.
+        For example `DATE '2020-01-31'`.
     """
     match value:
         case bool():

@@ -1,9 +1,9 @@
-"""Spark's text of a type to an Iceberg type, and back. Pure; driver.
+"""Parses Spark's type syntax to Iceberg types, and formats them. Pure; driver.
 
-Input: the text of a type as it stands in a statement, `struct<a: int NOT NULL, b: array<string>>`. Output: PyIceberg
-types. Iceberg's types that Spark lacks have names of their own: `uuid`, `fixed(16)`, `timestamp_ns`,
-`timestamptz_ns`. Field ids are all 0 here: `dml.ddl.new_schema` gives them out when the place of a type in a schema
-is known. Source: Iceberg specification, "Primitive Types" and "Nested Types"; Spark SQL reference, "Data Types".
+Input: the text of a type in a statement, `struct<a: int NOT NULL, b: array<string>>`. Output: PyIceberg types. Iceberg
+types that Spark lacks have their Iceberg names: `uuid`, `fixed(16)`, `timestamp_ns`, `timestamptz_ns`. Field ids are
+all 0; `dml.ddl.new_schema` assigns them when the position of a type in a schema is known. Source: Iceberg
+specification, "Primitive Types" and "Nested Types"; Spark SQL reference, "Data Types".
 """
 
 import re
@@ -59,7 +59,7 @@ SPELLINGS: dict[PrimitiveType, tuple[str, ...]] = {
     UUIDType(): ("uuid",),
     VariantType(): ("variant",),
 }
-"""What a type without parameters is called; the first is `primitive_name`."""
+"""The names of types without parameters; the first one is `primitive_name`."""
 
 PRIMITIVES = {word: kind for kind, words in SPELLINGS.items() for word in words}
 
@@ -144,16 +144,16 @@ class TypeParser:
 
 
 def parse_type(text: str) -> IcebergType:
-    """The Iceberg type for a Spark type's text.
+    """Parse a Spark type.
 
     Args:
-        text: As written in the statement.
+        text: The text as written in the statement.
 
     Returns:
-        The type; nested fields have id 0.
+        The Iceberg type; nested fields have id 0.
 
     Raises:
-        AnalysisError: the text is no type.
+        AnalysisError: The text is not a type.
         NotSupportedError: Iceberg cannot store the type.
     """
     reader = TypeParser(text)
@@ -262,7 +262,7 @@ def decimal(reader: TypeParser) -> IcebergType:
 
 
 def text_with_length(reader: TypeParser) -> IcebergType:
-    # Iceberg has no lengths: Spark's own connector stores char and varchar as string, too.
+    # Iceberg has no lengths: its Spark connector also stores char and varchar as string.
     reader.expect("(")
     reader.number()
     reader.expect(")")
@@ -307,13 +307,10 @@ SHAPES: dict[str, Callable[[TypeParser], IcebergType]] = {
 
 
 def type_text(kind: IcebergType) -> str:
-    """The text of an Iceberg type, as Spark writes it, that `parse_type` reads back.
-
-    Args:
-        kind: The type.
+    """Format an Iceberg type in Spark's syntax, so that `parse_type` can parse it.
 
     Returns:
-        Such as `struct<a:int NOT NULL COMMENT 'x',b:array<string>>`.
+        For example `struct<a:int NOT NULL COMMENT 'x',b:array<string>>`.
     """
     match kind:
         case StructType():
