@@ -27,11 +27,11 @@ class VariantType(PrimitiveType):
 
     @property
     def is_primitive(self) -> bool:
-        """False: the type cannot be a source of transforms, a sort key or an identifier field."""
+        """False, because the type cannot be a source of transforms, a sort key or an identifier field."""
         return False
 
     def minimum_format_version(self) -> TableVersion:
-        """Format version 3."""
+        """Return format version 3."""
         return FORMAT_VERSION
 
 
