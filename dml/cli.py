@@ -166,12 +166,12 @@ def sql(
     statement: Annotated[str, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")],
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
-    limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows in a table.", min=1)] = 100,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Change rows once only: a second run with this key shows what the first one did.")
+        str | None, typer.Option(help="Change rows only once: a second run with this key shows the first result.")
     ] = None,
 ) -> None:
-    """Run SQL statements and print their rows, or what they changed."""
+    """Run SQL statements and print their rows or results."""
     text = statement_of_stdin() if statement == "-" else statement
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
@@ -187,7 +187,7 @@ def verify(
     every_file: Annotated[bool, typer.Option(help="Open all data files, not only those it touched.")] = False,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="table or json.")] = OutputFormat.TABLE,
 ) -> None:
-    """Recount a snapshot from its files; the exit code is 1 if something does not agree."""
+    """Verify a snapshot against its files; the exit code is 1 if there are problems."""
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
     found = session.verify(table, snapshot_id, every_file=every_file)
@@ -199,7 +199,7 @@ def verify(
 def serve(
     context: typer.Context,
     *,
-    port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 takes a free one.", min=0, max=65535)] = 15002,
+    port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 selects a free one.", min=0, max=65535)] = 15002,
     thrift: Annotated[
         int | None, typer.Option(help="Port of a Thrift server, for JDBC; not started by default.", min=1, max=65535)
     ] = None,
@@ -209,17 +209,15 @@ def serve(
         typer.Option(
             envvar="SPARK_CONNECT_AUTHENTICATE_TOKEN",
             show_envvar=True,
-            help="What clients of Spark Connect have to show. Better in the environment: others see command lines.",
+            help="Token that Spark Connect clients must send. Prefer the variable: others can read command lines.",
         ),
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let everybody in who reaches the address, without a token.")
-    ] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow unauthenticated remote clients.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--conf", "-c", help="Setting of Spark, KEY=VALUE; may be repeated.")
     ] = None,
 ) -> None:
-    """Serve the tables to Spark Connect and JDBC clients that have no RowDelta, until Ctrl-C."""
+    """Serve the tables to Spark Connect and JDBC clients without RowDelta, until Ctrl-C."""
     connection: Connection = context.obj
     listen = dml.serve.Listen(host=host, port=port, thrift_port=thrift, token=token, insecure=insecure)
     code = dml.serve.run(
@@ -238,7 +236,7 @@ def demo(context: typer.Context) -> None:
     """Correct 336,776 real flights with DELETE, UPDATE and MERGE, and let other engines check every row."""
     connection: Connection = context.obj
     if connection.catalog is not None:
-        raise SetupError("The demo makes tables of its own", hint="Leave --catalog out; --warehouse names its folder")
+        raise SetupError("The demo creates its own tables", hint="Leave --catalog out; --warehouse names its folder")
     dml.demo.run(Console(), connection.warehouse)
 
 

@@ -90,13 +90,13 @@ class Listen:
             return
         if self.token is None:
             raise SetupError(
-                f"Whoever reaches {self.host} could read and change all tables, and run code here",
-                hint="Set SPARK_CONNECT_AUTHENTICATE_TOKEN to a secret that clients have to show, or say --insecure",
+                f"Anyone who can connect to {self.host} could read and change all tables, and run code here",
+                hint="Set SPARK_CONNECT_AUTHENTICATE_TOKEN to a secret that clients must send, or use --insecure",
             )
         if self.thrift_port is not None:
             raise SetupError(
-                f"The Thrift server asks nobody for a token, and {self.host} can be reached by others",
-                hint="Let it listen on this machine alone, behind a proxy that asks, or say --insecure",
+                f"The Thrift server does not check tokens, and {self.host} can be reached remotely",
+                hint="Listen on this machine only, behind a proxy that authenticates clients, or use --insecure",
             )
 
     def settings(self, scratch: Path) -> dict[str, str]:
@@ -207,8 +207,8 @@ def serving(
     check_environment(listen, os.environ)
     if is_remote(dict(settings or {})) or active_session() is not None:
         raise SetupError(
-            "A server starts a driver of its own, and there is a Spark session already",
-            hint="Start it in a process of its own, without SPARK_REMOTE",
+            "A server starts its own driver, but there is a Spark session already",
+            hint="Start it in a separate process, without SPARK_REMOTE",
         )
     with tempfile.TemporaryDirectory(prefix="rowdelta-serve-") as scratch:
         # Names without a catalog must resolve alike for all clients: by default, JDBC clients would create `db.t` in
@@ -262,7 +262,7 @@ def run(
             if not server.serves():
                 print("Spark has ended, and the server with it", file=output, flush=True)
                 return 1
-        print("Ending: no new statements, and those that run have a while", file=output, flush=True)
+        print("Stopping: waiting for running statements", file=output, flush=True)
     return 0
 
 
@@ -317,7 +317,7 @@ def check_environment(listen: Listen, environment: Mapping[str, str]) -> None:
         if name in environment:
             raise SetupError(
                 f"The environment variable {name} would decide where the server listens",
-                hint=f"Unset it, and say {option}",
+                hint=f"Unset it, and use {option}",
             )
 
 
@@ -330,7 +330,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
     for key in settings:
         option = next((option for end, option in LISTENING.items() if key.endswith(end)), None)
         if option is not None:
-            raise SetupError(f"{key} cannot be given to a server as a setting", hint=f"Say {option}")
+            raise SetupError(f"{key} cannot be given to a server as a setting", hint=f"Use {option}")
 
 
 def java_class(name: str) -> Any:
@@ -344,7 +344,7 @@ def java_class(name: str) -> Any:
         jvm.java.lang.Class.forName(name, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     except Py4JJavaError as error:
         raise SetupError(
-            f"This Spark has no server that can do this: its class {name} is not there",
+            f"This Spark has no such server: its class {name} is missing",
             hint="Install PySpark 4.0 or later from PyPI: its package has Spark's servers",
         ) from error
     return getattr(jvm, name)
@@ -359,7 +359,7 @@ def cannot_listen(host: str, port: int | None, error: Py4JJavaError) -> SetupErr
         cause = cause.getCause()
     return SetupError(
         f"The server cannot listen on {host}:{port}: {causes[-1]}",
-        hint="Choose another port; 0 takes a free one",
+        hint="Choose another port; 0 selects a free one",
     )
 
 

@@ -172,7 +172,7 @@ def print_verification(found: Verification, output: str, target: TextIO) -> None
         NotSupportedError: The output is `csv`.
     """
     if output == "csv":
-        raise NotSupportedError("A verification is no table of rows", hint="Use --format table or --format json")
+        raise NotSupportedError("A verification cannot be printed as CSV", hint="Use --format table or --format json")
     target.write((json.dumps(found.as_dict(), ensure_ascii=False) if output == "json" else repr(found)) + "\n")
 
 

@@ -82,9 +82,9 @@ def stream_merge(
         NotFoundError: The table does not exist.
     """
     if not isinstance(source, DataFrame) or not source.isStreaming:
-        what = "a DataFrame that is no stream" if isinstance(source, DataFrame) else type(source).__name__
+        what = "a batch DataFrame" if isinstance(source, DataFrame) else type(source).__name__
         raise AnalysisError(
-            f"The source of stream_merge is a streaming DataFrame, not {what}",
+            f"The source of stream_merge must be a streaming DataFrame, not {what}",
             kind=ErrorKind.INVALID_VALUE,
             hint="Take one of spark.readStream; merge_into merges other DataFrames",
         )
@@ -106,7 +106,7 @@ def stream_merge(
     latest = () if latest_by is None else columns_of(source, latest_by, "latest_by")
     if latest and not unique:
         raise AnalysisError(
-            "latest_by needs to know which rows of the source are about the same row",
+            "latest_by needs the columns that identify a row",
             kind=ErrorKind.INVALID_VALUE,
             hint="Give on=['id'], the names of columns that both have, or keys=['id'] beside a condition",
         )
@@ -170,7 +170,7 @@ def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> No
         if column.name.lower() in {name.lower() for name in names} and not is_sortable(column.dataType):
             raise AnalysisError(
                 f"The column '{column.name}' of the source, which {argument} names, is "
-                f"{column.dataType.simpleString().upper()}, and such values have no order",
+                f"{column.dataType.simpleString().upper()}, which has no order",
                 kind=ErrorKind.TYPE_MISMATCH,
                 hint="With latest_by, name columns whose values can be sorted, or add one that is made of it",
                 column=column.name,
@@ -284,7 +284,7 @@ class StreamMerge:
         """
         if not isinstance(checkpoint, str) or not checkpoint:
             raise AnalysisError(
-                "A stream that merges needs a checkpoint: without one it would begin anew with each start",
+                "A stream merge needs a checkpoint: without one, every start would begin from scratch",
                 kind=ErrorKind.INVALID_VALUE,
                 hint="start('checkpoints/orders')",
             )

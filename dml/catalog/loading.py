@@ -76,7 +76,7 @@ def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any]
     if warehouse is not None:
         return embedded(name, warehouse, settings)
     raise NotFoundError(
-        f"Nothing says what the catalog '{name}' is",
+        f"The catalog '{name}' is not configured",
         hint="Give a warehouse folder, properties such as uri='http://...', or settings in .pyiceberg.yaml; "
         f"configured are: {', '.join(sorted(list_catalogs())) or 'none'}",
     )
@@ -165,7 +165,7 @@ def local_folder(name: str, warehouse: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"The warehouse '{folder}' cannot be made: {error.strerror}", catalog=name) from error
+        raise SetupError(f"The warehouse '{folder}' cannot be created: {error.strerror}", catalog=name) from error
     return folder
 
 

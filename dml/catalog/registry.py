@@ -240,7 +240,7 @@ class CatalogRegistry:
         if len(rest) > 2 and self.resolve(parts[:-1]) is not None:
             kinds = f"branches ('{BRANCH_PREFIX}...') and tags ('{TAG_PREFIX}...')"
             near = nearest(rest[-1], METADATA_TABLES)
-            return near or f"After a table's name stand its metadata tables ('snapshots', ...), {kinds}"
+            return near or f"A table's name can have a suffix for metadata tables ('snapshots', ...), {kinds}"
         if len(parts) > 2 and parts[0] not in self.catalogs:
             return f"There is no catalog '{parts[0]}'. {did_you_mean(parts[0], self.catalogs)}"
         namespace = rest[:-1]

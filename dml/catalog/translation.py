@@ -135,8 +135,8 @@ def unmet_requirement(
             requirement.validate(metadata)
         except CommitFailedException as error:
             return ValidationFailedError(
-                f"{action} can never succeed, as it requires what is not so: {error}",
-                hint="No other writer is in the way, so running it again would not help: report it",
+                f"{action} can never succeed, because a requirement does not hold: {error}",
+                hint="This is not a conflict with another commit, so running it again would not help: report it",
                 requirement=requirement.model_dump().get("type"),
             )
     return None

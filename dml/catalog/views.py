@@ -308,8 +308,8 @@ def check_views(catalog: Catalog) -> None:
     """
     if not has_views(catalog):
         raise NotSupportedError(
-            f"The catalog '{catalog.name}' holds no views",
-            hint="Views are there in the embedded catalog and in other SQL catalogs; use a temporary view",
+            f"The catalog '{catalog.name}' does not support views",
+            hint="Use the embedded catalog or another SQL catalog, or a temporary view",
         )
 
 

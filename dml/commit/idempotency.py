@@ -56,7 +56,7 @@ class IdempotencyKey:
         if not isinstance(value, str) or ALLOWED.fullmatch(value) is None:
             shown = type(value).__name__ if not isinstance(value, str) else f"{len(value)} characters: {value[:60]!a}"
             raise AnalysisError(
-                f"An idempotency key is a text of 1 to 255 visible ASCII characters, and this is {shown}",
+                f"An idempotency key is a string of 1 to 255 visible ASCII characters, got {shown}",
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Use letters, digits and punctuation, such as 'orders-2026-11-21' or a UUID",
             )
@@ -138,7 +138,7 @@ def refuse_second_statement(metadata: TableMetadata, head: Snapshot | None, key:
         raise AnalysisError(
             f"The idempotency key '{key.value}' belongs to another statement, which made snapshot {found.snapshot_id}",
             kind=ErrorKind.IDEMPOTENCY_KEY,
-            hint="A key stands for one statement: use a new key for a new one. Nothing was changed",
+            hint="A key belongs to one statement: use a new key for a new one. Nothing was changed",
             idempotency_key=key.value,
             snapshot_id=found.snapshot_id,
         )
@@ -164,8 +164,8 @@ def refuse_second_epoch(metadata: TableMetadata, head: Snapshot | None, epoch: S
         f"{metadata.location}: the checkpoint belongs to a stream into another table or branch, "
         "or this one was replaced or rolled back",
         kind=ErrorKind.CHECKPOINT,
-        hint="Start the stream with a new checkpoint; if it is to go on from here although rows of earlier "
-        "micro-batches are not in the table, say adopt-checkpoint. Nothing was changed",
+        hint="Start the stream with a new checkpoint; to continue from here although the table lacks the "
+        "rows of earlier micro-batches, set the option adopt-checkpoint. Nothing was changed",
         query_id=epoch.query_id,
         epoch_id=epoch.epoch_id,
     )

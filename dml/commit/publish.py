@@ -490,7 +490,7 @@ class Publication:
             state = self._load_state()
         if state.table.metadata.table_uuid != self._uuid:
             raise CommitConflictError(
-                f"The table '{'.'.join(self._name)}' was dropped and created anew since the statement read it",
+                f"The table '{'.'.join(self._name)}' was dropped and recreated since the statement read it",
                 hint="Run the statement again",
             )
         return state
@@ -551,7 +551,7 @@ class Publication:
     def _unknown(self, error: Exception) -> CommitStateUnknownError:
         text = translate(error, self._action, self._catalog.properties).message
         return CommitStateUnknownError(
-            f"{text}; whether the snapshot {self._request.snapshot_id} was committed is not known",
+            f"{text}; the commit of snapshot {self._request.snapshot_id} may have landed",
             hint="Look at the table's snapshots before running the statement again. No file was deleted",
             snapshot_id=self._request.snapshot_id,
         )

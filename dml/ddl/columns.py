@@ -67,7 +67,7 @@ def field_of(definition: ColumnDefinition, *, format_version: int, time_zone: st
             raise AnalysisError(
                 f"Column {quote_name(definition.path)} is NOT NULL, so its default cannot be NULL",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="Leave out the one or the other",
+                hint="Leave out NOT NULL or the default",
             )
     return NestedField(
         0,
@@ -139,7 +139,7 @@ def with_column(
     field = field_of(definition, format_version=format_version, time_zone=time_zone)
     if field.required and field.initial_default is None:
         raise NotSupportedError(
-            f"Column {quote_name(definition.path)} cannot be added as NOT NULL: rows that are there have no value",
+            f"Column {quote_name(definition.path)} cannot be added as NOT NULL: existing rows have no value",
             hint="Leave NOT NULL out, or give it a DEFAULT (format version 3)",
         )
     return add_field(schema, definition.path, field, last_column_id=last_column_id, move=definition.position)
@@ -187,7 +187,7 @@ def refuse_used(dropped: NestedField, path: tuple[str, ...], metadata: TableMeta
     past = [field for spec in metadata.partition_specs for field in spec.fields if field.source_id in ids]
     if metadata.snapshots and any(not isinstance(field.transform, VoidTransform) for field in past):
         raise NotSupportedError(
-            f"Column {column} partitioned the table before, and files of that time may be there still",
+            f"Column {column} partitioned the table before, and files of that time may still exist",
             hint="Keep the column, or copy the rows into a new table without it",
         )
     if any(field.source_id in ids for field in metadata.sort_order().fields):
@@ -261,7 +261,7 @@ def write_default(action: AlterColumn, text: str, format_version: int, field: Ne
         raise AnalysisError(
             f"Column {quote_name(action.column)} is NOT NULL, so its default cannot be NULL",
             kind=ErrorKind.INVALID_VALUE,
-            hint="DROP DEFAULT takes the default away",
+            hint="Use DROP DEFAULT to remove the default",
             column=quote_name(action.column),
         )
     return value
@@ -271,7 +271,7 @@ def refuse_lost(parent: NestedField, path: tuple[str, ...], changes: Mapping[str
     # Iceberg stores only a type and a nullability for array elements and map values.
     if not isinstance(parent.field_type, StructType) and not {"doc", "write_default"}.isdisjoint(changes):
         raise NotSupportedError(
-            f"{quote_name(path)} is the inside of {type_text(parent.field_type)}: it has no comment and no default",
+            f"{quote_name(path)} is part of {type_text(parent.field_type)}: it has no comment and no default",
             hint=f"Give them to {quote_name(path[:-1])}",
             column=quote_name(path),
         )

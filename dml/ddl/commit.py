@@ -299,7 +299,7 @@ class SchemaEvolution:
         """Return the change of the table; raise if the table was recreated."""
         if metadata.table_uuid != self.metadata.table_uuid:
             raise NotFoundError(
-                f"The table {quote_name(self.identifier)} was dropped and created anew since the statement read it",
+                f"The table {quote_name(self.identifier)} was dropped and recreated since the statement read it",
                 hint="Run the statement again",
             )
         return self.change(metadata)

@@ -53,7 +53,7 @@ def create_namespace(statement: CreateNamespace, catalog: Catalog, namespace: tu
     except AlreadyExistsError:
         name = quote_name(namespace)
         raise AlreadyExistsError(
-            f"The namespace {name} is there already", hint="Use CREATE NAMESPACE IF NOT EXISTS", namespace=name
+            f"The namespace {name} already exists", hint="Use CREATE NAMESPACE IF NOT EXISTS", namespace=name
         ) from None
     return NO_ROWS
 

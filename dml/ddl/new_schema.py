@@ -159,8 +159,8 @@ def schema_of(fields: tuple[NestedField, ...], places: tuple[Span, ...] = ()) ->
         if field.name.lower() in folded:
             with at(places[index] if places else None):
                 raise AlreadyExistsError(
-                    f"The column '{field.name}' is there twice",
-                    hint="Names differ by more than case",
+                    f"The column '{field.name}' is defined twice",
+                    hint="Names must differ by more than case",
                     column=field.name,
                 )
         folded.add(field.name.lower())

@@ -175,14 +175,14 @@ def check_partition_names(specs: Iterable[PartitionSpec], schema: Schema) -> Non
         seen: set[str] = set()
         for field in spec.fields:
             if field.name in seen:
-                raise AlreadyExistsError(f"The partition field '{field.name}' is there already", hint="Name it AS ...")
+                raise AlreadyExistsError(f"The partition field '{field.name}' already exists", hint="Name it AS ...")
             seen.add(field.name)
             column = next((column for column in schema.fields if column.name == field.name), None)
             own = isinstance(field.transform, IdentityTransform | VoidTransform)
             if column is not None and not (own and column.field_id == field.source_id):
                 raise AlreadyExistsError(
                     f"The name '{field.name}' of a partition field is the name of a column, too",
-                    hint="Give the one or the other another name",
+                    hint="Rename the column or the partition field",
                 )
 
 

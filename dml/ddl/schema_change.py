@@ -124,7 +124,7 @@ def drop_field(schema: Schema, path: Path) -> Schema:
     def change(fields: Fields, index: int) -> Fields:
         if len(fields) == 1:
             raise AnalysisError(
-                f"{quote_name(path)} is the only field where it stands",
+                f"{quote_name(path)} is the only field of its parent",
                 hint="Drop the table, or the struct that holds it" if len(path) > 1 else "Drop the table instead",
             )
         return fields[:index] + fields[index + 1 :]
@@ -302,7 +302,7 @@ def refuse_taken(fields: Fields, path: Path) -> None:
     for field in fields:
         if field.name.lower() == path[-1].lower():
             raise AlreadyExistsError(
-                f"Column {quote_name((*path[:-1], field.name))} is there already",
+                f"Column {quote_name((*path[:-1], field.name))} already exists",
                 hint="Choose another name",
                 column=".".join(path),
             )

@@ -40,7 +40,7 @@ def missing_table(catalog: Catalog, identifier: tuple[str, ...]) -> NotFoundErro
     if not catalogs.namespace_exists(catalog, namespace):
         return missing_namespace(catalog, namespace)
     names = [name[-1] for name in catalogs.list_tables(catalog, namespace)]
-    hint = did_you_mean(identifier[-1], names) if names else "The namespace is empty: CREATE TABLE makes tables"
+    hint = did_you_mean(identifier[-1], names) if names else "The namespace is empty: create a table with CREATE TABLE"
     name = quote_name(identifier)
     return NotFoundError(f"There is no table {name} in catalog '{catalog.name}'", hint=hint, table=name)
 
@@ -52,7 +52,7 @@ def missing_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> NotFoundE
     except NotFoundError:
         known = []
     name = quote_name(namespace)
-    hint = did_you_mean(namespace[-1], known) if known and namespace else f"CREATE NAMESPACE {name} makes it"
+    hint = did_you_mean(namespace[-1], known) if known and namespace else f"Create it with CREATE NAMESPACE {name}"
     return NotFoundError(f"There is no namespace {name} in catalog '{catalog.name}'", hint=hint, namespace=name)
 
 
@@ -60,7 +60,7 @@ def existing_table(identifier: tuple[str, ...]) -> AlreadyExistsError:
     """Build the error for an existing table."""
     name = quote_name(identifier)
     return AlreadyExistsError(
-        f"The table {name} is there already",
+        f"The table {name} already exists",
         hint="Use CREATE TABLE IF NOT EXISTS, CREATE OR REPLACE TABLE, or another name",
         table=name,
     )
@@ -114,6 +114,6 @@ def refuse_shared_files(catalog: Catalog, identifier: tuple[str, ...]) -> None:
     properties = load_table(catalog, identifier).properties
     if properties.get(GC_ENABLED, "true").strip().lower() == "false":
         raise NotSupportedError(
-            f"The table {quote_name(identifier)} has {GC_ENABLED} = false: its files may belong to others",
+            f"The table {quote_name(identifier)} has {GC_ENABLED} = false: its files may belong to other tables",
             hint="DROP TABLE without PURGE keeps the files",
         )

@@ -102,7 +102,7 @@ class TypeParser:
         if offset is None:
             offset = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)
         return AnalysisError(
-            f"The type '{self.text.strip()}' does not read: {problem} at character {offset + 1}",
+            f"The type '{self.text.strip()}' is not valid: {problem} at character {offset + 1}",
             kind=ErrorKind.TYPE_MISMATCH,
             hint="Write a Spark SQL type, such as int, decimal(10, 2), array<string> or struct<a: int>",
             type=self.text,
@@ -159,7 +159,7 @@ def parse_type(text: str) -> IcebergType:
     reader = TypeParser(text)
     parsed = read_type(reader)
     if reader.peek()[0] != "end":
-        raise reader.error(f"'{reader.peek()[1]}' is too much")
+        raise reader.error(f"unexpected '{reader.peek()[1]}'")
     return parsed
 
 
@@ -209,7 +209,7 @@ def struct(reader: TypeParser) -> IcebergType:
     folded: set[str] = set()
     for nested in fields:
         if nested.name.lower() in folded:
-            raise reader.error(f"the field '{nested.name}' stands twice in a struct")
+            raise reader.error(f"the field '{nested.name}' is repeated in a struct")
         folded.add(nested.name.lower())
     return StructType(*fields)
 

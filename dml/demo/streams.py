@@ -160,7 +160,7 @@ def wait_for(session: Session, driver: subprocess.Popen[bytes], folder: Path, co
         time.sleep(0.2)
     raise ExecutionError(
         "The driver of the demo's streams did not write what it should",
-        hint=f"It said: {(folder / 'driver.log').read_text()[-2_000:]}",
+        hint=f"Its log: {(folder / 'driver.log').read_text()[-2_000:]}",
     )
 
 

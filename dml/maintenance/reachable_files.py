@@ -297,8 +297,8 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
             if any(overlap(folder, used, equivalents) for used in folders_of(other.location(), other.properties)):
                 raise NotSupportedError(
                     f"The folder '{folder}' is also used by the table '{'.'.join(other.name())}'",
-                    hint="From one of the tables it cannot be known which of its files are orphans: give each table "
-                    "folders of its own",
+                    hint="With shared folders the orphans of one table cannot be determined: give each table "
+                    "its own folders",
                     folder=folder,
                 )
 
@@ -344,7 +344,7 @@ def indistinguishable(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
         f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
         "metadata",
-        hint="Its files cannot be distinguished from orphans. If that table is gone, delete its metadata files first",
+        hint="Its files cannot be distinguished from orphans. If it was dropped, delete its metadata files first",
         file=metadata_file,
     )
 
@@ -358,7 +358,7 @@ def tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> It
                 continue
             except DmlError as error:
                 raise NotSupportedError(
-                    f"Whether the table '{'.'.join(identifier)}' keeps files in '{folder}' too cannot be found out: "
+                    f"Cannot determine if the table '{'.'.join(identifier)}' also keeps files in '{folder}': "
                     f"{error.message}",
                     hint="Repair or drop that table: nothing is deleted from a folder that may be another table's too",
                     folder=folder,

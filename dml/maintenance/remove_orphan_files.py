@@ -324,7 +324,7 @@ def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile,
 def refuse_shared_files(table: Table) -> None:
     if not boolean(table.properties, GC_ENABLED, default=True):
         raise NotSupportedError(
-            f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to others",
+            f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to other tables",
             hint=f"Set {GC_ENABLED} to true if they do not",
             property=GC_ENABLED,
         )
@@ -354,10 +354,10 @@ def prefix_mismatch_error(conflicts: tuple[PrefixMismatch, ...]) -> AnalysisErro
         for conflict in conflicts[:SHOWN]
     )
     return AnalysisError(
-        f"Of {len(conflicts)} files it is not known whether they are orphans: metadata has the same paths with "
+        f"Cannot determine if {len(conflicts)} files are orphans: metadata has the same paths with "
         f"another scheme or authority: {shown}",
         kind=ErrorKind.INVALID_VALUE,
-        hint="Say which are equal with equal_schemes and equal_authorities, leave such files alone with "
+        hint="Declare equal ones with equal_schemes and equal_authorities, skip such files with "
         "prefix_mismatch_mode 'IGNORE', or delete them with 'DELETE'",
         conflicts=tuple((conflict.listed, conflict.scheme, conflict.authority) for conflict in conflicts),
     )

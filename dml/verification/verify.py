@@ -388,9 +388,9 @@ def operation_is_true(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
     operation, gone = summary.operation.value, rows_gone(evidence)
     added = evidence.of(FileRole.ADDED)
     if operation == Operation.APPEND and (gone or evidence.of(FileRole.REMOVED)):
-        yield f"The operation is append, and {gone} rows are gone"
+        yield f"The operation is append, but {gone} rows were removed"
     if operation == Operation.DELETE and added:
-        yield f"The operation is delete, and {len(added)} data files were added"
+        yield f"The operation is delete, but {len(added)} data files were added"
     if operation == Operation.REPLACE:
         before, after = ([getattr(file, name) for file in evidence.files] for name in ("rows_before", "rows_after"))
         if None not in (*before, *after) and sum(before) != sum(after):
@@ -517,8 +517,8 @@ def live_rows(recounter: Recounter, files: SnapshotFiles, path: str) -> int | No
 def unverified(evidence: Evidence) -> Iterator[str]:
     """Yield the checks that were not possible, with reasons."""
     if not evidence.complete:
-        yield "The parent snapshot has expired: what was removed or deleted is not known"
+        yield "The parent snapshot has expired: its removed files and deleted rows are unknown"
     if ROWS_INSERTED not in evidence.summary and ROWS_DELETED not in evidence.summary:
-        yield "The summary has no counts of rows deleted, updated, inserted and carried: another engine made it"
+        yield "The summary has no counts of rows deleted, updated, inserted and carried: another engine wrote it"
     if evidence.summary.get(ROWS_VANISHED) == UNKNOWN:
-        yield "Another commit removed files with rows that this one deleted, and how many is not known"
+        yield "Another commit removed files with rows that this one deleted, and their number is unknown"

@@ -330,7 +330,7 @@ def test_another_table_that_cannot_be_read_is_named(catalog, tmp_path):
     orphan = stray(tmp_path / "shared/a.parquet")
     age(tmp_path / "shared")
     Path(broken.metadata_location.removeprefix("file://")).write_text("{}")
-    with pytest.raises(NotSupportedError, match=r"'db\.broken' keeps files in .*/shared' too cannot be found out"):
+    with pytest.raises(NotSupportedError, match=r"if the table 'db\.broken' also keeps files in .*/shared'"):
         remove(catalog)
     catalog.drop_table(("db", "broken"))
     assert remove(catalog) == {orphan}
