@@ -51,7 +51,7 @@ class GuardedOutput:
         """
         if text == "":  # typer probes streams this way and would swallow an error
             return 0
-        with self._explained():
+        with self._explain_errors():
             return self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -61,11 +61,11 @@ class GuardedOutput:
 
     def flush(self) -> None:
         """Write the buffer; raises as `write` does."""
-        with self._explained():
+        with self._explain_errors():
             self._stream.flush()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError as error:
@@ -298,7 +298,7 @@ def exit_code(step: Callable[[], None]) -> int:
             raise
         # Soft wrap: terminals wrap the line, logs keep it whole.
         console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(Text.assemble(("Error: ", "bold red"), explained(error)))
+        console.print(Text.assemble(("Error: ", "bold red"), error_message(error)))
         return 1
     return 0
 
@@ -309,7 +309,7 @@ def package_of(error: ImportError) -> str | None:
     return parameters.get("package_name")
 
 
-def explained(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """Format an error for the user."""
     if isinstance(error, DmlError):
         return str(error)

@@ -97,10 +97,10 @@ def merge_into(
     _: Method, handler: StatementHandler, /, self: DataFrame, table: str, condition: Condition
 ) -> "MergeIntoWriter":
     """Run `df.mergeInto(table, condition)`."""
-    return writer(handler, self, table, condition)
+    return begin_merge(handler, self, table, condition)
 
 
-def writer(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
+def begin_merge(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
     """Begin a MERGE into a RowDelta table."""
     alias, columns = output_columns(source, SOURCE)
     naming = Naming(columns=columns)

@@ -420,7 +420,7 @@ def stage_update(
         bare = with_metadata(current_table, without_snapshots(current_table.metadata))
         staged = stage(bare, table_identifier, (), updates)
         staged.metadata = with_snapshots_of(current_table.metadata, staged.metadata)
-    elif not upgrades(updates, current_table.metadata if current_table else None):
+    elif not has_upgrade(updates, current_table.metadata if current_table else None):
         staged = stage(current_table, table_identifier, requirements, updates)
     else:
         # PyIceberg refuses the upgrade, so it is applied first. The requirements refer to the table before it.
@@ -448,12 +448,12 @@ def check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate,
 
 def changed_metadata(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> TableMetadata:
     """Return a table's metadata after a catalog has applied updates."""
-    if not upgrades(updates, metadata):
+    if not has_upgrade(updates, metadata):
         return update_table_metadata(metadata, updates)
     return update_table_metadata(as_version_3(metadata), without_upgrade(updates, metadata.location))
 
 
-def upgrades(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
+def has_upgrade(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
     version = metadata.format_version if metadata else 0
     return version < ROW_LINEAGE_VERSION and any(
         isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_LINEAGE_VERSION

@@ -49,7 +49,7 @@ def progress_bar(
     painter = threading.Thread(
         target=paint, args=(context, group, description, target, finished), name="rowdelta-progress", daemon=True
     )
-    before = in_job_group(context, group, description)
+    before = set_job_group(context, group, description)
     painter.start()
     try:
         yield
@@ -67,7 +67,7 @@ def spark_context(spark: SparkSession) -> Any:
         return None
 
 
-def in_job_group(context: Any, group: str, description: str) -> tuple[str | None, str | None]:
+def set_job_group(context: Any, group: str, description: str) -> tuple[str | None, str | None]:
     """Set the job group of this thread, so that its jobs can be found; return the previous group and description."""
     before: tuple[str | None, str | None] = (None, None)
     with suppress(Py4JError):

@@ -35,7 +35,7 @@ class VariantType(PrimitiveType):
         return FORMAT_VERSION
 
 
-def teach_pyiceberg() -> None:
+def patch_pyiceberg() -> None:
     """Make PyIceberg parse the name `variant`. Its own function still parses every other name.
 
     Compiled models call the function object that they were built with, so this replaces the object's code: the new code
@@ -56,4 +56,4 @@ def teach_pyiceberg() -> None:
     function.__code__, function.__defaults__ = handle.__code__, handle.__defaults__
 
 
-teach_pyiceberg()
+patch_pyiceberg()

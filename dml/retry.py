@@ -59,7 +59,7 @@ def status_checks(options: CommitOptions) -> Retrying:
         retry=retry_if_result(lambda found: found is None),
         stop=stop_after_attempt(options.status_check_retries + 1)
         | stop_after_delay(options.status_check_timeout_ms / 1000),
-        wait=doubling(options.status_check_min_wait_ms, options.status_check_max_wait_ms),
+        wait=doubling_wait(options.status_check_min_wait_ms, options.status_check_max_wait_ms),
         retry_error_callback=lambda _: None,
     )
 
@@ -77,12 +77,12 @@ def storage_retries(deadline: float) -> Retrying:
         stop=lambda state: (
             state.attempt_number > limits.STORAGE_RETRIES or time.monotonic() + state.upcoming_sleep > deadline
         ),
-        wait=doubling(limits.STORAGE_MIN_WAIT_MS, limits.STORAGE_MAX_WAIT_MS),
+        wait=doubling_wait(limits.STORAGE_MIN_WAIT_MS, limits.STORAGE_MAX_WAIT_MS),
         reraise=True,
     )
 
 
-def doubling(min_wait_ms: int, max_wait_ms: int) -> Callable[[RetryCallState], float]:
+def doubling_wait(min_wait_ms: int, max_wait_ms: int) -> Callable[[RetryCallState], float]:
     return lambda state: backoff_seconds(min_wait_ms, max_wait_ms, state.attempt_number)
 
 

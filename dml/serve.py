@@ -252,13 +252,13 @@ def run(
     Returns:
         The exit code: 0 after a signal, 1 if Spark ended by itself.
     """
-    told = threading.Event()
+    stopped = threading.Event()
     with serving(listen, warehouse=warehouse, catalog=catalog, settings=settings, properties=properties) as server:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: told.set())
-        for line in ways_in(server):
+            signal.signal(number, lambda *_: stopped.set())
+        for line in connection_lines(server):
             print(line, file=output, flush=True)
-        while not told.wait(limits.SERVER_POLL_SECONDS):
+        while not stopped.wait(limits.SERVER_POLL_SECONDS):
             if not server.serves():
                 print("Spark has ended, and the server with it", file=output, flush=True)
                 return 1
@@ -266,7 +266,7 @@ def run(
     return 0
 
 
-def ways_in(server: Server) -> Iterator[str]:
+def connection_lines(server: Server) -> Iterator[str]:
     """Yield the connection instructions, one line per protocol."""
     catalogs = ", ".join(server.session.registry.catalogs)
     yield f"RowDelta serves the catalog {catalogs}. End it with Ctrl-C."

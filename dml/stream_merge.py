@@ -298,7 +298,7 @@ class StreamMerge:
             function = RemoteMerge(
                 catalogs=packed_catalogs(self.engine.registry),
                 # `run` cannot be pickled; on the server, `RemoteMerge` replaces it.
-                merge=replace(self.merge, run=not_here, source=""),
+                merge=replace(self.merge, run=cannot_run, source=""),
                 latest=self.latest,
                 epoch=epoch,
                 checkpoint=checkpoint,
@@ -333,7 +333,7 @@ class StreamMerge:
         replace(self.merge, run=plan).merge_rows(empty, None)
 
 
-def not_here(_: str, __: CommitKey | None) -> Result:
+def cannot_run(_: str, __: CommitKey | None) -> Result:
     """Stand in for the function that runs a statement, until the server replaces it."""
     raise NotImplementedError
 

@@ -49,7 +49,7 @@ def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
             URI with its password, a server's token, and driver objects that no other process can use.
     """
     kept = {key: str(value) for key, value in properties.items() if isinstance(value, str | int | float)}
-    if not asks_catalog(kept):
+    if not needs_catalog_access(kept):
         return {key: value for key, value in kept.items() if key not in CATALOG_KEYS}
     if not kept.get("uri", "").startswith("http"):
         kept.pop("uri", None)
@@ -59,18 +59,18 @@ def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
     return kept
 
 
-def asks_catalog(properties: Mapping[str, str]) -> bool:
+def needs_catalog_access(properties: Mapping[str, str]) -> bool:
     """Return True if a FileIO requests signatures from the catalog's server, or is custom and may need any property."""
     return SIGNER in properties or not properties.get(IMPLEMENTATION, "pyiceberg.").startswith("pyiceberg.")
 
 
 def secrets_in(properties: Mapping[str, Any]) -> set[str]:
     secrets: set[str] = set()
-    for key, value in flat(properties):
+    for key, value in flatten(properties):
         if is_secret(key):
             secrets.update(secret_parts(key.lower(), value))
         if "://" in value:
-            secrets.update(passwords(value))
+            secrets.update(uri_secrets(value))
     return {secret for secret in secrets if len(secret) >= SHORTEST_SECRET and secret.lower() not in NO_SECRETS}
 
 
@@ -89,16 +89,16 @@ def secret_parts(key: str, value: str) -> Iterator[str]:
             yield part.strip()
 
 
-def flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def flatten(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield all keys and values, including those of nested settings such as `auth`."""
     for key, value in properties.items():
         if isinstance(value, Mapping):
-            yield from flat(value)
+            yield from flatten(value)
         else:
             yield str(key), str(value)
 
 
-def passwords(uri: str) -> Iterator[str]:
+def uri_secrets(uri: str) -> Iterator[str]:
     """Yield the secrets of a URI, raw and unquoted: its password, and secret query parameters."""
     try:
         parts = urlsplit(uri)

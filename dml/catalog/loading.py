@@ -51,7 +51,7 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
         NotFoundError: The catalog is not configured.
         SetupError: It cannot be loaded: a package, a setting or the server is missing.
     """
-    settings = {key: setting(value) for key, value in properties.items() if value is not None}
+    settings = {key: property_value(value) for key, value in properties.items() if value is not None}
     configured: dict[str, Any] = {}
     try:
         configured.update(Config().get_catalog_config(name) or {})
@@ -74,7 +74,7 @@ def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any]
         given = {**settings, **({"warehouse": warehouse} if warehouse else {})}
         return make_catalog(name, given, merge_config(configured, given))
     if warehouse is not None:
-        return embedded(name, warehouse, settings)
+        return embedded_catalog(name, warehouse, settings)
     raise NotFoundError(
         f"The catalog '{name}' is not configured",
         hint="Give a warehouse folder, properties such as uri='http://...', or settings in .pyiceberg.yaml; "
@@ -122,14 +122,14 @@ def with_timeout(uri: str) -> str:
     return bounded.render_as_string(hide_password=False)
 
 
-def setting(value: object) -> Any:
+def property_value(value: object) -> Any:
     """Convert a property to PyIceberg's form: text, or nested settings such as `auth`."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, dict) else str(value)
 
 
-def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
+def embedded_catalog(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
     folder = local_folder(name, warehouse)
     database = folder / DATABASE_FILE
     prepare_database(database)

@@ -92,7 +92,7 @@ class ResolvedTable:
         return (self.name, *("" if part is None else str(part) for part in parts))
 
 
-def suffix_of(last: str) -> dict[str, Any]:
+def parse_suffix(last: str) -> dict[str, Any]:
     """Parse the last part of a name into fields of `ResolvedTable`; empty if it is not a suffix."""
     folded = last.lower()
     if folded.startswith(BRANCH_PREFIX):
@@ -173,10 +173,10 @@ class CatalogRegistry:
         tables = {} if loaded is None else loaded
         table = self.load(catalog_name, rest, tables)
         if table is not None:
-            return self.resolved(catalog_name, rest, table)
+            return self.resolved_table(catalog_name, rest, table)
         if len(parts) == 1 or len(rest) < 2:
             return None
-        suffix = suffix_of(rest[-1])
+        suffix = parse_suffix(rest[-1])
         if not suffix:
             return None
         rest = rest[:-1]
@@ -188,9 +188,9 @@ class CatalogRegistry:
                 rest = rest[:-1]
         owner = rest if len(rest) > 1 else (*self.current_namespace, *rest)
         table = self.load(catalog_name, owner, tables)
-        return None if table is None else self.resolved(catalog_name, owner, table, suffix)
+        return None if table is None else self.resolved_table(catalog_name, owner, table, suffix)
 
-    def resolved(
+    def resolved_table(
         self, catalog_name: str, identifier: tuple[str, ...], table: Table, suffix: Mapping[str, Any] | None = None
     ) -> ResolvedTable:
         """Build the `ResolvedTable` of a loaded table."""

@@ -69,7 +69,7 @@ def create_namespace(
         AlreadyExistsError: The namespace exists, and `exists_ok` is False.
         DmlError: The catalog failed.
     """
-    with translated(f"Creating the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Creating the namespace '{dotted_name(namespace)}'", catalog):
         if exists_ok:
             catalog.create_namespace_if_not_exists(namespace, dict(properties or {}))
         else:
@@ -84,7 +84,7 @@ def drop_namespace(catalog: Catalog, namespace: Namespace) -> None:
         AnalysisError: The namespace is not empty.
         DmlError: The catalog failed.
     """
-    with translated(f"Dropping the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Dropping the namespace '{dotted_name(namespace)}'", catalog):
         catalog.drop_namespace(namespace)
 
 
@@ -94,7 +94,7 @@ def namespace_exists(catalog: Catalog, namespace: Namespace) -> bool:
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Looking for the namespace '{dotted_name(namespace)}'", catalog):
         return catalog.namespace_exists(namespace)
 
 
@@ -116,7 +116,7 @@ def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, st
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Reading the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Reading the namespace '{dotted_name(namespace)}'", catalog):
         return dict(catalog.load_namespace_properties(namespace))
 
 
@@ -129,7 +129,7 @@ def change_namespace_properties(
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Changing the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Changing the namespace '{dotted_name(namespace)}'", catalog):
         catalog.update_namespace_properties(namespace, set(removals), dict(updates))
 
 
@@ -173,14 +173,14 @@ def load_table(catalog: Catalog, identifier: Identifier) -> Table:
         NotFoundError: The table does not exist; the hint suggests a similar name.
         DmlError: The catalog or the storage failed.
     """
-    with translated(f"Loading the table '{shown(identifier)}'", catalog):
+    with translated(f"Loading the table '{dotted_name(identifier)}'", catalog):
         try:
             return catalog.load_table(identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             raise NotFoundError(
-                f"There is no table '{shown(identifier)}' in the catalog '{catalog.name}'",
-                hint=did_you_mean(identifier[-1], names(catalog, identifier[:-1])),
-                table=shown(identifier),
+                f"There is no table '{dotted_name(identifier)}' in the catalog '{catalog.name}'",
+                hint=did_you_mean(identifier[-1], table_names(catalog, identifier[:-1])),
+                table=dotted_name(identifier),
             ) from None
 
 
@@ -201,7 +201,7 @@ def table_exists(catalog: Catalog, identifier: Identifier) -> bool:
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the table '{shown(identifier)}'", catalog):
+    with translated(f"Looking for the table '{dotted_name(identifier)}'", catalog):
         try:
             return catalog.table_exists(identifier)
         except NoSuchNamespaceError:
@@ -215,7 +215,7 @@ def list_tables(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
         NotFoundError: The namespace does not exist.
         DmlError: the catalog failed.
     """
-    with translated(f"Listing the tables of '{shown(namespace)}'", catalog):
+    with translated(f"Listing the tables of '{dotted_name(namespace)}'", catalog):
         return sorted(tuple(identifier) for identifier in catalog.list_tables(namespace))
 
 
@@ -247,7 +247,7 @@ def create_table(
         NotSupportedError: The catalog is not configured for the location, or cannot build one from the names.
         DmlError: The catalog or the storage failed.
     """
-    with translated(f"Creating the table '{shown(identifier)}'", catalog):
+    with translated(f"Creating the table '{dotted_name(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         return iceberg.create_table(
             catalog,
@@ -289,7 +289,7 @@ def stage_table(
         NotSupportedError: The catalog is not configured for the location, or cannot build one from the names.
         DmlError: The catalog or the storage failed.
     """
-    with translated(f"Creating the table '{shown(identifier)}'", catalog):
+    with translated(f"Creating the table '{dotted_name(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         try:
             table, updates = iceberg.stage_table(
@@ -322,7 +322,7 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
         NotSupportedError: A file is outside the allowed locations; the table is kept.
         DmlError: The catalog failed.
     """
-    with translated(f"Dropping the table '{shown(identifier)}'", catalog):
+    with translated(f"Dropping the table '{dotted_name(identifier)}'", catalog):
         if not purge:
             catalog.drop_table(identifier)
         elif isinstance(catalog, MetastoreCatalog):
@@ -334,7 +334,7 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
 def purge_files(catalog: Catalog, identifier: Identifier) -> None:
     """Drop a table and delete its files, like PyIceberg, but only at allowed locations."""
     table = catalog.load_table(identifier)
-    locations = files(table)
+    locations = files_of(table)
     for location in locations:
         check_location(table.io, location)
     catalog.drop_table(identifier)
@@ -344,10 +344,12 @@ def purge_files(catalog: Catalog, identifier: Identifier) -> None:
         except FileNotFoundError:
             continue
         except Exception as error:  # noqa: BLE001 - storages raise anything, and the table is already dropped
-            LOGGER.warning("Could not delete '%s' of the dropped table '%s': %s", location, shown(identifier), error)
+            LOGGER.warning(
+                "Could not delete '%s' of the dropped table '%s': %s", location, dotted_name(identifier), error
+            )
 
 
-def files(table: Table) -> list[str]:
+def files_of(table: Table) -> list[str]:
     """Return all files that a table's snapshots and metadata log name: data files first, the newest metadata last."""
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in table.metadata.snapshots)
     manifests = {
@@ -369,7 +371,7 @@ def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:
         AlreadyExistsError: The new name is taken.
         DmlError: The catalog failed.
     """
-    with translated(f"Renaming the table '{shown(old)}' to '{shown(new)}'", catalog):
+    with translated(f"Renaming the table '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
         return catalog.rename_table(old, new)
 
 
@@ -396,12 +398,12 @@ def with_format_version(properties: Mapping[str, str] | None) -> dict[str, str]:
     return {**settings, FORMAT_VERSION: str(version)}
 
 
-def names(catalog: Catalog, namespace: Identifier) -> list[str]:
+def table_names(catalog: Catalog, namespace: Identifier) -> list[str]:
     try:
         return [identifier[-1] for identifier in catalog.list_tables(namespace)]
     except NoSuchNamespaceError:
         return []
 
 
-def shown(identifier: Identifier) -> str:
+def dotted_name(identifier: Identifier) -> str:
     return ".".join(identifier)

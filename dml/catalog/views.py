@@ -80,7 +80,7 @@ def load_view(catalog: Catalog, identifier: Identifier) -> View | None:
     """
     if not has_views(catalog) or len(identifier) < 2:
         return None
-    with translated(f"Loading the view '{shown(identifier)}'", catalog):
+    with translated(f"Loading the view '{dotted_name(identifier)}'", catalog):
         location = metadata_location(catalog, identifier)
         return None if location is None else View(identifier, read_metadata(catalog, location))
 
@@ -93,7 +93,7 @@ def list_views(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
     """
     if not has_views(catalog) or not namespace:
         return []
-    with translated(f"Listing the views of '{shown(namespace)}'", catalog):
+    with translated(f"Listing the views of '{dotted_name(namespace)}'", catalog):
         found = select(IcebergTables.table_name).where(
             IcebergTables.catalog_name == catalog.name,
             IcebergTables.table_namespace == Catalog.namespace_to_string(namespace),
@@ -120,11 +120,13 @@ def save_view(catalog: Catalog, identifier: Identifier, definition: ViewDefiniti
         DmlError: The catalog or the storage failed.
     """
     check_views(catalog)
-    with translated(f"Saving the view '{shown(identifier)}'", catalog):
+    with translated(f"Saving the view '{dotted_name(identifier)}'", catalog):
         if identifier[:-1] == CURRENT_WITHOUT_USE:
             catalog.create_namespace_if_not_exists(identifier[:-1])
         elif not catalog.namespace_exists(identifier[:-1]):
-            raise NotFoundError(f"There is no namespace '{shown(identifier[:-1])}' in the catalog '{catalog.name}'")
+            raise NotFoundError(
+                f"There is no namespace '{dotted_name(identifier[:-1])}' in the catalog '{catalog.name}'"
+            )
         metadata = new_metadata(catalog, identifier, definition, None if replaces is None else replaces.metadata)
         number = len(metadata.version_log) - 1
         location = f"{metadata.location}/metadata/{number:05d}-{uuid.uuid4()}.metadata.json"
@@ -143,7 +145,7 @@ def publish(catalog: Catalog, identifier: Identifier, location: str, replaces: V
     """Insert or update the row of a view."""
     with session_of(catalog) as session:
         if replaces is None:
-            namespace, name = names(identifier)
+            namespace, name = row_names(identifier)
             row = {
                 "catalog_name": catalog.name,
                 "table_namespace": namespace,
@@ -156,7 +158,7 @@ def publish(catalog: Catalog, identifier: Identifier, location: str, replaces: V
                 session.execute(insert(IcebergTables).values(**row))
                 session.commit()
             except IntegrityError:
-                raise AlreadyExistsError(f"There is a table or view '{shown(identifier)}' already") from None
+                raise AlreadyExistsError(f"There is a table or view '{dotted_name(identifier)}' already") from None
             return
         before = metadata_location(catalog, identifier)
         if before is None or read_metadata(catalog, before) != replaces.metadata:
@@ -179,7 +181,7 @@ def drop_view(catalog: Catalog, identifier: Identifier) -> bool:
     """
     if not has_views(catalog) or len(identifier) < 2:
         return False
-    with translated(f"Dropping the view '{shown(identifier)}'", catalog):
+    with translated(f"Dropping the view '{dotted_name(identifier)}'", catalog):
         location = metadata_location(catalog, identifier)
         if location is None:
             return False
@@ -199,19 +201,19 @@ def rename_view(catalog: Catalog, old: Identifier, new: Identifier) -> None:
         DmlError: The catalog failed.
     """
     check_views(catalog)
-    with translated(f"Renaming the view '{shown(old)}' to '{shown(new)}'", catalog):
+    with translated(f"Renaming the view '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
         if not catalog.namespace_exists(new[:-1]):
-            raise NotFoundError(f"There is no namespace '{shown(new[:-1])}' in the catalog '{catalog.name}'")
-        namespace, name = names(new)
+            raise NotFoundError(f"There is no namespace '{dotted_name(new[:-1])}' in the catalog '{catalog.name}'")
+        namespace, name = row_names(new)
         renamed = update(IcebergTables).where(*row_of(catalog, old))
         with session_of(catalog) as session:
             try:
                 count = rows_of(session.execute(renamed.values(table_namespace=namespace, table_name=name)))
                 session.commit()
             except IntegrityError:
-                raise AlreadyExistsError(f"There is a table or view '{shown(new)}' already") from None
+                raise AlreadyExistsError(f"There is a table or view '{dotted_name(new)}' already") from None
         if count < 1:
-            raise NotFoundError(f"There is no view '{shown(old)}' in the catalog '{catalog.name}'")
+            raise NotFoundError(f"There is no view '{dotted_name(old)}' in the catalog '{catalog.name}'")
 
 
 def new_metadata(
@@ -254,7 +256,7 @@ def new_metadata(
 def new_location(catalog: Catalog, identifier: Identifier) -> str:
     """Return a folder for a new view; the folder of its name may belong to a table that was renamed."""
     check_new_location(catalog, identifier, None, {})
-    namespace, name = names(identifier)
+    namespace, name = row_names(identifier)
     usual = str(catalog._resolve_table_location(None, namespace, name))  # type: ignore[attr-defined]  # noqa: SLF001
     return f"{usual}-{uuid.uuid4()}"
 
@@ -272,7 +274,7 @@ def metadata_location(catalog: Catalog, identifier: Identifier) -> str | None:
 
 def row_of(catalog: Catalog, identifier: Identifier) -> tuple[Any, ...]:
     """Return the conditions that select a view's row."""
-    namespace, name = names(identifier)
+    namespace, name = row_names(identifier)
     return (
         IcebergTables.catalog_name == catalog.name,
         IcebergTables.table_namespace == namespace,
@@ -281,7 +283,7 @@ def row_of(catalog: Catalog, identifier: Identifier) -> tuple[Any, ...]:
     )
 
 
-def names(identifier: Identifier) -> tuple[str, str]:
+def row_names(identifier: Identifier) -> tuple[str, str]:
     """Return namespace and name as stored in a row."""
     return Catalog.namespace_to_string(identifier[:-1]), identifier[-1]
 
@@ -314,8 +316,10 @@ def check_views(catalog: Catalog) -> None:
 
 
 def changed_meanwhile(identifier: Identifier) -> CommitConflictError:
-    return CommitConflictError(f"The view '{shown(identifier)}' was changed meanwhile", hint="Run the statement again")
+    return CommitConflictError(
+        f"The view '{dotted_name(identifier)}' was changed meanwhile", hint="Run the statement again"
+    )
 
 
-def shown(identifier: Identifier) -> str:
+def dotted_name(identifier: Identifier) -> str:
     return ".".join(identifier)

@@ -304,10 +304,10 @@ def entry_check(rule: EntryCheck) -> Check:
         changes, window = attempt.request.changes, attempt.window
         if not window.snapshots or not rule.applies(changes):
             return
-        settled = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.settled
+        compared = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.compared_files
         files = attempt.own if rule.own_files else attempt.wanted
         entries = window.entries(rule.content, rule.status, rule.operations(changes), files)
-        rule.run(changes, attempt.request.planned, entries, attempt.wanted, settled)
+        rule.run(changes, attempt.request.planned, entries, attempt.wanted, compared)
 
     return Check(rule.label, run)
 
@@ -320,10 +320,10 @@ def check_replaced_files(attempt: Attempt) -> None:
     partitions = ((entry.data_file.spec_id, entry.data_file.partition) for entry in removed)
     replaced = PartitionSet(partitions, attempt.metadata, with_global_deletes=True)
     entries = attempt.window.entries(ManifestContent.DELETES, EntryStatus.ADDED, DELETING, replaced)
-    settled = attempt.reconciled.settled
+    compared = attempt.reconciled.compared_files
     check_deletes_of_replaced_files(
         removed,
-        (entry for entry in entries if entry.data_file.key not in settled),
+        (entry for entry in entries if entry.data_file.key not in compared),
         unpartitioned_specs(attempt.metadata.specs()),
         ignore_equality_deletes=changes.data_sequence_number is not None,
     )

@@ -56,11 +56,11 @@ class RowLevelChanges:
     def changed_rows(self, path: str) -> PositionDeleteIndex:
         """Return the positions in a data file that the statement deleted or updated."""
         file = self.changed[path]
-        return decoded(file.deleted).union(decoded(file.updated))
+        return decode_positions(file.deleted).union(decode_positions(file.updated))
 
     def observed_rows(self, path: str) -> PositionDeleteIndex:
         """Return the positions in a data file that the statement matched without changing them."""
-        return decoded(self.changed[path].observed)
+        return decode_positions(self.changed[path].observed)
 
     def rows_deleted_before(self, path: str) -> PositionDeleteIndex:
         """Return the positions in a data file that were deleted by position when the statement read it."""
@@ -69,7 +69,7 @@ class RowLevelChanges:
         return self.loader.positions_in(path, base) if base else PositionDeleteIndex()
 
 
-def decoded(vector: bytes | None) -> PositionDeleteIndex:
+def decode_positions(vector: bytes | None) -> PositionDeleteIndex:
     assert vector is not None, "positions are only read if they are known"
     return decode(vector, file="the task's report", cardinality=None)
 

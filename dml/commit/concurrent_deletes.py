@@ -39,11 +39,11 @@ class Reconciled:
 
     Attributes:
         changes: The changes.
-        settled: Keys of concurrent delete files that were compared row by row: later checks pass over them.
+        compared_files: Keys of concurrent delete files that were compared row by row: later checks pass over them.
     """
 
     changes: FileChanges
-    settled: frozenset[DeleteFileKey] = frozenset()
+    compared_files: frozenset[DeleteFileKey] = frozenset()
 
 
 def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, files: CommitFiles) -> Reconciled:
@@ -75,12 +75,12 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
     unions: dict[str, FileDeletes] = {}
     moved: dict[str, PositionDeleteIndex] = {}
     for path, entries in conflicting.items():
-        deletes = compared(rows, path, entries, serializable=changes.validation.new_data_files)
+        deletes = compare_deletes(rows, path, entries, serializable=changes.validation.new_data_files)
         if path in changes.removed_data_files:
             moved[path] = deletes.theirs
         elif any(entry.data_file.is_deletion_vector for entry in entries):
             unions[path] = deletes.union(rows.tasks[path])
-    late = reapplied(moved, rows.tasks, changes.added_data_files, rows.row_origins)
+    late = map_late_deletes(moved, rows.tasks, changes.added_data_files, rows.row_origins)
     if late is None:
         return Reconciled(changes=changes)
     if late:
@@ -88,7 +88,7 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
         changes = with_late_deletes(changes, rows, keys, late, files)
     return Reconciled(
         changes=with_unions(changes, rows, conflicting, unions, gone, files),
-        settled=frozenset(entry.data_file.key for entry in added),
+        compared_files=frozenset(entry.data_file.key for entry in added),
     )
 
 
@@ -99,7 +99,7 @@ def with_late_deletes(
     late: Sequence[FileDeletes],
     files: CommitFiles,
 ) -> FileChanges:
-    new = written(rows, {file.path: (file, theirs) for file in late}, files)
+    new = write_delete_files(rows, {file.path: (file, theirs) for file in late}, files)
     return replace(
         changes,
         added_delete_files=(*changes.added_delete_files, *new),
@@ -107,7 +107,7 @@ def with_late_deletes(
     )
 
 
-def written(
+def write_delete_files(
     rows: RowLevelChanges,
     wanted: Mapping[str, tuple[FileDeletes, frozenset[DeleteFileKey]]],
     files: CommitFiles,
@@ -128,7 +128,7 @@ def with_unions(
     files: CommitFiles,
 ) -> FileChanges:
     keys = {path: frozenset(entry.data_file.key for entry in theirs[path]) for path in unions}
-    new = written(rows, {path: (union, keys[path]) for path, union in unions.items()}, files)
+    new = write_delete_files(rows, {path: (union, keys[path]) for path, union in unions.items()}, files)
     kept = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in unions)
     replaced = frozenset(key for path in unions for key in keys[path])
     return replace(
@@ -174,14 +174,16 @@ class Deletes:
         return FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
 
 
-def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> Deletes:
+def compare_deletes(
+    rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool
+) -> Deletes:
     """Return both sides' deletes of a data file.
 
     Raises:
         CommitConflictError: Both sides deleted the same row.
     """
     before = rows.rows_deleted_before(path)
-    now = rows.loader.positions_in(path, [reference(entry) for entry in entries])
+    now = rows.loader.positions_in(path, [delete_file_ref(entry) for entry in entries])
     theirs, mine = now.difference(before), rows.changed_rows(path)
     read = mine.union(rows.observed_rows(path)) if serializable else mine
     both = theirs.intersection(read)
@@ -190,14 +192,14 @@ def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry],
     return Deletes(theirs=theirs, mine=mine, others=now.union(before))
 
 
-def reference(entry: ManifestEntry) -> DeleteFileRef:
+def delete_file_ref(entry: ManifestEntry) -> DeleteFileRef:
     file = entry.data_file
     return DeleteFileRef.of(
         file, referenced_data_file=only_data_file(file), data_sequence_number=entry.data_sequence_number or 0
     )
 
 
-def reapplied(
+def map_late_deletes(
     deleted: Mapping[str, PositionDeleteIndex],
     tasks: Mapping[str, ScanTask],
     data_files: Iterable[ContentFile],

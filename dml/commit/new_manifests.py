@@ -128,7 +128,7 @@ class NewManifests:
         """Return the entries of a manifest that this commit wrote, or None for other manifests."""
         return self.files.entries.get(manifest.manifest_path)
 
-    def added(
+    def write_added(
         self, content: ManifestContent, files: Iterable[ContentFile], data_sequence_number: int | None = None
     ) -> list[ManifestFile]:
         """Write manifests of new files, one per spec, and return them with the newest spec first.
@@ -157,12 +157,14 @@ class NewManifests:
             data_file=file,
         )
 
-    def rewritten(self, source: ManifestFile, entries: tuple[ManifestEntry, ...]) -> ManifestFile:
+    def write_rewritten(self, source: ManifestFile, entries: tuple[ManifestEntry, ...]) -> ManifestFile:
         """Write the replacement of a manifest that loses files."""
         removed = tuple(entry.data_file.key for entry in entries if not entry.is_live)
         return self._write(("rewritten", source, removed), source.partition_spec_id, source.content, entries)
 
-    def merged(self, sources: Sequence[ManifestFile], entries: Callable[[], tuple[ManifestEntry, ...]]) -> ManifestFile:
+    def write_merged(
+        self, sources: Sequence[ManifestFile], entries: Callable[[], tuple[ManifestEntry, ...]]
+    ) -> ManifestFile:
         """Write one manifest that replaces several of one spec and content."""
         key = ("merged", *sources)
         if (self.layout, key) in self.files.manifests:
@@ -206,7 +208,7 @@ def merge_manifests(
             if len(group) == 1 or waits:
                 merged += group
             else:
-                merged.append(written.merged(group, partial(merged_entries, group, reader, written)))
+                merged.append(written.write_merged(group, partial(merged_entries, group, reader, written)))
     return tuple(merged)
 
 
@@ -233,10 +235,10 @@ def merged_entries(
     manifests: Sequence[ManifestFile], reader: ManifestReader, written: NewManifests
 ) -> tuple[ManifestEntry, ...]:
     reader.prepare(manifest for manifest in manifests if written.entries(manifest) is None)
-    return tuple(entry for manifest in manifests for entry in carried(manifest, reader, written))
+    return tuple(entry for manifest in manifests for entry in carried_entries(manifest, reader, written))
 
 
-def carried(manifest: ManifestFile, reader: ManifestReader, written: NewManifests) -> Iterable[ManifestEntry]:
+def carried_entries(manifest: ManifestFile, reader: ManifestReader, written: NewManifests) -> Iterable[ManifestEntry]:
     own = written.entries(manifest)
     if own is not None:
         return own
@@ -409,7 +411,9 @@ class ManifestFilter:
                 continue
             gone = [entry for entry in entries if selects(entry) or drops(entry)]
             removed += gone
-            kept.append(self._written.rewritten(manifest, rewritten(entries, gone, self._written.snapshot_id)))
+            kept.append(
+                self._written.write_rewritten(manifest, rewritten_entries(entries, gone, self._written.snapshot_id))
+            )
         return FilteredManifests(manifests=tuple(kept), removed=tuple(removed))
 
     def _matching(self, manifest: ManifestFile) -> bool:
@@ -429,7 +433,7 @@ def nowhere(_: ManifestFile) -> bool:
     return False
 
 
-def rewritten(
+def rewritten_entries(
     entries: Iterable[ManifestEntry], gone: Iterable[ManifestEntry], snapshot_id: int
 ) -> tuple[ManifestEntry, ...]:
     leaving = {id(entry) for entry in gone}
@@ -460,14 +464,14 @@ def commit_pruner(
     for field_id in extract_field_ids(bind(named_by, expression, case_sensitive)):
         name = named_by.find_column_name(field_id)
         if name != (now.find_column_name(field_id) if field_id in now.field_ids else None):
-            raise outdated(expression, f"the column {name} was dropped or renamed")
+            raise outdated_filter(expression, f"the column {name} was dropped or renamed")
     try:
         return Pruner(metadata.specs(), now, expression, case_sensitive=case_sensitive, older_schemas=metadata.schemas)
     except ValueError as error:
-        raise outdated(expression, str(error)) from error
+        raise outdated_filter(expression, str(error)) from error
 
 
-def outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
+def outdated_filter(expression: BooleanExpression, reason: str) -> CommitConflictError:
     return CommitConflictError(
         f"The filter {filter_text(expression)} does not fit the table's schema any more: {reason}",
         hint="The schema was changed meanwhile: run the statement again",

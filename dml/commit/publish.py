@@ -87,7 +87,7 @@ def outcome_of(error: Exception) -> CommitOutcome:
     return CommitOutcome.REFUSED if isinstance(error, REFUSALS) else CommitOutcome.UNKNOWN
 
 
-def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:
+def is_lost_race(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:
     """Return True if a refusal means that a commit to another branch landed first.
 
     A conflict is 409, but many servers answer 400 to a snapshot whose sequence number is taken (apache/iceberg#15001).
@@ -226,7 +226,7 @@ def merged(
 ) -> tuple[ManifestFile, ...]:
     files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
     number = changes.data_sequence_number if content is ManifestContent.DATA else None
-    added = attempt.manifests.added(content, files, number)
+    added = attempt.manifests.write_added(content, files, number)
     if not changes.merges_manifests:
         return (*added, *filtered.manifests)
     return merge_manifests((*added, *filtered.manifests), options, attempt.request.reader, attempt.manifests)
@@ -462,13 +462,13 @@ class Publication:
         self._uuid = table.metadata.table_uuid
         self._load_state = load_state
         planned = table.metadata
-        self._state = self._loaded()
+        self._state = self._load()
         table = self._state.table
         location = table.location_provider().new_metadata_location
         snapshot_id = table.metadata.new_snapshot_id()
         self._attempts = 0
         # True after an attempt that the catalog reported as lost, until the table is reloaded: it may have landed
-        # (see `_landed`).
+        # (see `_find_landed`).
         self._in_doubt = False
         self._prepared: dict[str, Prepared] = {}
         self._files = CommitFiles()
@@ -483,7 +483,7 @@ class Publication:
             reader=ManifestReader(table.io),
         )
 
-    def _loaded(self) -> CommitBase:
+    def _load(self) -> CommitBase:
         if self._load_state is None:
             state = CommitBase(table=load_table(self._catalog, self._name))
         else:
@@ -502,7 +502,7 @@ class Publication:
         except CommitStateUnknownError:
             raise
         except CommitFailedException as error:
-            found = self._landed(error)
+            found = self._find_landed(error)
             if found is None:
                 self._delete_all()
                 raise CommitConflictError(
@@ -514,7 +514,7 @@ class Publication:
         except Exception as error:
             # Other errors were raised before the request or are the catalog's refusal. Interrupts are not an Exception:
             # during a request the commit may land, so nothing may be deleted.
-            found = self._landed(error) if self._in_doubt else None
+            found = self._find_landed(error) if self._in_doubt else None
             if found is None:
                 self._delete_all()
                 raise
@@ -527,7 +527,7 @@ class Publication:
         self._delete_unused(snapshot)
         return self._committed(snapshot, location)
 
-    def _landed(self, error: Exception) -> tuple[TableMetadata, str] | None:
+    def _find_landed(self, error: Exception) -> tuple[TableMetadata, str] | None:
         """Return the table's metadata if a supposedly lost attempt has landed, else None.
 
         A proxy may send a request twice, so that an attempt loses to itself. The next attempt would notice; after the
@@ -564,7 +564,7 @@ class Publication:
 
     def _attempt_now(self, *, refresh: bool) -> tuple[TableMetadata, str] | None:
         if refresh:
-            self._state = self._loaded()
+            self._state = self._load()
             self._in_doubt = False
         table = self._state.table
         if refresh and table.metadata.snapshot_by_id(self._request.snapshot_id) is not None:
@@ -584,14 +584,14 @@ class Publication:
             self._in_doubt = True
             # With further updates, the requirements refer to another state of the table than the loaded one.
             unmet = None if self._state.updates else unmet_requirement(requirements, table.metadata, self._action)
-            if unmet is not None and self._landed(error) is None:
+            if unmet is not None and self._find_landed(error) is None:
                 raise unmet from self._cause(error)
             raise
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
-            return self._answered(error, prepared.snapshot)
+            return self._resolve_error(error, prepared.snapshot)
         return response.metadata, response.metadata_location
 
-    def _answered(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
+    def _resolve_error(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
         """Determine the outcome of a commit whose request raised an error."""
         outcome = outcome_of(error)
         if outcome is CommitOutcome.LOST:
@@ -600,7 +600,7 @@ class Publication:
         if outcome is CommitOutcome.REFUSED or is_another_table(
             error, self._catalog, self._name, self._request.snapshot_id
         ):
-            if was_outrun(error, self._catalog, self._name, snapshot):
+            if is_lost_race(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from self._cause(error)
         target = self._request.target

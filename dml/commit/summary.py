@@ -110,11 +110,13 @@ class SummaryBuilder:
             previous: The parent's summary; None without a parent.
             further: Keys of the action, the engine and the user; counts override them.
         """
-        summary = {**shown(self._total), "changed-partition-count": str(len(self._partitions))}
+        summary = {**nonzero_counts(self._total), "changed-partition-count": str(len(self._partitions))}
         if 0 < len(self._partitions) <= self._limit:
             summary["partition-summaries-included"] = "true"
             for path, counter in self._partitions.items():
-                summary[f"partitions.{path}"] = ",".join(f"{key}={value}" for key, value in shown(counter).items())
+                summary[f"partitions.{path}"] = ",".join(
+                    f"{key}={value}" for key, value in nonzero_counts(counter).items()
+                )
         given = {key: value for key, value in further.items() if key != OPERATION}
         return {**given, **summary, **self._totals(previous)}
 
@@ -141,17 +143,17 @@ class SummaryBuilder:
         return self._paths[key]
 
 
-def shown(counter: Mapping[str, int]) -> dict[str, str]:
+def nonzero_counts(counter: Mapping[str, int]) -> dict[str, str]:
     return {key: str(counter[key]) for key in COUNTERS if counter.get(key, 0) > 0}
 
 
-def size(file: ContentFile) -> int:
+def file_size(file: ContentFile) -> int:
     """Return the size in bytes: of a deletion vector its blob, not the Puffin file that it shares with others."""
     return file.content_size_in_bytes or 0 if file.is_deletion_vector else file.file_size_in_bytes
 
 
 def counts_added(file: ContentFile) -> dict[str, int]:
-    sizes = {"added-files-size": size(file)}
+    sizes = {"added-files-size": file_size(file)}
     match file.content:
         case FileContent.DATA:
             return {**sizes, "added-data-files": 1, "added-records": file.record_count}
@@ -164,7 +166,7 @@ def counts_added(file: ContentFile) -> dict[str, int]:
 
 
 def counts_removed(file: ContentFile) -> dict[str, int]:
-    sizes = {"removed-files-size": size(file)}
+    sizes = {"removed-files-size": file_size(file)}
     match file.content:
         case FileContent.DATA:
             return {**sizes, "deleted-data-files": 1, "deleted-records": file.record_count}

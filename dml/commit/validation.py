@@ -113,17 +113,17 @@ class EntryCheck:
         table: TableMetadata,
         entries: Iterable[ManifestEntry],
         wanted: FileFilter,
-        settled: frozenset[DeleteFileKey] = frozenset(),
+        compared_files: frozenset[DeleteFileKey] = frozenset(),
     ) -> None:
-        """Check entries, except those of settled delete files.
+        """Check entries, except those that are known not to conflict.
 
         Raises:
             CommitConflictError: An entry breaks the rule.
         """
         found = [
-            Conflict(label=self.label, path=name(entry.data_file), snapshot_id=entry.snapshot_id)
+            Conflict(label=self.label, path=file_text(entry.data_file), snapshot_id=entry.snapshot_id)
             for entry in entries
-            if entry.data_file.key not in settled and self.conflicts(changes, entry, wanted)
+            if entry.data_file.key not in compared_files and self.conflicts(changes, entry, wanted)
         ]
         if found:
             raise conflict(self.message(changes, table), found)
@@ -131,7 +131,7 @@ class EntryCheck:
 
 def conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
     return CommitConflictError(
-        f"{message}: {named([conflict.path for conflict in found])}",
+        f"{message}: {paths_text([conflict.path for conflict in found])}",
         hint="Another commit came first: run the statement again",
         conflicts=tuple(found),
     )
@@ -158,20 +158,20 @@ def row_conflict(path: str, rows: PositionDeleteIndex, snapshot_ids: Iterable[in
     )
 
 
-def name(file: ContentFile) -> str:
+def file_text(file: ContentFile) -> str:
     return f"{file.path} (for {file.referenced_data_file})" if file.is_deletion_vector else file.path
 
 
-def named(paths: Sequence[str]) -> str:
+def paths_text(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return f"[{', '.join(paths[:MOST_NAMED])}{more}]"
 
 
-def about(changes: FileChanges, table: TableMetadata, verb: str) -> str:
+def matching_text(changes: FileChanges, table: TableMetadata, verb: str) -> str:
     validation = changes.validation
     if validation.partitions is not None:
         paths = sorted(partition_text(partition, table) for partition in validation.partitions)
-        return f"{verb} matching partitions {named(paths)}"
+        return f"{verb} matching partitions {paths_text(paths)}"
     return f"{verb} matching {filter_text(validation.conflict_filter)}"
 
 
@@ -224,7 +224,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.APPEND, Operation.OVERWRITE),
         applies=lambda changes: changes.validation.new_data_files,
         conflicts=may_match,
-        message=lambda changes, now: about(changes, now, "Found conflicting files that can contain records"),
+        message=lambda changes, now: matching_text(changes, now, "Found conflicting files that can contain records"),
     ),
     EntryCheck(
         label="V7",
@@ -233,7 +233,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_data_files,
         conflicts=may_match,
-        message=lambda changes, table: about(
+        message=lambda changes, table: matching_text(
             changes, table, "Found conflicting deleted files that can contain records"
         ),
     ),
@@ -244,7 +244,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_rows,
         conflicts=may_match,
-        message=lambda changes, table: about(
+        message=lambda changes, table: matching_text(
             changes, table, "Found conflicting removed files that can contain records"
         ),
     ),
@@ -255,7 +255,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.new_delete_files,
         conflicts=may_match,
-        message=lambda changes, table: about(
+        message=lambda changes, table: matching_text(
             changes, table, "Found new conflicting delete files that can apply to records"
         ),
     ),
@@ -322,7 +322,7 @@ def check_removed_files_are_not_referenced(changes: FileChanges) -> None:
     both = sorted(changes.removed_data_files & changes.validation.referenced_data_files)
     if both:
         raise ValidationFailedError(
-            f"Cannot delete data files {named(both)} that are referenced by new delete files", files=tuple(both)
+            f"Cannot delete data files {paths_text(both)} that are referenced by new delete files", files=tuple(both)
         )
 
 
@@ -361,7 +361,7 @@ def check_deletes_of_replaced_files(
     replaced = {partition_key(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
     paths = {entry.data_file.path for entry in removed}
     found = [
-        Conflict(label="V2", path=name(entry.data_file), snapshot_id=entry.snapshot_id)
+        Conflict(label="V2", path=file_text(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
         if not (ignore_equality_deletes and entry.data_file.content is FileContent.EQUALITY_DELETES)
         and may_apply(entry.data_file, paths, replaced, unpartitioned)
@@ -386,7 +386,9 @@ def check_rewrite_replaces_files(changes: FileChanges) -> None:
         raise ValidationFailedError("A rewrite cannot add delete files: it removes none")
     equality = [file.path for file in changes.added_delete_files if file.content is FileContent.EQUALITY_DELETES]
     if equality:
-        raise ValidationFailedError(f"A rewrite cannot add equality deletes: {named(equality)}", files=tuple(equality))
+        raise ValidationFailedError(
+            f"A rewrite cannot add equality deletes: {paths_text(equality)}", files=tuple(equality)
+        )
 
 
 def check_rewrite_adds_no_rows(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:

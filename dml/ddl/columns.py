@@ -207,9 +207,9 @@ def altered_column(action: AlterColumn, schema: Schema, format_version: int, tim
     field = find_field(schema, path)
     changes: dict[str, object] = {}
     if action.data_type is not None:
-        changes["field_type"] = promoted(field, action, action.data_type)
+        changes["field_type"] = promoted_type(field, action, action.data_type)
     if action.required is not None and action.required != field.required:
-        changes["required"] = made_optional(path, required=action.required)
+        changes["required"] = check_optional(path, required=action.required)
     if action.comment is not None:
         changes["doc"] = action.comment
     if action.drop_default:
@@ -223,7 +223,7 @@ def altered_column(action: AlterColumn, schema: Schema, format_version: int, tim
     return schema if action.position is None else move_field(schema, path, action.position)
 
 
-def promoted(field: NestedField, action: AlterColumn, data_type: str) -> IcebergType:
+def promoted_type(field: NestedField, action: AlterColumn, data_type: str) -> IcebergType:
     old, new = field.field_type, parse_type(data_type)
     change = f"The type of {quote_name(action.column)} cannot change from {type_text(old)} to {type_text(new)}"
     if any(isinstance(kind, StructType | ListType | MapType) for kind in (old, new)):
@@ -242,7 +242,7 @@ def promoted(field: NestedField, action: AlterColumn, data_type: str) -> Iceberg
     return new
 
 
-def made_optional(path: tuple[str, ...], *, required: bool) -> bool:
+def check_optional(path: tuple[str, ...], *, required: bool) -> bool:
     if required:
         raise NotSupportedError(
             f"Column {quote_name(path)} cannot become NOT NULL: rows may have no value there",
@@ -285,16 +285,16 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
         AlreadyExistsError: Two columns have the same name.
     """
     schema = metadata.schema()
-    there = {folded(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
+    there = {fold_case(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
     next_id = counting_ids(metadata.last_column_id + 1)
     fields: list[NestedField] = []
     for field in columns.fields:
-        name = folded(field.name, case_sensitive=case_sensitive)
-        if any(folded(other.name, case_sensitive=case_sensitive) == name for other in fields):
+        name = fold_case(field.name, case_sensitive=case_sensitive)
+        if any(fold_case(other.name, case_sensitive=case_sensitive) == name for other in fields):
             raise AlreadyExistsError(f"Two of the columns are called '{field.name}'", hint="Give each its own name")
         refuse_reserved_name(field.name)
         old = there.get(name)
-        kind = None if old is None else widened(old.field_type, field.field_type)
+        kind = None if old is None else widen_type(old.field_type, field.field_type)
         if old is None or kind is None:
             fields.extend(assign_field_ids((field,), next_id))
         else:
@@ -311,7 +311,7 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
-def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
+def widen_type(old: IcebergType, new: IcebergType) -> IcebergType | None:
     """Return the new type with the ids of the old one if the old one can be widened to it, else None."""
     if old.is_primitive and new.is_primitive:
         return new if is_promotion(old, new) else None
@@ -319,21 +319,21 @@ def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
         case VariantType(), VariantType():
             return old
         case ListType(), ListType():
-            element = widened(old.element_type, new.element_type)
+            element = widen_type(old.element_type, new.element_type)
             if element is not None:
                 return ListType(old.element_id, element, old.element_required)
         case MapType(), MapType():
-            value = widened(old.value_type, new.value_type)
-            if value is not None and widened(old.key_type, new.key_type) == old.key_type:
+            value = widen_type(old.value_type, new.value_type)
+            if value is not None and widen_type(old.key_type, new.key_type) == old.key_type:
                 return MapType(old.key_id, old.key_type, old.value_id, value, old.value_required)
         case StructType(), StructType():
             pairs = list(zip(old.fields, new.fields, strict=False))
-            kinds = [widened(of.field_type, to.field_type) for of, to in pairs if of.name == to.name]
+            kinds = [widen_type(of.field_type, to.field_type) for of, to in pairs if of.name == to.name]
             if len(kinds) == len(old.fields) == len(new.fields) and None not in kinds:
                 fields = zip(old.fields, kinds, strict=True)
                 return StructType(*(with_field(field, field_type=kind) for field, kind in fields))
     return None
 
 
-def folded(name: str, *, case_sensitive: bool) -> str:
+def fold_case(name: str, *, case_sensitive: bool) -> str:
     return name if case_sensitive else name.lower()

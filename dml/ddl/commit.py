@@ -126,7 +126,7 @@ LAST_ADDED = -1
 
 def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
     """Return updates that make a schema the current one; none if it is."""
-    known = next((known for known in metadata.schemas if same_schema(known, schema)), None)
+    known = next((known for known in metadata.schemas if is_same_schema(known, schema)), None)
     if known is not None:
         current = known.schema_id == metadata.current_schema_id
         return () if current else (SetCurrentSchemaUpdate(schema_id=known.schema_id),)
@@ -168,7 +168,7 @@ def upgrade_updates(metadata: TableMetadata, format_version: int | None) -> tupl
     return (UpgradeFormatVersionUpdate(format_version=format_version),)
 
 
-def same_schema(one: Schema, other: Schema) -> bool:
+def is_same_schema(one: Schema, other: Schema) -> bool:
     same_identifiers = set(one.identifier_field_ids) == set(other.identifier_field_ids)
     return same_identifiers and one.as_struct() == other.as_struct()
 

@@ -107,7 +107,7 @@ def create_table(
     if exists and statement.if_not_exists:
         return load_table(catalog, identifier)
     if replaces(statement, catalog, identifier, exists=exists):
-        return commit_change(catalog, identifier, replacing(statement, schema, time_zone))
+        return commit_change(catalog, identifier, replacement_change(statement, schema, time_zone))
     definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     try:
         return catalogs.create_table(
@@ -145,7 +145,7 @@ def stage_table(
     """
     check_clauses(statement, schema)
     if replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
-        return TableReplacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
+        return TableReplacement.of(catalog, identifier, replacement_change(statement, schema, time_zone)).load
     definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     state = catalogs.stage_table(
         catalog,
@@ -234,7 +234,7 @@ def field_with_place(column: ColumnDefinition, format_version: int, time_zone: s
         return field_of(column, format_version=format_version, time_zone=time_zone)
 
 
-def replacing(
+def replacement_change(
     statement: CreateTable, schema: Schema | None, time_zone: str
 ) -> Callable[[TableMetadata], MetadataChange]:
     def change(metadata: TableMetadata) -> MetadataChange:
@@ -246,7 +246,7 @@ def replacing(
 def replacement(definition: Definition, metadata: TableMetadata) -> MetadataChange:
     ids = counting_ids(metadata.last_column_id + 1, ids_by_name(metadata.schema().fields))
     schema = Schema(*assign_field_ids(definition.schema.fields, ids))
-    spec = reuse_partition_ids(metadata, rebound(definition.spec, definition.schema, schema), schema)
+    spec = reuse_partition_ids(metadata, rebind_spec(definition.spec, definition.schema, schema), schema)
     updates: list[TableUpdate] = [*upgrade_updates(metadata, definition.format_version)]
     if MAIN_BRANCH in metadata.refs:
         updates.append(RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH))
@@ -266,7 +266,7 @@ def replacement(definition: Definition, metadata: TableMetadata) -> MetadataChan
     )
 
 
-def rebound(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
+def rebind_spec(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
     # Rebinds a spec to another schema with the same names.
     ids = {old_id: ids_by_name(new.fields)[name] for name, old_id in ids_by_name(old.fields).items()}
     return PartitionSpec(*(field.model_copy(update={"source_id": ids[field.source_id]}) for field in spec.fields))

@@ -68,7 +68,7 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
     try:
         zone = TimeZone.of(time_zone, certain=False)
         value = value_of(text, zone)
-        return None if value.kind is Kind.NULL else converted(value, kind, zone)
+        return None if value.kind is Kind.NULL else convert_constant(value, kind, zone)
     except (UnfitError, ValueError, OverflowError, InvalidOperation) as error:
         known = isinstance(error, UnfitError)
         raise AnalysisError(
@@ -90,7 +90,7 @@ def value_of(text: str, zone: TimeZone) -> Constant:
     return value
 
 
-def converted(value: Constant, column_type: IcebergType, zone: TimeZone) -> Any:
+def convert_constant(value: Constant, column_type: IcebergType, zone: TimeZone) -> Any:
     converter = CONVERTERS.get(type(column_type))
     if converter is None:
         raise NotSupportedError(

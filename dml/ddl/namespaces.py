@@ -70,8 +70,8 @@ def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[
             return NO_ROWS
         raise missing_namespace(catalog, namespace)
     if statement.cascade:
-        empty(catalog, namespace)
-    inside = [quote_name(name) for name in [*held(catalog, namespace), *children(catalog, namespace)]]
+        drop_contents(catalog, namespace)
+    inside = [quote_name(name) for name in [*list_relations(catalog, namespace), *children(catalog, namespace)]]
     if inside:
         raise not_empty(namespace, sorted(inside))
     # In a catalog without namespace records, the namespace disappears with its last table.
@@ -87,7 +87,7 @@ def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, .
         NotFoundError: The namespace does not exist.
     """
     try:
-        names = [identifier[-1] for identifier in held(catalog, namespace)]
+        names = [identifier[-1] for identifier in list_relations(catalog, namespace)]
     except NotFoundError:
         error = missing_namespace(catalog, namespace)
         if statement.namespace is None:
@@ -167,14 +167,14 @@ def children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]
     return [name if name[: len(parent)] == parent and len(name) > len(parent) else (*parent, *name) for name in found]
 
 
-def held(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+def list_relations(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
     # Tables and views share one name space.
     return sorted([*catalogs.list_tables(catalog, namespace), *catalogs.list_views(catalog, namespace)])
 
 
-def empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+def drop_contents(catalog: Catalog, namespace: tuple[str, ...]) -> None:
     for child in children(catalog, namespace):
-        empty(catalog, child)
+        drop_contents(catalog, child)
         if catalogs.namespace_exists(catalog, child):
             catalogs.drop_namespace(catalog, child)
     for identifier in catalogs.list_tables(catalog, namespace):

@@ -60,7 +60,7 @@ def new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionFie
     name = term.name or source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
     added = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(before), transform, name)
     for field in before:
-        if field.source_id == added.source_id and redundant(field.transform, transform):
+        if field.source_id == added.source_id and is_redundant(field.transform, transform):
             raise AlreadyExistsError(
                 f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
                 hint="Leave one of them out",
@@ -82,7 +82,7 @@ def add_partition_field(metadata: TableMetadata, term: TransformTerm) -> Partiti
         AnalysisError: The term cannot be bound.
         AlreadyExistsError: The field or its name exists.
     """
-    return finished(metadata, with_added(metadata, list(metadata.spec().fields), term))
+    return checked_spec(metadata, with_added(metadata, list(metadata.spec().fields), term))
 
 
 def drop_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
@@ -95,7 +95,7 @@ def drop_partition_field(metadata: TableMetadata, term: TransformTerm) -> Partit
     Raises:
         NotFoundError: The field does not exist.
     """
-    return finished(metadata, without(metadata, term))
+    return checked_spec(metadata, without_field(metadata, term))
 
 
 def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: TransformTerm) -> PartitionSpec:
@@ -117,10 +117,10 @@ def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: Tr
         renamed = [
             with_name(field, new.name or field.name) if field == dropped else field for field in metadata.spec().fields
         ]
-        return finished(metadata, renamed)
-    kept = without(metadata, old)
+        return checked_spec(metadata, renamed)
+    kept = without_field(metadata, old)
     with at(new.span):
-        return finished(metadata, with_added(metadata, kept, new))
+        return checked_spec(metadata, with_added(metadata, kept, new))
 
 
 def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Schema) -> PartitionSpec:
@@ -144,7 +144,7 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
     if metadata.format_version == 1:
         names = {field.name for field in fresh}
         for old in metadata.spec().fields:
-            same = next((new for new in fresh if same_values(new, old)), None)
+            same = next((new for new in fresh if has_same_values(new, old)), None)
             if same is None:
                 fields.append(with_name(void(old), f"{old.name}_{old.field_id}" if old.name in names else old.name))
             else:
@@ -152,7 +152,9 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
                 fields.append(PartitionField(same.source_id, old.field_id, same.transform, same.name))
     last = last_partition_id(metadata)
     for field in fresh:
-        known = None if metadata.format_version == 1 else historical(metadata, field.source_id, field.transform, None)
+        known = (
+            None if metadata.format_version == 1 else find_historical(metadata, field.source_id, field.transform, None)
+        )
         last += known is None
         field_id = last if known is None else known.field_id
         taken = metadata.format_version >= 2 and had_name(metadata, field.name, field_id)
@@ -190,11 +192,11 @@ def source_name(schema: Schema, source: NestedField) -> str:
     return schema.find_column_name(source.field_id) or source.name
 
 
-def same_values(one: PartitionField, other: PartitionField) -> bool:
+def has_same_values(one: PartitionField, other: PartitionField) -> bool:
     return one.source_id == other.source_id and one.transform == other.transform
 
 
-def redundant(one: AnyTransform, other: AnyTransform) -> bool:
+def is_redundant(one: AnyTransform, other: AnyTransform) -> bool:
     return one == other or (isinstance(one, TimeTransform) and isinstance(other, TimeTransform))
 
 
@@ -215,7 +217,7 @@ def with_added(metadata: TableMetadata, kept: list[PartitionField], term: Transf
             )
     known = None
     if metadata.format_version >= 2:
-        known = historical(metadata, source.field_id, transform, term.name)
+        known = find_historical(metadata, source.field_id, transform, term.name)
     added = known or PartitionField(
         source.field_id,
         last_partition_id(metadata) + 1,
@@ -237,7 +239,7 @@ def with_added(metadata: TableMetadata, kept: list[PartitionField], term: Transf
     return [*freed, added]
 
 
-def without(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
+def without_field(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
     dropped = find_spec_field(metadata, term)
     fields = metadata.spec().fields
     if metadata.format_version == 1:
@@ -261,18 +263,18 @@ def find_spec_field(metadata: TableMetadata, term: TransformTerm) -> PartitionFi
     if not found:
         known = ", ".join(f"{term_text(field, schema)} AS {field.name}" for field in live)
         raise NotFoundError(
-            f"The table has no partition field {term.column[0] if bare else written(term)}",
+            f"The table has no partition field {term.column[0] if bare else written_term(term)}",
             hint=f"It is partitioned by {known}" if known else "It is not partitioned",
         )
     return found[0]
 
 
-def written(term: TransformTerm) -> str:
+def written_term(term: TransformTerm) -> str:
     arguments = [] if term.argument is None else [str(term.argument)]
     return f"{term.transform}({', '.join([*arguments, quote_name(term.column)])})"
 
 
-def historical(
+def find_historical(
     metadata: TableMetadata, source_id: int, transform: AnyTransform, name: str | None
 ) -> PartitionField | None:
     for spec in reversed(metadata.partition_specs):
@@ -301,7 +303,7 @@ def refuse_orphaned(metadata: TableMetadata, schema: Schema) -> None:
             )
 
 
-def finished(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
+def checked_spec(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
     spec = with_spec_id(metadata, fields)
     check_partition_names((spec,), metadata.schema())
     return spec

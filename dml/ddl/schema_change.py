@@ -104,7 +104,7 @@ def add_field(
     def change(fields: Fields) -> Fields:
         refuse_taken(fields, path)
         grown = (*fields, with_field(added, name=path[-1]))
-        return grown if move is None else moved(grown, len(fields), path, move)
+        return grown if move is None else move_within(grown, len(fields), path, move)
 
     return with_fields(schema, in_struct(schema.fields, path, 0, change))
 
@@ -129,7 +129,7 @@ def drop_field(schema: Schema, path: Path) -> Schema:
             )
         return fields[:index] + fields[index + 1 :]
 
-    return with_fields(schema, at(schema.fields, path, 0, change))
+    return with_fields(schema, change_siblings(schema.fields, path, 0, change))
 
 
 def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
@@ -145,7 +145,7 @@ def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
         refuse_taken(others, (*path[:-1], new_name))
         return (*fields[:index], with_field(fields[index], name=new_name), *fields[index + 1 :])
 
-    return with_fields(schema, at(schema.fields, path, 0, change))
+    return with_fields(schema, change_siblings(schema.fields, path, 0, change))
 
 
 def move_field(schema: Schema, path: Path, move: ColumnPosition) -> Schema:
@@ -154,7 +154,9 @@ def move_field(schema: Schema, path: Path, move: ColumnPosition) -> Schema:
     Raises:
         AnalysisError: The field or its new predecessor does not exist.
     """
-    return with_fields(schema, at(schema.fields, path, 0, lambda fields, index: moved(fields, index, path, move)))
+    return with_fields(
+        schema, change_siblings(schema.fields, path, 0, lambda fields, index: move_within(fields, index, path, move))
+    )
 
 
 def alter_field(schema: Schema, path: Path, **changes: Any) -> Schema:
@@ -172,7 +174,7 @@ def alter_field(schema: Schema, path: Path, **changes: Any) -> Schema:
     def change(fields: Fields, index: int) -> Fields:
         return (*fields[:index], with_field(fields[index], **changes), *fields[index + 1 :])
 
-    return with_fields(schema, at(schema.fields, path, 0, change, inside=True))
+    return with_fields(schema, change_siblings(schema.fields, path, 0, change, inside=True))
 
 
 def with_fields(schema: Schema, fields: Fields) -> Schema:
@@ -192,7 +194,7 @@ def children_of(kind: IcebergType) -> tuple[NestedField, ...]:
             return ()
 
 
-def rebuilt(kind: IcebergType, children: Fields) -> IcebergType:
+def rebuild_type(kind: IcebergType, children: Fields) -> IcebergType:
     match kind:
         case StructType():
             return StructType(*children)
@@ -236,7 +238,7 @@ def index_of(fields: Fields, path: Path, depth: int) -> int:
     return found[0]
 
 
-def at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
+def change_siblings(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
     # Changes the siblings of the last field of the path; `inside` allows the element of an array.
     index = index_of(fields, path, depth)
     found = fields[index]
@@ -250,8 +252,8 @@ def at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: 
             hint="Only its type and its comment can change",
             column=quote_name(path),
         )
-    children = at(children_of(found.field_type), path, depth + 1, change, inside=inside)
-    changed = with_field(found, field_type=rebuilt(found.field_type, children))
+    children = change_siblings(children_of(found.field_type), path, depth + 1, change, inside=inside)
+    changed = with_field(found, field_type=rebuild_type(found.field_type, children))
     return (*fields[:index], changed, *fields[index + 1 :])
 
 
@@ -266,7 +268,7 @@ def in_struct(fields: Fields, path: Path, depth: int, change: Callable[[Fields],
         kind = with_child(found.field_type, path, change)
     else:
         children = in_struct(children_of(found.field_type), path, depth + 1, change)
-        kind = rebuilt(found.field_type, children)
+        kind = rebuild_type(found.field_type, children)
     return (*fields[:index], with_field(found, field_type=kind), *fields[index + 1 :])
 
 
@@ -277,10 +279,10 @@ def with_child(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]
             return StructType(*change(kind.fields))
         case ListType() if isinstance(kind.element_type, StructType):
             grown = with_field(kind.element_field, field_type=with_child(kind.element_type, path, change))
-            return rebuilt(kind, (grown,))
+            return rebuild_type(kind, (grown,))
         case MapType() if isinstance(kind.value_type, StructType):
             grown = with_field(kind.value_field, field_type=with_child(kind.value_type, path, change))
-            return rebuilt(kind, (kind.key_field, grown))
+            return rebuild_type(kind, (kind.key_field, grown))
         case _:
             raise AnalysisError(
                 f"{quote_name(path[:-1])} of type {type_text(kind)} has no fields, so '{path[-1]}' cannot be added",
@@ -308,7 +310,7 @@ def refuse_taken(fields: Fields, path: Path) -> None:
             )
 
 
-def moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
+def move_within(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
     field = fields[index]
     others = fields[:index] + fields[index + 1 :]
     if move.after is None:

@@ -178,7 +178,7 @@ def read_type(reader: TypeParser) -> IcebergType:
         if word == "timestamp" and reader.take_words("without", "time", "zone"):
             return TimestampType()
         if word == "string" and reader.take_words("collate"):
-            binary_collation(reader)
+            check_collation(reader)
         return PRIMITIVES[word]
     reader.at = start
     raise AnalysisError(
@@ -189,14 +189,14 @@ def read_type(reader: TypeParser) -> IcebergType:
     )
 
 
-def binary_collation(reader: TypeParser) -> None:
+def check_collation(reader: TypeParser) -> None:
     if (collation := reader.name()).upper() != "UTF8_BINARY":
         raise NotSupportedError(
             f"Iceberg keeps no collation '{collation}'", hint="Leave COLLATE out, and collate in queries"
         )
 
 
-def struct(reader: TypeParser) -> IcebergType:
+def read_struct(reader: TypeParser) -> IcebergType:
     if reader.take_mark("<>"):
         raise reader.error("a struct needs at least one field")
     reader.expect("<")
@@ -228,7 +228,7 @@ def read_field(reader: TypeParser) -> NestedField:
     return NestedField(0, name, kind, required=required, doc=comment)
 
 
-def array(reader: TypeParser) -> IcebergType:
+def read_array(reader: TypeParser) -> IcebergType:
     reader.expect("<")
     element = read_type(reader)
     reader.expect(">")
@@ -244,7 +244,7 @@ def read_map(reader: TypeParser) -> IcebergType:
     return MapType(key_id=0, key_type=key, value_id=0, value_type=value, value_required=False)
 
 
-def decimal(reader: TypeParser) -> IcebergType:
+def read_decimal(reader: TypeParser) -> IcebergType:
     precision, scale = 10, 0
     if reader.take_mark("("):
         precision = reader.number()
@@ -269,7 +269,7 @@ def text_with_length(reader: TypeParser) -> IcebergType:
     return StringType()
 
 
-def fixed(reader: TypeParser) -> IcebergType:
+def read_fixed(reader: TypeParser) -> IcebergType:
     closing = ")" if reader.take_mark("(") else "]"
     if closing == "]":
         reader.expect("[")
@@ -280,7 +280,7 @@ def fixed(reader: TypeParser) -> IcebergType:
     return FixedType(length)
 
 
-def time(reader: TypeParser) -> IcebergType:
+def read_time(reader: TypeParser) -> IcebergType:
     precision = 6
     if reader.take_mark("("):
         precision = reader.number()
@@ -292,17 +292,17 @@ def time(reader: TypeParser) -> IcebergType:
 
 
 SHAPES: dict[str, Callable[[TypeParser], IcebergType]] = {
-    "struct": struct,
-    "array": array,
+    "struct": read_struct,
+    "array": read_array,
     "map": read_map,
-    "decimal": decimal,
-    "dec": decimal,
-    "numeric": decimal,
+    "decimal": read_decimal,
+    "dec": read_decimal,
+    "numeric": read_decimal,
     "varchar": text_with_length,
     "char": text_with_length,
     "character": text_with_length,
-    "fixed": fixed,
-    "time": time,
+    "fixed": read_fixed,
+    "time": read_time,
 }
 
 

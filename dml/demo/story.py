@@ -197,7 +197,7 @@ def run(console: Console, warehouse: str | None = None) -> None:
         console.print(timings(results))
         statements = [statement.text for statement in STATEMENTS]
         expected = sorted_rows(expected_rows(flights, batch, statements), COLUMNS, KEY)
-        console.print(judgement(session, expected))
+        console.print(compare_readers(session, expected))
         console.print(f"Every reader finds the same {len(expected):,} rows in every table, value by value.")
         stream(session, location, flights, Path(inputs), console)
 
@@ -228,14 +228,14 @@ def correct(session: Session, variant: Variant, console: Console) -> list[tuple[
         f"TBLPROPERTIES ('format-version' = '{variant.format_version}', {modes})"
     )
     texts = [f"INSERT INTO {variant.table} SELECT * FROM all_flights"]
-    texts += [renamed(statement.text, variant.table) for statement in STATEMENTS]
+    texts += [rename_table(statement.text, variant.table) for statement in STATEMENTS]
     outcomes = []
     for text in texts:
         began = time.perf_counter()
         result = session.change(text)
         seconds = time.perf_counter() - began
         console.print(f"  {result!r}", highlight=False, soft_wrap=True)
-        outcomes.append((seconds, affected(result)))
+        outcomes.append((seconds, affected_rows(result)))
     return outcomes
 
 
@@ -257,17 +257,17 @@ def stream(session: Session, warehouse: str, flights: pa.Table, inputs: Path, co
     appended, merged = stream_days(session, warehouse, flights, inputs, console)
     console.print(f"  {time.perf_counter() - began:.0f} seconds, with the start of the driver that was killed")
     expected = sorted_rows(expected_rows(appended, merged, [MERGED]), COLUMNS, KEY)
-    for name, rows in as_read(session, TABLE).items():
+    for name, rows in read_with_all(session, TABLE).items():
         check_equal(rows, expected, name, TABLE)
     console.print(f"  {' and '.join(READERS)} find every change once: {len(expected):,} rows")
 
 
-def affected(result: Result) -> int:
+def affected_rows(result: Result) -> int:
     """Return the number of rows that a statement changed."""
     return (result.rows_deleted or 0) + result.rows_updated + result.rows_inserted
 
 
-def renamed(text: str, table: str) -> str:
+def rename_table(text: str, table: str) -> str:
     """Replace the table `flights` of a statement."""
     return text.replace(" flights ", f" {table} ", 1)
 
@@ -286,7 +286,7 @@ def timings(results: dict[Variant, list[tuple[float, int]]]) -> Table:
     return table
 
 
-def judgement(session: Session, expected: pa.Table) -> Table:
+def compare_readers(session: Session, expected: pa.Table) -> Table:
     """Read every table with every reader, and compare.
 
     Raises:
@@ -295,14 +295,14 @@ def judgement(session: Session, expected: pa.Table) -> Table:
     table = Table("table", *READERS, title="Rows that others read, against the same SQL run by DuckDB alone")
     for variant in VARIANTS:
         cells = []
-        for name, rows in as_read(session, variant.table).items():
+        for name, rows in read_with_all(session, variant.table).items():
             check_equal(rows, expected, name, variant.table)
             cells.append(f"{len(rows):,} rows, equal")
         table.add_row(variant.label, *cells)
     return table
 
 
-def as_read(session: Session, table: str) -> dict[str, pa.Table]:
+def read_with_all(session: Session, table: str) -> dict[str, pa.Table]:
     """Return the rows of a table from each reader."""
     catalog = session.registry.catalogs[session.registry.current_catalog]
     location = catalog.load_table(table).metadata_location

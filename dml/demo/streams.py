@@ -65,7 +65,7 @@ def stream_days(
     for name in ("flights", "corrections"):
         (folder / name).mkdir()
     for number, day in enumerate(days[:DAYS]):
-        put(day, folder / "flights", number)
+        write_file(day, folder / "flights", number)
     with (folder / "driver.log").open("w") as log:
         driver = subprocess.Popen(  # noqa: S603  runs this module
             [sys.executable, "-P", "-m", "dml.demo.streams", warehouse, str(folder)],
@@ -76,8 +76,8 @@ def stream_days(
         try:
             wait_for(session, driver, folder, [DAYS])
             for number in range(DAYS):
-                put(days[DAYS + number], folder / "flights", DAYS + number)
-                put(changes[number], folder / "corrections", number)
+                write_file(days[DAYS + number], folder / "flights", DAYS + number)
+                write_file(changes[number], folder / "corrections", number)
             seen = wait_for(session, driver, folder, [DAYS + 1, 1])
         finally:
             if driver.poll() is None:
@@ -86,12 +86,12 @@ def stream_days(
     console.print(f"  killed the driver after {seen} of {len(days) + len(changes)} micro-batches")
     for query in queries(session, folder, at_once=True):
         query.awaitTermination()
-    numbers = [len(found) for found in epochs(loaded(session)).values()]
+    numbers = [len(found) for found in epochs(load_demo_table(session)).values()]
     console.print(f"  started again: {len(days)} days appended and {len(changes)} merged, in {sum(numbers)} snapshots")
     return pa.concat_tables(days), pa.concat_tables(changes)
 
 
-def put(rows: pa.Table, folder: Path, number: int) -> None:
+def write_file(rows: pa.Table, folder: Path, number: int) -> None:
     """Write a file atomically, because Spark reads every file it finds."""
     unfinished = folder / f".{number:03}"
     pq.write_table(rows, unfinished)
@@ -108,7 +108,7 @@ def queries(session: Session, folder: Path, *, at_once: bool) -> list[Any]:
     """
     catalog = session.registry.current_catalog
     when: dict[str, Any] = {"availableNow": True} if at_once else {"processingTime": "0 seconds"}
-    read = {name: by_day(session, folder, name) for name in ("flights", "corrections")}
+    read = {name: daily_stream(session, folder, name) for name in ("flights", "corrections")}
     appending = read["flights"].writeStream.option("checkpointLocation", str(folder / "appended"))
     merging = (
         session.stream_merge(read["corrections"], f"{TABLE} t", on=["flight_id"], source_alias="s")
@@ -125,13 +125,13 @@ def queries(session: Session, folder: Path, *, at_once: bool) -> list[Any]:
     ]
 
 
-def by_day(session: Session, folder: Path, name: str) -> Any:
+def daily_stream(session: Session, folder: Path, name: str) -> Any:
     """Return the stream of a folder, one file per micro-batch."""
     columns = sql_columns() + (", never_left BOOLEAN" if name == "corrections" else "")
     return session.spark.readStream.schema(columns).option("maxFilesPerTrigger", "1").parquet(str(folder / name))
 
 
-def loaded(session: Session) -> Table:
+def load_demo_table(session: Session) -> Table:
     """Load the table."""
     return session.registry.catalogs[session.registry.current_catalog].load_table(TABLE)
 
@@ -140,9 +140,9 @@ def epochs(table: Table) -> dict[str, list[str]]:
     """Return the micro-batches of a table's snapshots, by query id."""
     found: dict[str, list[str]] = {}
     for snapshot in table.snapshots():
-        said = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        if QUERY_ID in said:
-            found.setdefault(said[QUERY_ID], []).append(said[EPOCH_ID])
+        properties = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if QUERY_ID in properties:
+            found.setdefault(properties[QUERY_ID], []).append(properties[EPOCH_ID])
     return found
 
 
@@ -154,7 +154,7 @@ def wait_for(session: Session, driver: subprocess.Popen[bytes], folder: Path, co
     """
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and driver.poll() is None:
-        found = sorted(map(len, epochs(loaded(session)).values()), reverse=True)
+        found = sorted(map(len, epochs(load_demo_table(session)).values()), reverse=True)
         if len(found) >= len(counts) and all(have >= want for have, want in zip(found, counts, strict=False)):
             return sum(found)
         time.sleep(0.2)

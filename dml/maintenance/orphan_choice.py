@@ -61,7 +61,7 @@ class Equivalents:
             schemes: Maps one or more schemes, comma-separated, to the canonical one.
             authorities: The same for authorities.
         """
-        return Equivalents(schemes=flat({**EQUAL_SCHEMES, **schemes}), authorities=flat(authorities))
+        return Equivalents(schemes=flatten_names({**EQUAL_SCHEMES, **schemes}), authorities=flatten_names(authorities))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class FileIdentity:
 
     def has_prefix_of(self, other: "FileIdentity") -> bool:
         """Return True if scheme and authority match the other's; a missing one matches any."""
-        return may_be(self.scheme, other.scheme) and may_be(self.authority, other.authority)
+        return may_equal(self.scheme, other.scheme) and may_equal(self.authority, other.authority)
 
 
 def identity_of(location: str, equivalents: Equivalents) -> FileIdentity:
@@ -94,13 +94,13 @@ def identity_of(location: str, equivalents: Equivalents) -> FileIdentity:
     return FileIdentity(
         scheme=equivalents.schemes.get(scheme, scheme),
         authority=equivalents.authorities.get(authority, authority),
-        path=normal(decoded(path)),
+        path=normalize(decode(path)),
     )
 
 
 def path_of(location: str) -> str:
     """Return the path of a location in its storage, not decoded."""
-    return normal(parts(location)[2])
+    return normalize(parts(location)[2])
 
 
 def is_inside(location: str, folder: str, equivalents: Equivalents) -> bool:
@@ -123,22 +123,22 @@ def parts(location: str) -> tuple[str, str, str]:
     return match["scheme"].lower(), (match["authority"] or "").lower(), match["path"]
 
 
-def normal(path: str) -> str:
+def normalize(path: str) -> str:
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
-def decoded(path: str) -> str:
+def decode(path: str) -> str:
     # Names may be encoded more than once: a partition value in its folder name, and then the whole path in a URI.
     while (plain := unquote(path)) != path:
         path = plain
     return path
 
 
-def flat(names: Mapping[str, str]) -> Mapping[str, str]:
+def flatten_names(names: Mapping[str, str]) -> Mapping[str, str]:
     return {name.strip().lower(): one.strip().lower() for listed, one in names.items() for name in listed.split(",")}
 
 
-def may_be(one: str, other: str) -> bool:
+def may_equal(one: str, other: str) -> bool:
     return not one or not other or one == other
 
 
@@ -270,7 +270,7 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
     orphans: list[ListedFile] = []
     conflicts: list[PrefixMismatch] = []
     for file in listed:
-        if not may_go(file, rules):
+        if not may_delete(file, rules):
             continue
         alike = needed.named_like(file)
         if any(alike.values()):
@@ -297,7 +297,7 @@ def is_hidden(relative: str, partition_fields: frozenset[str]) -> bool:
     )
 
 
-def may_go(file: ListedFile, rules: OrphanRules) -> bool:
+def may_delete(file: ListedFile, rules: OrphanRules) -> bool:
     """Return True if all rules allow deleting the file, regardless of the needed locations."""
     return (
         file.modified_ms is not None

@@ -132,7 +132,7 @@ class ReachableFiles:
             if location in self._read:
                 continue
             yield location
-            with gone() if gone_is_fine else nullcontext():
+            with ignore_missing() if gone_is_fine else nullcontext():
                 for manifest in read_manifest_list(self._io, location):
                     yield manifest.manifest_path
                     yield from self._files_of(manifest, gone_is_fine=gone_is_fine)
@@ -141,14 +141,14 @@ class ReachableFiles:
     def _files_of(self, manifest: ManifestFile, *, gone_is_fine: bool) -> Iterator[str]:
         if manifest.manifest_path in self._read:
             return
-        with gone() if gone_is_fine else nullcontext():
+        with ignore_missing() if gone_is_fine else nullcontext():
             for entry in entries_of(manifest, self._io, live_only=True):
                 yield entry.data_file.path
             self._read.add(manifest.manifest_path)
 
 
 @contextmanager
-def gone() -> Iterator[None]:
+def ignore_missing() -> Iterator[None]:
     """Ignore a missing file of an expired snapshot."""
     try:
         yield

@@ -183,7 +183,7 @@ def delete_all(
         The files that were not deleted, with their errors.
     """
 
-    def tried(file: ListedFile) -> Exception | None:
+    def try_delete(file: ListedFile) -> Exception | None:
         try:
             delete(file)
         except Exception as error:  # noqa: BLE001 - storages raise anything; all errors are reported
@@ -191,7 +191,7 @@ def delete_all(
         return None
 
     with ThreadPoolExecutor(threads, thread_name_prefix="rowdelta-orphans") as pool:
-        outcomes = list(pool.map(tried, files))
+        outcomes = list(pool.map(try_delete, files))
     return tuple((file, error) for file, error in zip(files, outcomes, strict=True) if error is not None)
 
 
@@ -221,11 +221,11 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
     """
     with translated(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
         search = OrphanSearch.begin(catalog, load_table(catalog, identifier), call)
-        listed, rules = search.look()
+        listed, rules = search.list_files()
         choice = choose_orphans(listed, search.needed, rules)
         if choice.conflicts:
             raise prefix_mismatch_error(choice.conflicts)
-        orphans = choice.orphans if call.dry_run else deleted(search, rules, choice.orphans)
+        orphans = choice.orphans if call.dry_run else delete_orphans(search, rules, choice.orphans)
         return tuple(file.location for file in orphans)
 
 
@@ -274,10 +274,10 @@ class OrphanSearch:
             reachable=ReachableFiles(table.io, call.older_than_ms),
         )
 
-    def look(self) -> tuple[list[ListedFile], OrphanRules]:
+    def list_files(self) -> tuple[list[ListedFile], OrphanRules]:
         """List the files, then read the metadata; return the files and the rules for them."""
         listed = [file for folder, storage in self.storages.items() for file in storage.files(folder)]
-        table = self.look_again()
+        table = self.read_metadata()
         own_folders = [self.names.of(folder) for folder in self.storages]
         rules = OrphanRules(
             older_than_ms=self.call.older_than_ms,
@@ -289,7 +289,7 @@ class OrphanSearch:
         )
         return listed, rules
 
-    def look_again(self) -> Table:
+    def read_metadata(self) -> Table:
         """Add the locations that the newest metadata needs."""
         table = load_table(self.catalog, self.identifier)
         if table.metadata.table_uuid != self.uuid:
@@ -298,7 +298,7 @@ class OrphanSearch:
         return table
 
 
-def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
+def delete_orphans(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
     """Delete the files that are still orphans, and return them."""
 
     def delete(file: ListedFile) -> None:
@@ -307,7 +307,7 @@ def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile,
     chosen: list[ListedFile] = []
     failed: list[tuple[ListedFile, Exception]] = []
     for start in range(0, len(orphans), limits.ORPHAN_BATCH_FILES):
-        search.look_again()
+        search.read_metadata()
         batch = choose_orphans(orphans[start : start + limits.ORPHAN_BATCH_FILES], search.needed, rules).orphans
         chosen += batch
         failed += delete_all(batch, delete, search.call.max_concurrent_deletes)

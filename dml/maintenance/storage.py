@@ -159,7 +159,7 @@ class ArrowStorage:
         for info in self.filesystem.get_file_info(selector):
             if info.type == arrow_fs.FileType.File:
                 time = cast("datetime | None", info.mtime)
-                yield listed(folder, root, info.path, time)
+                yield listed_file(folder, root, info.path, time)
 
     def delete(self, file: ListedFile) -> None:
         try:
@@ -179,7 +179,7 @@ class FsspecStorage:
         self.filesystem.invalidate_cache()  # other processes may have written since the last listing
         for path, info in self.filesystem.find(root, detail=True).items():
             if info.get("type", "file") == "file" and not path.endswith("/"):  # an empty object may mark a folder
-                yield listed(folder, root, path, time_of(info))
+                yield listed_file(folder, root, path, time_of(info))
 
     def delete(self, file: ListedFile) -> None:
         try:
@@ -188,7 +188,7 @@ class FsspecStorage:
             return
 
 
-def listed(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
+def listed_file(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
     if not path.startswith(f"{root}/"):
         raise ExecutionError(f"The storage lists '{path}' below '{root}'", file=path)  # its location cannot be derived
     relative = path[len(root) + 1 :]

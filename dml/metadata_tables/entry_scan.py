@@ -29,7 +29,7 @@ from dml.pruning.row_tests import Bounds, BoundsOf, RowTest, any_match
 from dml.read.projection import arrow_type
 from dml.tasks.task_input import TaskInput
 
-__all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "unified"]
+__all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "transpose_partitions"]
 
 SPEC_ID = 141
 UNKNOWN = Bounds()
@@ -83,7 +83,9 @@ class PartitionTest:
         if not self.prunes:
             return True
         contents = (0, 0) if manifest.content is ManifestContent.DATA else (1, 2)
-        of_partition = summary_bounds(manifest.partitions, partition) if manifest.partitions is not None else unknown
+        of_partition = (
+            summary_bounds(manifest.partitions, partition) if manifest.partitions is not None else unknown_bounds
+        )
         return self.test(self.bounds(of_partition, partition, manifest.partition_spec_id, contents))
 
     def partition(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
@@ -111,7 +113,7 @@ class PartitionTest:
         return bounds_of
 
 
-def unknown(_: int) -> Bounds:
+def unknown_bounds(_: int) -> Bounds:
     return UNKNOWN
 
 
@@ -164,19 +166,19 @@ class EntryReader:
         for entries in read_arrays(manifests, self.io_of, self.wanted):
             arrays = [self.array(found, entries) for found in self.fields]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            kept = self.kept(entries)
+            kept = self.kept_rows(entries)
             yield batch if kept is None else batch.filter(kept)
 
-    def kept(self, entries: EntryArrays) -> pa.Array | None:
+    def kept_rows(self, entries: EntryArrays) -> pa.Array | None:
         """Return the mask of rows that the scan keeps, or None if it keeps all."""
         keep = np.ones(entries.size, bool)
         if self.scan.live_only:
             keep &= entries.numbers(STATUS) != EntryStatus.DELETED
         if self.tests.prunes:
-            keep &= self.matching(entries)
+            keep &= self.matching_rows(entries)
         return None if keep.all() else pa.array(keep)
 
-    def matching(self, entries: EntryArrays) -> Any:
+    def matching_rows(self, entries: EntryArrays) -> Any:
         """Return the mask of rows that may match; each distinct partition is tested once."""
         known: dict[tuple[int, int], bool] = {}
         found = []
@@ -215,7 +217,7 @@ class EntryReader:
     def partition_array(self, entries: EntryArrays) -> pa.StructArray:
         """Convert each distinct partition tuple to a struct once, then take it for each entry."""
         fields = self.partition.fields
-        columns = unified(entries.partitions, entries.partition_type, self.partition)
+        columns = transpose_partitions(entries.partitions, entries.partition_type, self.partition)
         arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
         distinct = pa.StructArray.from_arrays(
             arrays, fields=self.partition_fields, mask=pa.array([False] * len(entries.partitions))
@@ -223,7 +225,7 @@ class EntryReader:
         return distinct.take(pa.array(entries.partition_of))
 
 
-def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
+def transpose_partitions(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
     """Transpose the partition tuples of one spec into columns, one per field of all specs.
 
     Args:

@@ -24,7 +24,7 @@ from dml.catalog.credentials import storage_properties
 from dml.manifests.read import entries_of
 from dml.manifests.write import partition_type
 from dml.metadata_tables.deleted_positions import DeleteFile, PositionScan, PositionsTask
-from dml.metadata_tables.entry_scan import EntriesTask, EntryReader, EntryScan, PartitionTest, unified
+from dml.metadata_tables.entry_scan import EntriesTask, EntryReader, EntryScan, PartitionTest, transpose_partitions
 from dml.metadata_tables.manifest_rows import all_manifest_rows, manifest_rows, manifests_to_read
 from dml.metadata_tables.partition_rows import partition_rows
 from dml.metadata_tables.snapshot_rows import snapshot_rows
@@ -97,7 +97,7 @@ def metadata_frame(
     return entries_frame(spark, name, table, manifests_to_read(name, table, snapshot), schema, read)
 
 
-def pruned(
+def prune_manifests(
     table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest, *, live_only: bool
 ) -> list[ManifestFile]:
     """Return the manifests that may list files matching the filter."""
@@ -115,7 +115,7 @@ def partition_totals(
     """Compute the rows of `partitions`."""
     tests = PartitionTest(schema, read.row_filter, case_sensitive=read.case_sensitive)
     times_ms = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
-    wanted = pruned(table, manifests, tests, live_only=True)
+    wanted = prune_manifests(table, manifests, tests, live_only=True)
     return partition_rows(wanted, table.io, unified_partition(table.metadata), times_ms, tests)
 
 
@@ -125,7 +125,7 @@ def positions_frame(
     """Return `position_deletes`: the driver finds the delete files, Spark tasks read them."""
     tests = PartitionTest(schema, read.row_filter, case_sensitive=read.case_sensitive)
     chosen = [found for found in schema.fields if found.name in read.columns] or [schema.fields[1]]
-    files = delete_files(table, pruned(table, manifests, tests, live_only=True), tests)
+    files = delete_files(table, prune_manifests(table, manifests, tests, live_only=True), tests)
     target = spark_schema(chosen)
     if not files:
         return empty_frame(spark, target)
@@ -133,7 +133,7 @@ def positions_frame(
     scan = PositionScan(
         schema_json=Schema(*chosen).model_dump_json(), io_properties=storage_properties(table.io.properties)
     )
-    task = PositionsTask(input=TaskInput.of(grouped(files, sizes, read.parallelism), scan))
+    task = PositionsTask(input=TaskInput.of(group_by_size(files, sizes, read.parallelism), scan))
     rows = sum(file.ref.record_count for file in files)
     check_reads(spark, table)
     return task_frame(spark, len(task.input.packed_groups), task, target, rows * value_size(target))
@@ -151,7 +151,7 @@ def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: Partiti
             if file.content is not FileContent.POSITION_DELETES:
                 continue
             if tests.partition(file.partition, own, file.spec_id, file.content):
-                values = tuple(column[0] for column in unified([file.partition], own, target))
+                values = tuple(column[0] for column in transpose_partitions([file.partition], own, target))
                 found.append(DeleteFile(ref=delete_ref(entry), spec_id=file.spec_id, partition=values))
     return found
 
@@ -192,7 +192,7 @@ def entries_frame(
         io_properties=storage_properties(table.io.properties),
     )
     tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
-    read_ones = pruned(table, manifests, tests, live_only=live_only)
+    read_ones = prune_manifests(table, manifests, tests, live_only=live_only)
     target = spark_schema(chosen)
     if sum(manifest.manifest_length for manifest in read_ones) <= limits.MAX_DRIVER_MANIFEST_BYTES:
         reader = EntryReader(scan, lambda _: table.io)
@@ -204,7 +204,7 @@ def entries_frame(
             target,
         )
     sizes = [manifest.manifest_length for manifest in read_ones]
-    task = EntriesTask(input=TaskInput.of(grouped(read_ones, sizes, read.parallelism), scan))
+    task = EntriesTask(input=TaskInput.of(group_by_size(read_ones, sizes, read.parallelism), scan))
     entries = sum(entry_count(manifest, live_only=live_only) or 0 for manifest in read_ones)
     check_reads(spark, table)
     return task_frame(spark, len(task.input.packed_groups), task, target, entries * value_size(target))
@@ -219,7 +219,7 @@ def entry_count(manifest: ManifestFile, *, live_only: bool) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def grouped(files: Sequence[File], sizes: Sequence[int], parallelism: int) -> list[list[File]]:
+def group_by_size(files: Sequence[File], sizes: Sequence[int], parallelism: int) -> list[list[File]]:
     """Distribute files over Spark tasks by size, largest first.
 
     Two tasks per core keep one slow task from delaying the rest.

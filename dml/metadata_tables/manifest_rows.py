@@ -66,7 +66,7 @@ def manifest_rows(table: Table, snapshot: Snapshot | None) -> Iterator[Row]:
     """
     for manifest in manifests_of(table.io, snapshot):
         counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-        known = counted(manifest, table) if None in counts else counts
+        known = count_entries(manifest, table) if None in counts else counts
         yield manifest_row(manifest, known, summary_rows(manifest, table) or [])
 
 
@@ -83,7 +83,7 @@ def all_manifest_rows(table: Table) -> Iterator[Row]:
             yield *manifest_row(manifest, counts, summary_rows(manifest, table)), snapshot.snapshot_id
 
 
-def counted(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
+def count_entries(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
     """Count the added, existing and deleted entries; lists of version 1 may leave out these numbers."""
     statuses = Counter(
         status for entries in read_arrays([manifest], lambda _: table.io, ()) for status in entries.values(STATUS)

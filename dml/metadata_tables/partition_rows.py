@@ -15,7 +15,7 @@ from dml.deletes.delete_file_index import partition_key
 from dml.manifests.entries import EntryArrays
 from dml.manifests.entry_fields import CONTENT, FILE_SIZE, PARTITION, RECORD_COUNT, SNAPSHOT_ID, STATUS
 from dml.manifests.read_arrays import read_arrays
-from dml.metadata_tables.entry_scan import PartitionTest, unified
+from dml.metadata_tables.entry_scan import PartitionTest, transpose_partitions
 from dml.model.manifest import EntryStatus, FileContent, ManifestFile
 
 __all__ = ["partition_rows"]
@@ -83,7 +83,7 @@ def add_entries(
     found: dict[Hashable, Totals],
 ) -> None:
     """Add live files to the totals of their partitions."""
-    columns = unified(entries.partitions, entries.partition_type, partition)
+    columns = transpose_partitions(entries.partitions, entries.partition_type, partition)
     tuples = list(zip(*columns, strict=True)) if columns else [()] * len(entries.partitions)
     plain = (entries.values(field_id) for field_id in PLAIN)
     for code, status, content, snapshot_id, records, size in zip(entries.partition_of.tolist(), *plain, strict=True):

@@ -104,11 +104,11 @@ def column_metrics(column: NestedField, ordered: list[ByColumn], rows: int) -> p
     for place, by_column in enumerate(ordered):
         files, values = by_column.of_column(column.field_id)
         typed = values if place < 4 else bound_values(values, column.field_type)
-        children.append(scattered(typed, files, rows))
+        children.append(scatter(typed, files, rows))
     return pa.StructArray.from_arrays(children, names=list(NAMES))
 
 
-def scattered(values: pa.Array, files: Positions, rows: int) -> pa.Array:
+def scatter(values: pa.Array, files: Positions, rows: int) -> pa.Array:
     """Place values at the indices of their files; null elsewhere."""
     if len(values) == rows and np.array_equal(files, np.arange(rows)):
         return values

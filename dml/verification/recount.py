@@ -155,13 +155,13 @@ class Recounter:
     def open_data_files(self, entries: Iterable[ManifestEntry]) -> None:
         """Count the rows of data files in the files themselves."""
         files = {entry.data_file.path: entry.data_file.file_format for entry in entries}
-        counted = in_threads(files.items(), lambda named: self._counted(*named))
+        counted = in_threads(files.items(), lambda named: self._count_rows(*named))
         self.data_files.update(zip(files, counted, strict=True))
 
     def open_delete_files(self, refs: Iterable[DeleteFileRef]) -> None:
         """Read delete files: count the keys of equality deletes, and collect the positions of others."""
         files = {ref.key: ref for ref in refs}
-        self.delete_files.update(zip(files, in_threads(files.values(), self._deletes), strict=True))
+        self.delete_files.update(zip(files, in_threads(files.values(), self._read_deletes), strict=True))
 
     def live_rows(self, task: ScanTask) -> int | None:
         """Return the number of rows of a data file that are not deleted, or None if a file cannot be read.
@@ -196,7 +196,7 @@ class Recounter:
         except CorruptFileError:
             return None  # `data_files` and `delete_files` already report it
 
-    def _counted(self, path: str, file_format: str) -> OpenedFile:
+    def _count_rows(self, path: str, file_format: str) -> OpenedFile:
         size = None
         try:
             size = self._size(path)
@@ -206,27 +206,29 @@ class Recounter:
                 batches = file.batches(file.pieces, (), limits.NARROW_BATCH_ROWS)
                 return OpenedFile(rows=sum(batch.num_rows for batch in batches), size=size)
         except DmlError as error:
-            return unreadable(error, size)
+            return unreadable_file(error, size)
 
     def _size(self, path: str) -> int:
         with file_errors(path):
             return len(self._table.io.new_input(path))
 
-    def _deletes(self, ref: DeleteFileRef) -> OpenedFile:
+    def _read_deletes(self, ref: DeleteFileRef) -> OpenedFile:
         if ref.equality_ids:
-            return self._counted(ref.path, ref.file_format)
+            return self._count_rows(ref.path, ref.file_format)
         size = None
         try:
             size = self._size(ref.path)
             if ref.is_deletion_vector:
-                return self._vector(ref, size)
+                return self._read_vector(ref, size)
             rows, positions = 0, dict[str, PositionDeleteIndex]()
             for path, some in self._position_rows(ref, size):
                 rows += len(some)
                 positions.setdefault(path, PositionDeleteIndex()).add_many(some)
-            return OpenedFile(rows=rows, size=size, positions=positions, problem=repeated(ref, rows, positions))
+            return OpenedFile(
+                rows=rows, size=size, positions=positions, problem=duplicate_rows_problem(ref, rows, positions)
+            )
         except DmlError as error:
-            return unreadable(error, size)
+            return unreadable_file(error, size)
 
     def _position_rows(self, ref: DeleteFileRef, size: int) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
         with open_data_file(self._table.io, ref.path, ref.file_format, None, size=size) as file:
@@ -235,14 +237,14 @@ class Recounter:
                 renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
                 yield from positions_by_file(renamed, file=ref.path)
 
-    def _vector(self, ref: DeleteFileRef, size: int) -> OpenedFile:
+    def _read_vector(self, ref: DeleteFileRef, size: int) -> OpenedFile:
         assert ref.referenced_data_file is not None, "the index of delete files refuses others"
         loader = DeleteLoader(self._table.schema(), storage_properties(self._table.io.properties))
         found = loader.positions_in(ref.referenced_data_file, [ref])
         return OpenedFile(rows=len(found), size=size, positions={ref.referenced_data_file: found})
 
 
-def unreadable(error: DmlError, size: int | None) -> OpenedFile:
+def unreadable_file(error: DmlError, size: int | None) -> OpenedFile:
     """Return a missing or invalid file; a storage failure is raised, because it is not a problem of the table.
 
     Raises:
@@ -253,7 +255,7 @@ def unreadable(error: DmlError, size: int | None) -> OpenedFile:
     return OpenedFile(size=size, problem=error.message)
 
 
-def repeated(ref: DeleteFileRef, rows: int, positions: Mapping[str, PositionDeleteIndex]) -> str | None:
+def duplicate_rows_problem(ref: DeleteFileRef, rows: int, positions: Mapping[str, PositionDeleteIndex]) -> str | None:
     """Return the problem of a position delete file that names a row twice, else None."""
     distinct = sum(map(len, positions.values()))
     return (

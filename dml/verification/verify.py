@@ -153,7 +153,7 @@ class Verification:
             lines.append(
                 f"  {count.name:<{width}}  {recorded:>12} recorded  {counted}" + ("" if count.agrees else "  <--")
             )
-        lines += [f"  {shown(file)}" for file in self.files[:SHOWN]]
+        lines += [f"  {file_line(file)}" for file in self.files[:SHOWN]]
         if len(self.files) > SHOWN:
             lines.append(f"  and {plural(len(self.files) - SHOWN, 'more data file')}: see .files")
         lines += [f"  problem: {problem}" for problem in self.problems[:SHOWN]]
@@ -179,7 +179,7 @@ def plural(number: int, name: str) -> str:
     return f"{number:,} {name}" + ("" if number == 1 else "s")
 
 
-def shown(file: VerifiedFile) -> str:
+def file_line(file: VerifiedFile) -> str:
     before, after = ("?" if rows is None else f"{rows:,}" for rows in (file.rows_before, file.rows_after))
     return f"{file.role}: {file.path}, live rows {before} -> {after}"
 
