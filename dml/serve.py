@@ -155,7 +155,7 @@ class Server:
             return None
         return f"jdbc:hive2://{url_host(self.listen.host)}:{self.listen.thrift_port}"
 
-    def serves(self) -> bool:
+    def is_running(self) -> bool:
         """Return True while Spark and its servers run."""
         try:
             connect_server = java_class(CONNECT_SERVICE + "$").__getattr__("MODULE$").server()
@@ -259,7 +259,7 @@ def run(
         for line in connection_lines(server):
             print(line, file=output, flush=True)
         while not stopped.wait(limits.SERVER_POLL_SECONDS):
-            if not server.serves():
+            if not server.is_running():
                 print("Spark has ended, and the server with it", file=output, flush=True)
                 return 1
         print("Stopping: waiting for running statements", file=output, flush=True)

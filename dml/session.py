@@ -151,7 +151,7 @@ class Session:
 
     def _run_one(self, text: str, args: Arguments = None, idempotency_key: str | None = None) -> DataFrame | Result:
         """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
-        with self._here(text) as session:
+        with self._on_active_session(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
             with running():
@@ -167,7 +167,7 @@ class Session:
         Raises:
             NotFoundError: The table does not exist.
         """
-        with self._here(name_text(name)) as session:
+        with self._on_active_session(name_text(name)) as session:
             planned = table_frame(session.engine, name)
         return self.query(f"SELECT * FROM {name}") if planned is None else planned
 
@@ -357,7 +357,7 @@ class Session:
 
     def run_merge(self, text: str, key: CommitKey | None) -> Result:
         """Run the MERGE of a builder, which has bound the key to the statement."""
-        with self._here(text) as session, running():
+        with self._on_active_session(text) as session, running():
             result = execute_and_refresh(session.engine, parsed(text), text, key)
         assert isinstance(result, Result)
         return result
@@ -387,7 +387,7 @@ class Session:
             handles=self.handles,
             run=self.run,
             is_query=is_query,
-            bequeath=self._bequeath,
+            bequeath=self._inherited_binding,
             calls=self._calls,
             catalog=self._current_catalog,
             release=self._release,
@@ -407,7 +407,7 @@ class Session:
         return Session(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
 
     @contextmanager
-    def _here(self, text: str) -> Iterator["Session"]:
+    def _on_active_session(self, text: str) -> Iterator["Session"]:
         """Yield the session for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
         check_not_stopped(self.spark)
         follow_spark(self.engine)
@@ -417,7 +417,7 @@ class Session:
             else:
                 yield self.on(clone)
 
-    def _bequeath(self) -> Binding:
+    def _inherited_binding(self) -> Binding:
         """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
         registry, engine = replace(self.registry), self.engine
 

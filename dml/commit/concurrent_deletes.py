@@ -62,14 +62,16 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
     rows = changes.row_level
     if rows is None or not window.snapshots or not rows.is_known or changes.removed_data_files - rows.changed.keys():
         return Reconciled(changes=changes)
-    gone = {entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)}
+    removed_keys = {
+        entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)
+    }
     added = [
         entry
         for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, ALL, wanted)
         if entry.data_file.content is FileContent.POSITION_DELETES
     ]
     # Deletes of a delete file that was replaced meanwhile are in its replacement.
-    theirs = [entry for entry in added if entry.data_file.key not in gone]
+    theirs = [entry for entry in added if entry.data_file.key not in removed_keys]
     found = {path: deletes_of(rows.tasks[path], theirs) for path in rows.changed if path in rows.tasks}
     conflicting = {path: entries for path, entries in found.items() if entries}
     unions: dict[str, FileDeletes] = {}
@@ -87,7 +89,7 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
         keys = frozenset(entry.data_file.key for path in moved for entry in conflicting[path])
         changes = with_late_deletes(changes, rows, keys, late, files)
     return Reconciled(
-        changes=with_unions(changes, rows, conflicting, unions, gone, files),
+        changes=with_unions(changes, rows, conflicting, unions, removed_keys, files),
         compared_files=frozenset(entry.data_file.key for entry in added),
     )
 
@@ -124,7 +126,7 @@ def with_unions(
     rows: RowLevelChanges,
     theirs: Mapping[str, Sequence[ManifestEntry]],
     unions: Mapping[str, FileDeletes],
-    gone: set[DeleteFileKey],
+    removed_keys: set[DeleteFileKey],
     files: CommitFiles,
 ) -> FileChanges:
     keys = {path: frozenset(entry.data_file.key for entry in theirs[path]) for path in unions}
@@ -135,7 +137,7 @@ def with_unions(
         changes,
         added_delete_files=(*kept, *new),
         # Delete files that another commit already removed: its own delete files contain their deletes.
-        removed_delete_files=(changes.removed_delete_files - gone) | replaced,
+        removed_delete_files=(changes.removed_delete_files - removed_keys) | replaced,
     )
 
 

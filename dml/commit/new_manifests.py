@@ -333,13 +333,13 @@ class ManifestFilter:
             DmlError: A manifest cannot be read or written.
         """
         keys = self._changes.removed_delete_files
-        gone = {entry.data_file.path: (entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+        replaced = {entry.data_file.path: (entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
 
         def selects(entry: ManifestEntry) -> bool:
             file = entry.data_file
             return (
                 file.key in keys
-                or (file.is_deletion_vector and file.referenced_data_file in gone)
+                or (file.is_deletion_vector and file.referenced_data_file in replaced)
                 or self._replaced.may_match(file)
                 or (self._rows is not None and self._rows.must_match(file))
             )
@@ -351,11 +351,13 @@ class ManifestFilter:
             return len({entry.data_file.key for entry in found.removed} & keys) == len(keys)
 
         # A replaced delete file is in the same partition as its replacement.
-        partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(gone.values())
-        places: list[ManifestTest] = [self._in_partitions(partitions), everywhere] if keys or gone else [nowhere]
+        partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(
+            replaced.values()
+        )
+        places: list[ManifestTest] = [self._in_partitions(partitions), everywhere] if keys or replaced else [nowhere]
         listing = self._changes.listing
         if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
-            places.insert(0, self._at_or_since(listing.delete_manifests, gone.values()))
+            places.insert(0, self._at_or_since(listing.delete_manifests, replaced.values()))
         return self._filter(manifests, places, all_found, selects, applies_to_nothing)
 
     def _at_or_since(self, locations: frozenset[str], partitions: Iterable[Partition]) -> ManifestTest:
@@ -391,17 +393,19 @@ class ManifestFilter:
     ) -> FilteredManifests:
         """Search the places in order for the files that are removed by name, until all are found."""
         for place in places:
-            found = self._without(manifests, place, selects, drops)
+            found = self._remove(manifests, place, selects, drops)
             if all_found(found):
                 break
         return found
 
-    def _without(
+    def _remove(
         self, manifests: Sequence[ManifestFile], named: ManifestTest, selects: FileTest, drops: FileTest
     ) -> FilteredManifests:
         """Remove selected files; manifests that are rewritten for them also lose files that may be dropped."""
         live = [manifest for manifest in manifests if manifest.has_live_files]
-        opened = set(self._reader.prepare(manifest for manifest in live if named(manifest) or self._matching(manifest)))
+        opened = set(
+            self._reader.prepare(manifest for manifest in live if named(manifest) or self._may_list_matches(manifest))
+        )
         kept: list[ManifestFile] = []
         removed: list[ManifestEntry] = []
         for manifest in live:
@@ -409,14 +413,14 @@ class ManifestFilter:
             if not any(selects(entry) for entry in entries):
                 kept.append(manifest)
                 continue
-            gone = [entry for entry in entries if selects(entry) or drops(entry)]
-            removed += gone
+            dropped = [entry for entry in entries if selects(entry) or drops(entry)]
+            removed += dropped
             kept.append(
-                self._written.write_rewritten(manifest, rewritten_entries(entries, gone, self._written.snapshot_id))
+                self._written.write_rewritten(manifest, rewritten_entries(entries, dropped, self._written.snapshot_id))
             )
         return FilteredManifests(manifests=tuple(kept), removed=tuple(removed))
 
-    def _matching(self, manifest: ManifestFile) -> bool:
+    def _may_list_matches(self, manifest: ManifestFile) -> bool:
         """Return True if a manifest may list files to remove by partition or row filter."""
         return self._replaced.manifest(manifest) or (self._rows is not None and self._rows.manifest(manifest))
 
@@ -434,9 +438,9 @@ def nowhere(_: ManifestFile) -> bool:
 
 
 def rewritten_entries(
-    entries: Iterable[ManifestEntry], gone: Iterable[ManifestEntry], snapshot_id: int
+    entries: Iterable[ManifestEntry], dropped: Iterable[ManifestEntry], snapshot_id: int
 ) -> tuple[ManifestEntry, ...]:
-    leaving = {id(entry) for entry in gone}
+    leaving = {id(entry) for entry in dropped}
     return tuple(
         replace(entry, status=EntryStatus.DELETED, snapshot_id=snapshot_id)
         if id(entry) in leaving

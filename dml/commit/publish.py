@@ -196,8 +196,8 @@ def prepare(attempt: Attempt) -> Prepared:
     changes, data, deletes, parent = attempt.changes, attempt.data, attempt.deletes, attempt.parent
     options = CommitOptions.from_properties(attempt.metadata.properties)
     manifests = (
-        *merged(attempt, ManifestContent.DATA, changes, data, options),
-        *merged(attempt, ManifestContent.DELETES, changes, deletes, options),
+        *merged_manifests(attempt, ManifestContent.DATA, changes, data, options),
+        *merged_manifests(attempt, ManifestContent.DELETES, changes, deletes, options),
     )
     summary = SummaryBuilder(attempt.metadata, options.partition_summary_limit)
     summary.add((*changes.added_data_files, *changes.added_delete_files))
@@ -217,7 +217,7 @@ def prepare(attempt: Attempt) -> Prepared:
     )
 
 
-def merged(
+def merged_manifests(
     attempt: Attempt,
     content: ManifestContent,
     changes: FileChanges,
@@ -525,7 +525,7 @@ class Publication:
         snapshot = metadata.snapshot_by_id(self._request.snapshot_id)
         assert snapshot is not None
         self._delete_unused(snapshot)
-        return self._committed(snapshot, location)
+        return self._committed_snapshot(snapshot, location)
 
     def _find_landed(self, error: Exception) -> tuple[TableMetadata, str] | None:
         """Return the table's metadata if a supposedly lost attempt has landed, else None.
@@ -536,19 +536,19 @@ class Publication:
         Raises:
             CommitStateUnknownError: The table cannot be loaded.
         """
-        try:  # without `load_state`, whose changes may no longer fit the table although the snapshot landed
+        try:  # without `load_state`, whose changes may not fit the table even if the snapshot landed
             table = load_table(self._catalog, self._name)
         except NotFoundError:
             return None
         except DmlError:
-            raise self._unknown(error) from self._cause(error)
+            raise self._state_unknown(error) from self._cause(error)
         if table.metadata.table_uuid != self._uuid:
             return None  # recreated: it cannot contain this commit's snapshot
         self._in_doubt = False
         has_it = table.metadata.snapshot_by_id(self._request.snapshot_id) is not None
         return (table.metadata, table.metadata_location) if has_it else None
 
-    def _unknown(self, error: Exception) -> CommitStateUnknownError:
+    def _state_unknown(self, error: Exception) -> CommitStateUnknownError:
         text = translate(error, self._action, self._catalog.properties).message
         return CommitStateUnknownError(
             f"{text}; the commit of snapshot {self._request.snapshot_id} may have landed",
@@ -608,13 +608,13 @@ class Publication:
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
         landed = find_commit(self._catalog, self._name, snapshot, branch, options)
         if landed is None:
-            raise self._unknown(error) from self._cause(error)
+            raise self._state_unknown(error) from self._cause(error)
         return landed
 
     def _cause(self, error: Exception) -> Exception | None:
         return shown_cause(error, self._catalog.properties)
 
-    def _committed(self, snapshot: Snapshot, location: str) -> CommittedSnapshot:
+    def _committed_snapshot(self, snapshot: Snapshot, location: str) -> CommittedSnapshot:
         assert snapshot.summary is not None
         return CommittedSnapshot(
             snapshot_id=snapshot.snapshot_id,

@@ -126,10 +126,10 @@ class EntryCheck:
             if entry.data_file.key not in compared_files and self.conflicts(changes, entry, wanted)
         ]
         if found:
-            raise conflict(self.message(changes, table), found)
+            raise conflict_error(self.message(changes, table), found)
 
 
-def conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
+def conflict_error(message: str, found: Sequence[Conflict]) -> CommitConflictError:
     return CommitConflictError(
         f"{message}: {paths_text([conflict.path for conflict in found])}",
         hint="Another commit came first: run the statement again",
@@ -337,7 +337,7 @@ def check_removed_files_are_live(missing: Iterable[str]) -> None:
     """
     found = [Conflict(label="V3", path=path, snapshot_id=None) for path in sorted(missing)]
     if found:
-        raise conflict("Missing required files to delete", found)
+        raise conflict_error("Missing required files to delete", found)
 
 
 def check_deletes_of_replaced_files(
@@ -367,7 +367,7 @@ def check_deletes_of_replaced_files(
         and may_apply(entry.data_file, paths, replaced, unpartitioned)
     ]
     if found:
-        raise conflict("Cannot commit, found new delete for replaced data file", found)
+        raise conflict_error("Cannot commit, found new delete for replaced data file", found)
 
 
 def check_rewrite_replaces_files(changes: FileChanges) -> None:
@@ -449,10 +449,10 @@ def vanished_data_files(changes: FileChanges, removed: Iterable[ManifestEntry]) 
         changes: The changes of the commit.
         removed: Entries that concurrent DELETEs removed.
     """
-    return frozenset(referenced(changes, removed))
+    return frozenset(referenced_paths(changes, removed))
 
 
-def referenced(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
+def referenced_paths(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
     for entry in removed:
         if entry.data_file.path in changes.validation.referenced_data_files:
             yield entry.data_file.path

@@ -205,8 +205,8 @@ def set_properties(action: SetProperties, metadata: TableMetadata) -> MetadataCh
 
 def unset_properties(action: UnsetProperties, metadata: TableMetadata) -> MetadataChange:
     check_removals(action.keys)
-    there = [key for key in dict.fromkeys(action.keys) if key in metadata.properties]
-    return MetadataChange(updates=(RemovePropertiesUpdate(removals=there),) if there else ())
+    present = [key for key in dict.fromkeys(action.keys) if key in metadata.properties]
+    return MetadataChange(updates=(RemovePropertiesUpdate(removals=present),) if present else ())
 
 
 def property_updates(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:

@@ -285,7 +285,7 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
         AlreadyExistsError: Two columns have the same name.
     """
     schema = metadata.schema()
-    there = {fold_case(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
+    by_name = {fold_case(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
     next_id = counting_ids(metadata.last_column_id + 1)
     fields: list[NestedField] = []
     for field in columns.fields:
@@ -293,7 +293,7 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
         if any(fold_case(other.name, case_sensitive=case_sensitive) == name for other in fields):
             raise AlreadyExistsError(f"Two of the columns are called '{field.name}'", hint="Give each its own name")
         refuse_reserved_name(field.name)
-        old = there.get(name)
+        old = by_name.get(name)
         kind = None if old is None else widen_type(old.field_type, field.field_type)
         if old is None or kind is None:
             fields.extend(assign_field_ids((field,), next_id))

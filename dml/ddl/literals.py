@@ -103,13 +103,13 @@ def convert_constant(value: Constant, column_type: IcebergType, zone: TimeZone) 
     return convert(value, column_type, zone)
 
 
-def whole(value: int, bits: int) -> int:
+def whole_number(value: int, bits: int) -> int:
     if not -(1 << bits) <= value < 1 << bits:
         raise UnfitError(f"The type holds {-(1 << bits)} to {(1 << bits) - 1}")
     return value
 
 
-def fraction(value: float, column_type: IcebergType) -> float:
+def finite_float(value: float, column_type: IcebergType) -> float:
     if isinstance(column_type, FloatType):
         value = struct.unpack("f", struct.pack("f", value))[0]
     if math.isnan(value):
@@ -119,7 +119,7 @@ def fraction(value: float, column_type: IcebergType) -> float:
     return value
 
 
-def decimal(value: Decimal, column_type: DecimalType) -> Decimal:
+def exact_decimal(value: Decimal, column_type: DecimalType) -> Decimal:
     with localcontext(prec=80):
         scaled = value.quantize(Decimal(1).scaleb(-column_type.scale))
         if scaled != value or len(scaled.as_tuple().digits) > column_type.precision:
@@ -130,7 +130,7 @@ def decimal(value: Decimal, column_type: DecimalType) -> Decimal:
         return scaled
 
 
-def fixed(value: bytes, column_type: FixedType) -> bytes:
+def fixed_bytes(value: bytes, column_type: FixedType) -> bytes:
     if len(value) != len(column_type):
         raise UnfitError(f"The type holds {len(column_type)} bytes, no more and no less")
     return value
@@ -143,17 +143,17 @@ def time_of_day(value: Constant) -> datetime.time:
     return (EPOCH + micros * MICROSECOND).time()
 
 
-def instant(value: Constant, zone: TimeZone) -> datetime.datetime:
+def to_instant(value: Constant, zone: TimeZone) -> datetime.datetime:
     micros = value.value * MICROS_OF_DAY if value.kind is Kind.DATE else value.value
-    return moment(micros if value.kind is Kind.TIMESTAMP else zone.instant(micros))
+    return to_datetime(micros if value.kind is Kind.TIMESTAMP else zone.instant(micros))
 
 
-def local(value: Constant, zone: TimeZone) -> datetime.datetime:
+def to_local(value: Constant, zone: TimeZone) -> datetime.datetime:
     micros = value.value * MICROS_OF_DAY if value.kind is Kind.DATE else value.value
-    return moment(zone.local(micros) if value.kind is Kind.TIMESTAMP else micros).replace(tzinfo=None)
+    return to_datetime(zone.local(micros) if value.kind is Kind.TIMESTAMP else micros).replace(tzinfo=None)
 
 
-def moment(micros: int | None) -> datetime.datetime:
+def to_datetime(micros: int | None) -> datetime.datetime:
     if micros is None:
         raise UnfitError("The session's time zone is not known: write the zone, TIMESTAMP '2020-01-31 12:00:00Z'")
     return EPOCH + micros * MICROSECOND
@@ -164,27 +164,31 @@ NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 Converter = Callable[[Constant, Any, TimeZone], Any]
 CONVERTERS: dict[type[IcebergType], tuple[frozenset[Kind], Converter, str]] = {
     BooleanType: (frozenset({Kind.BOOLEAN}), lambda found, _type, _zone: found.value, "TRUE or FALSE"),
-    IntegerType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole(found.value, 31), "a whole number"),
-    LongType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole(found.value, 63), "a whole number"),
-    FloatType: (NUMBERS, lambda found, to, _zone: fraction(float(found.value), to), "a number"),
-    DoubleType: (NUMBERS, lambda found, to, _zone: fraction(float(found.value), to), "a number"),
+    IntegerType: (
+        frozenset({Kind.INTEGER}),
+        lambda found, _type, _zone: whole_number(found.value, 31),
+        "a whole number",
+    ),
+    LongType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole_number(found.value, 63), "a whole number"),
+    FloatType: (NUMBERS, lambda found, to, _zone: finite_float(float(found.value), to), "a number"),
+    DoubleType: (NUMBERS, lambda found, to, _zone: finite_float(float(found.value), to), "a number"),
     DecimalType: (
         frozenset({Kind.INTEGER, Kind.DECIMAL}),
-        lambda found, to, _zone: decimal(Decimal(found.value), to),
+        lambda found, to, _zone: exact_decimal(Decimal(found.value), to),
         "a decimal number",
     ),
     StringType: (frozenset({Kind.STRING}), lambda found, _type, _zone: found.value, "a string in quotes"),
     UUIDType: (frozenset({Kind.STRING}), lambda found, _type, _zone: uuid.UUID(found.value), "the UUID in quotes"),
     BinaryType: (frozenset({Kind.BINARY}), lambda found, _type, _zone: found.value, "X'..'"),
-    FixedType: (frozenset({Kind.BINARY}), lambda found, to, _zone: fixed(found.value, to), "X'..'"),
+    FixedType: (frozenset({Kind.BINARY}), lambda found, to, _zone: fixed_bytes(found.value, to), "X'..'"),
     DateType: (
         frozenset({Kind.DATE}),
         lambda found, _type, _zone: datetime.date.fromordinal(EPOCH.toordinal() + found.value),
         "DATE '2020-01-31'",
     ),
     TimeType: (frozenset({Kind.TIME, Kind.STRING}), lambda found, _type, _zone: time_of_day(found), "TIME '12:00:00'"),
-    TimestamptzType: (MOMENTS, lambda found, _type, zone: instant(found, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
-    TimestampType: (MOMENTS, lambda found, _type, zone: local(found, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
+    TimestamptzType: (MOMENTS, lambda found, _type, zone: to_instant(found, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
+    TimestampType: (MOMENTS, lambda found, _type, zone: to_local(found, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
 }
 """Per type: the kinds of constants it accepts, their conversion to PyIceberg's value, and a hint for errors."""
 

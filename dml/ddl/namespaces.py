@@ -110,13 +110,13 @@ def show_table_extended(
     listed = show_tables(statement, catalog, namespace)
     rows = []
     for shown, name, temporary in listed.rows:
-        text = information(catalog, catalog_name, (*namespace, name))
+        text = relation_information(catalog, catalog_name, (*namespace, name))
         if text is not None:
             rows.append((shown, name, temporary, text))
     return DdlResult(columns=(*listed.columns, ("information", "string")), rows=tuple(rows))
 
 
-def information(catalog: Catalog, catalog_name: str, identifier: tuple[str, ...]) -> str | None:
+def relation_information(catalog: Catalog, catalog_name: str, identifier: tuple[str, ...]) -> str | None:
     # None for a table or view that was dropped since it was listed.
     full_name = (catalog_name, *identifier)
     try:

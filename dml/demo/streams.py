@@ -84,9 +84,9 @@ def stream_days(
                 os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
     console.print(f"  killed the driver after {seen} of {len(days) + len(changes)} micro-batches")
-    for query in queries(session, folder, at_once=True):
+    for query in start_queries(session, folder, at_once=True):
         query.awaitTermination()
-    numbers = [len(found) for found in epochs(load_demo_table(session)).values()]
+    numbers = [len(found) for found in epochs_by_query(load_demo_table(session)).values()]
     console.print(f"  started again: {len(days)} days appended and {len(changes)} merged, in {sum(numbers)} snapshots")
     return pa.concat_tables(days), pa.concat_tables(changes)
 
@@ -98,7 +98,7 @@ def write_file(rows: pa.Table, folder: Path, number: int) -> None:
     unfinished.rename(folder / f"{number:03}.parquet")
 
 
-def queries(session: Session, folder: Path, *, at_once: bool) -> list[Any]:
+def start_queries(session: Session, folder: Path, *, at_once: bool) -> list[Any]:
     """Start both queries: a micro-batch for each day.
 
     Args:
@@ -136,7 +136,7 @@ def load_demo_table(session: Session) -> Table:
     return session.registry.catalogs[session.registry.current_catalog].load_table(TABLE)
 
 
-def epochs(table: Table) -> dict[str, list[str]]:
+def epochs_by_query(table: Table) -> dict[str, list[str]]:
     """Return the micro-batches of a table's snapshots, by query id."""
     found: dict[str, list[str]] = {}
     for snapshot in table.snapshots():
@@ -154,7 +154,7 @@ def wait_for(session: Session, driver: subprocess.Popen[bytes], folder: Path, co
     """
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and driver.poll() is None:
-        found = sorted(map(len, epochs(load_demo_table(session)).values()), reverse=True)
+        found = sorted(map(len, epochs_by_query(load_demo_table(session)).values()), reverse=True)
         if len(found) >= len(counts) and all(have >= want for have, want in zip(found, counts, strict=False)):
             return sum(found)
         time.sleep(0.2)
@@ -168,7 +168,7 @@ def main() -> None:
     """Run both queries until the process is killed."""
     warehouse, folder = sys.argv[1:]
     session = connect(warehouse, progress=False)
-    for query in queries(session, Path(folder), at_once=False):
+    for query in start_queries(session, Path(folder), at_once=False):
         query.awaitTermination()
 
 

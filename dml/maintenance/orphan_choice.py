@@ -90,7 +90,7 @@ def identity_of(location: str, equivalents: Equivalents) -> FileIdentity:
         location: A URI, or the path of a local file.
         equivalents: Equivalent schemes and authorities.
     """
-    scheme, authority, path = parts(location)
+    scheme, authority, path = split_location(location)
     return FileIdentity(
         scheme=equivalents.schemes.get(scheme, scheme),
         authority=equivalents.authorities.get(authority, authority),
@@ -100,7 +100,7 @@ def identity_of(location: str, equivalents: Equivalents) -> FileIdentity:
 
 def path_of(location: str) -> str:
     """Return the path of a location in its storage, not decoded."""
-    return normalize(parts(location)[2])
+    return normalize(split_location(location)[2])
 
 
 def is_inside(location: str, folder: str, equivalents: Equivalents) -> bool:
@@ -116,7 +116,7 @@ def is_inside(location: str, folder: str, equivalents: Equivalents) -> bool:
     return below and identity_of(location, equivalents).has_prefix_of(identity_of(folder, equivalents))
 
 
-def parts(location: str) -> tuple[str, str, str]:
+def split_location(location: str) -> tuple[str, str, str]:
     match = LOCATION.fullmatch(location)
     if match is None:
         return "", "", location

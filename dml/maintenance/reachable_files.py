@@ -41,8 +41,8 @@ __all__ = [
     "folders_of",
     "folders_of_others",
     "is_below",
+    "is_overlapping",
     "outermost",
-    "overlap",
     "refuse_shared_folders",
 ]
 
@@ -89,7 +89,7 @@ class ReachableFiles:
             return
         current = current_files(table)
         yield table.metadata_location
-        yield from self._contents(current, gone_is_fine=False)
+        yield from self._contents(current, allow_missing=False)
         yield from self._history(current)
         self._read.add(table.metadata_location)
 
@@ -108,7 +108,7 @@ class ReachableFiles:
                 listed = self._listed(location)
                 source = source or listed  # the log of the oldest existing file names earlier ones
                 if listed is not None and counts:
-                    yield from self._contents(listed, gone_is_fine=True)
+                    yield from self._contents(listed, allow_missing=True)
 
     def _listed(self, location: str) -> Listed | None:
         """Return the files that an earlier metadata file names, or None if it was deleted."""
@@ -120,28 +120,28 @@ class ReachableFiles:
             raise CorruptFileError(f"The metadata file '{location}' cannot be read", file=location)
         return from_json(content)
 
-    def _contents(self, listed: Listed, *, gone_is_fine: bool) -> Iterator[str]:
+    def _contents(self, listed: Listed, *, allow_missing: bool) -> Iterator[str]:
         """Yield the files that a metadata file names, directly and indirectly.
 
         Args:
             listed: The files that it names directly.
-            gone_is_fine: Ignore missing files, because the files of expired snapshots may be deleted.
+            allow_missing: Ignore missing files, because the files of expired snapshots may be deleted.
         """
         yield from listed.statistics
         for location in listed.manifest_lists:
             if location in self._read:
                 continue
             yield location
-            with ignore_missing() if gone_is_fine else nullcontext():
+            with ignore_missing() if allow_missing else nullcontext():
                 for manifest in read_manifest_list(self._io, location):
                     yield manifest.manifest_path
-                    yield from self._files_of(manifest, gone_is_fine=gone_is_fine)
+                    yield from self._files_of(manifest, allow_missing=allow_missing)
                 self._read.add(location)
 
-    def _files_of(self, manifest: ManifestFile, *, gone_is_fine: bool) -> Iterator[str]:
+    def _files_of(self, manifest: ManifestFile, *, allow_missing: bool) -> Iterator[str]:
         if manifest.manifest_path in self._read:
             return
-        with ignore_missing() if gone_is_fine else nullcontext():
+        with ignore_missing() if allow_missing else nullcontext():
             for entry in entries_of(manifest, self._io, live_only=True):
                 yield entry.data_file.path
             self._read.add(manifest.manifest_path)
@@ -223,7 +223,7 @@ def outermost(folders: Iterable[str], equivalents: Equivalents) -> tuple[str, ..
     return tuple(kept)
 
 
-def overlap(one: str, other: str, equivalents: Equivalents) -> bool:
+def is_overlapping(one: str, other: str, equivalents: Equivalents) -> bool:
     """Return True if two folders are the same, or one is inside the other."""
     return is_inside(one, other, equivalents) or is_inside(other, one, equivalents)
 
@@ -268,10 +268,10 @@ def folders_of_others(
         declared = [
             other
             for other in folders_of_other(table, newest)
-            if any(overlap(other, own, equivalents) for own in own_folders)
+            if any(is_overlapping(other, own, equivalents) for own in own_folders)
         ]
         if not all(any(is_below(other, own, equivalents) for own in own_folders) for other in declared):
-            raise indistinguishable(table, newest.location)
+            raise indistinguishable_error(table, newest.location)
         found += [around, *declared]
     return tuple(found)
 
@@ -290,11 +290,13 @@ def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str]
     """
     if not folders:
         return
-    for other in tables(catalog, folders[0]):
+    for other in load_tables(catalog, folders[0]):
         if other.metadata.table_uuid == table.metadata.table_uuid:
             continue
         for folder in folders:
-            if any(overlap(folder, used, equivalents) for used in folders_of(other.location(), other.properties)):
+            if any(
+                is_overlapping(folder, used, equivalents) for used in folders_of(other.location(), other.properties)
+            ):
                 raise NotSupportedError(
                     f"The folder '{folder}' is also used by the table '{'.'.join(other.name())}'",
                     hint="With shared folders the orphans of one table cannot be determined: give each table "
@@ -317,7 +319,7 @@ def refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
         contents = pool.map(partial(content_of, table.io), files)
         for file, content in zip(files, contents, strict=True):
             if is_of_other(table, content):
-                raise indistinguishable(table, file.location)
+                raise indistinguishable_error(table, file.location)
 
 
 def folders_of_other(table: Table, file: ListedFile) -> Iterator[str]:
@@ -340,7 +342,7 @@ def is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
     return str(content.get("table-uuid", own)).lower() != own
 
 
-def indistinguishable(table: Table, metadata_file: str) -> NotSupportedError:
+def indistinguishable_error(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
         f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
         "metadata",
@@ -349,7 +351,7 @@ def indistinguishable(table: Table, metadata_file: str) -> NotSupportedError:
     )
 
 
-def tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
+def load_tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
     for inner in catalog.list_namespaces(namespace):
         for identifier in catalog.list_tables(inner):
             try:
@@ -364,4 +366,4 @@ def tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> It
                     folder=folder,
                 ) from error
         if len(inner) > len(namespace):
-            yield from tables(catalog, folder, tuple(inner))
+            yield from load_tables(catalog, folder, tuple(inner))

@@ -118,11 +118,11 @@ class LocalStorage:
         root = local_path(folder)
         prefix = "file://" if urlsplit(folder).scheme else ""
 
-        def raised(error: OSError) -> None:
+        def raise_error(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise error  # an unreadable folder must not look empty
 
-        for place, _, names in os.walk(root, onerror=raised, followlinks=False):
+        for place, _, names in os.walk(root, onerror=raise_error, followlinks=False):
             real = f"{prefix}{os.path.realpath(place)}"
             relative = os.path.relpath(place, root)
             for name in names:

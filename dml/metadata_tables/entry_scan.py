@@ -73,7 +73,7 @@ class PartitionTest:
         self.test: RowTest = any_match(expression, optional_schema(schema), case_sensitive=case_sensitive)
         self.partition_ids = frozenset(found.field_id for found in partition_type(schema).fields)
 
-    def manifest(self, manifest: ManifestFile, partition: StructType) -> bool:
+    def may_list_matches(self, manifest: ManifestFile, partition: StructType) -> bool:
         """Return True if a manifest may list matching files.
 
         Args:
@@ -88,7 +88,7 @@ class PartitionTest:
         )
         return self.test(self.bounds(of_partition, partition, manifest.partition_spec_id, contents))
 
-    def partition(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
+    def may_match(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
         """Return True if a file with this partition, spec and content may match."""
         known = {found.field_id: value_bounds(value) for found, value in zip(partition.fields, values, strict=True)}
         return self.test(
@@ -185,7 +185,7 @@ class EntryReader:
         for key in zip(entries.partition_of.tolist(), entries.values(CONTENT), strict=True):
             if key not in known:
                 code, content = key
-                known[key] = self.tests.partition(
+                known[key] = self.tests.may_match(
                     entries.partitions[code], entries.partition_type, entries.spec_id, content
                 )
             found.append(known[key])

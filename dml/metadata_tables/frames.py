@@ -105,7 +105,8 @@ def prune_manifests(
     return [
         manifest
         for manifest in manifests
-        if (not live_only or manifest.has_live_files) and tests.manifest(manifest, types[manifest.partition_spec_id])
+        if (not live_only or manifest.has_live_files)
+        and tests.may_list_matches(manifest, types[manifest.partition_spec_id])
     ]
 
 
@@ -150,7 +151,7 @@ def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: Partiti
             file = entry.data_file
             if file.content is not FileContent.POSITION_DELETES:
                 continue
-            if tests.partition(file.partition, own, file.spec_id, file.content):
+            if tests.may_match(file.partition, own, file.spec_id, file.content):
                 values = tuple(column[0] for column in transpose_partitions([file.partition], own, target))
                 found.append(DeleteFile(ref=delete_ref(entry), spec_id=file.spec_id, partition=values))
     return found

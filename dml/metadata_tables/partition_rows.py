@@ -90,7 +90,7 @@ def add_entries(
         if status == EntryStatus.DELETED:
             continue
         values, own = tuples[code], entries.partitions[code]
-        if tests.prunes and not tests.partition(own, entries.partition_type, entries.spec_id, content):
+        if tests.prunes and not tests.may_match(own, entries.partition_type, entries.spec_id, content):
             continue
         key = partition_key(0, values)
         totals = found.get(key)

@@ -104,9 +104,9 @@ def table_schema(table: MetadataTable, metadata: TableMetadata) -> Schema:
         case MetadataTable.MANIFESTS:
             return Schema(*MANIFEST_HEAD, *MANIFEST_COUNTS, SUMMARIES)
         case MetadataTable.ALL_MANIFESTS:
-            counts = [optional(found) if found.field_id < 15 else found for found in MANIFEST_COUNTS]
-            head = [optional(found) if found.field_id in {3, 4} else found for found in MANIFEST_HEAD]
-            return Schema(*head, *counts, optional(SUMMARIES), REFERENCE_SNAPSHOT)
+            counts = [as_optional(found) if found.field_id < 15 else found for found in MANIFEST_COUNTS]
+            head = [as_optional(found) if found.field_id in {3, 4} else found for found in MANIFEST_HEAD]
+            return Schema(*head, *counts, as_optional(SUMMARIES), REFERENCE_SNAPSHOT)
         case MetadataTable.PARTITIONS:
             return partitions_schema(unified_partition(metadata))
         case MetadataTable.POSITION_DELETES:
@@ -118,7 +118,7 @@ def table_schema(table: MetadataTable, metadata: TableMetadata) -> Schema:
             return Schema(*file_fields(metadata), readable_metrics(metadata))
 
 
-def optional(found: NestedField) -> NestedField:
+def as_optional(found: NestedField) -> NestedField:
     return NestedField(found.field_id, found.name, found.field_type, required=False)
 
 

@@ -227,11 +227,11 @@ class Evidence:
 
 def counts_of(evidence: Evidence) -> tuple[Count, ...]:
     """Return the counts of a snapshot, without those that are 0 or unknown in both summary and files."""
-    counts = [*totals(evidence), *(changes(evidence) if evidence.complete else ()), *rows(evidence)]
+    counts = [*total_counts(evidence), *(change_counts(evidence) if evidence.complete else ()), *row_counts(evidence)]
     return tuple(count for count in counts if count.recorded or count.counted)
 
 
-def totals(evidence: Evidence) -> list[Count]:
+def total_counts(evidence: Evidence) -> list[Count]:
     """Return the totals of the table after the snapshot."""
     counted = tally(evidence.after.entries)
     names = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes")
@@ -241,16 +241,16 @@ def totals(evidence: Evidence) -> list[Count]:
     ]
 
 
-def changes(evidence: Evidence) -> list[Count]:
+def change_counts(evidence: Evidence) -> list[Count]:
     """Return the counts of added and removed files: the differences between the snapshot and its parent."""
     old = {entry.data_file.key for entry in evidence.before.entries}
     new = {entry.data_file.key for entry in evidence.after.entries}
     added = tally(entry for entry in evidence.after.entries if entry.data_file.key not in old)
     removed = tally(entry for entry in evidence.before.entries if entry.data_file.key not in new)
-    gone = {"data-files": "deleted-data-files", "records": "deleted-records"}
+    removed_keys = {"data-files": "deleted-data-files", "records": "deleted-records"}
     counts = []
     for name in added:
-        for total, key in ((added, f"added-{name}"), (removed, gone.get(name, f"removed-{name}"))):
+        for total, key in ((added, f"added-{name}"), (removed, removed_keys.get(name, f"removed-{name}"))):
             counts.append(Count(name=key, recorded=evidence.summary_count(key), counted=total[name]))
     return counts
 
@@ -272,14 +272,14 @@ def tally(entries: Iterable[ManifestEntry]) -> dict[str, int]:
     return counted
 
 
-def rows(evidence: Evidence) -> list[Count]:
+def row_counts(evidence: Evidence) -> list[Count]:
     """Return the row counts of a statement: rows in removed and in written files.
 
     Updated and carried rows are part of both, so the files only determine sums.
     """
     counts = []
     sides: tuple[tuple[str, str, Callable[[Evidence], int | None]], ...] = (
-        (ROWS_DELETED, "rows deleted, updated and carried", rows_gone),
+        (ROWS_DELETED, "rows deleted, updated and carried", rows_lost),
         (ROWS_INSERTED, "rows inserted, updated and carried", rows_written),
     )
     for key, name, counted in sides:
@@ -297,29 +297,29 @@ def is_unknown(evidence: Evidence) -> bool:
     return ROWS_VANISHED in evidence.summary and evidence.summary_count(ROWS_VANISHED) is None
 
 
-def rows_gone(evidence: Evidence) -> int | None:
+def rows_lost(evidence: Evidence) -> int | None:
     """Return how many live rows files of the parent lost, or None if they cannot be counted.
 
     This includes deleted rows of added files: a concurrent commit deleted them in the rewritten file, and they were
     deleted again in the new one.
     """
     old = evidence.of(FileRole.REMOVED, FileRole.DELETED_FROM)
-    lost = [difference(file.rows_before, file.rows_after) for file in old]
-    again = [difference(file.rows, file.rows_after) for file in evidence.of(FileRole.ADDED)]
-    return total([*lost, *again])
+    lost = [known_difference(file.rows_before, file.rows_after) for file in old]
+    again = [known_difference(file.rows, file.rows_after) for file in evidence.of(FileRole.ADDED)]
+    return known_sum([*lost, *again])
 
 
 def rows_written(evidence: Evidence) -> int | None:
     """Return the number of rows in added files, or None if they cannot be counted."""
-    return total(file.rows for file in evidence.of(FileRole.ADDED))
+    return known_sum(file.rows for file in evidence.of(FileRole.ADDED))
 
 
-def difference(first: int | None, second: int | None) -> int | None:
+def known_difference(first: int | None, second: int | None) -> int | None:
     """Return the difference of two numbers, or None if one is unknown."""
     return None if first is None or second is None else first - second
 
 
-def total(numbers: Iterable[int | None]) -> int | None:
+def known_sum(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of numbers, or None if one is unknown."""
     found = list(numbers)
     return None if None in found else sum(number for number in found if number is not None)
@@ -385,10 +385,10 @@ def operation_is_true(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
     summary = evidence.snapshot.summary
     if summary is None or not evidence.complete:
         return
-    operation, gone = summary.operation.value, rows_gone(evidence)
+    operation, lost = summary.operation.value, rows_lost(evidence)
     added = evidence.of(FileRole.ADDED)
-    if operation == Operation.APPEND and (gone or evidence.of(FileRole.REMOVED)):
-        yield f"The operation is append, but {gone} rows were removed"
+    if operation == Operation.APPEND and (lost or evidence.of(FileRole.REMOVED)):
+        yield f"The operation is append, but {lost} rows were removed"
     if operation == Operation.DELETE and added:
         yield f"The operation is delete, but {len(added)} data files were added"
     if operation == Operation.REPLACE:

@@ -233,7 +233,7 @@ def with_files(
     summary: dict[str, str],
 ) -> None:
     """Commit with manifests that list other files than the summary counts: as an engine with a fault would."""
-    real = publish.merged
+    real = publish.merged_manifests
 
     def merged(attempt: Any, content: Any, changes: Any, *others: Any) -> Any:
         data = tuple(other for file in changes.added_data_files for other in change(file))
@@ -241,7 +241,7 @@ def with_files(
         return real(attempt, content, replace(changes, added_data_files=data, added_delete_files=dropped), *others)
 
     with monkeypatch.context() as patched:
-        patched.setattr(publish, "merged", merged)
+        patched.setattr(publish, "merged_manifests", merged)
         committed(table, action, summary)
 
 
