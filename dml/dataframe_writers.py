@@ -23,13 +23,13 @@ from dml.spark.columns import column_sql, output_columns
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
 from dml.spark.replaced_methods import Method, Replacement, replace_methods
 
-__all__ = ["CLASSIC_REPLACEMENTS", "MergeIntoWriter", "merge_replacement", "take_writers"]
+__all__ = ["CLASSIC_REPLACEMENTS", "MergeIntoWriter", "merge_replacement", "replace_writer_methods"]
 
 SOURCE: Final = "source"
 """The default alias of a source."""
 
 
-def take_writers(spark: SparkSession) -> None:
+def replace_writer_methods(spark: SparkSession) -> None:
     """Replace the writer methods of a session's DataFrames; PySpark 3.5 has no `mergeInto`."""
     if not is_connect(spark):
         replace_methods(CLASSIC_REPLACEMENTS)

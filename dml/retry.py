@@ -54,7 +54,7 @@ def commit_retries(options: CommitOptions, lost_race: type[Exception]) -> Retryi
 
 
 def status_checks(options: CommitOptions) -> Retrying:
-    """Return a policy that retries a function until it returns a value; its last result is None otherwise."""
+    """Return a policy that retries a function until it returns a value, and finally returns None."""
     return Retrying(
         retry=retry_if_result(lambda found: found is None),
         stop=stop_after_attempt(options.status_check_retries + 1)

@@ -27,7 +27,7 @@ from dml.connector import (
     table_frame,
     uninstall,
 )
-from dml.dataframe_writers import take_writers
+from dml.dataframe_writers import replace_writer_methods
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import follow_spark, is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
@@ -435,7 +435,7 @@ class Session:
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
-        take_writers(self.spark)
+        replace_writer_methods(self.spark)
         take_format_calls(self.spark, register_format)
         take_stream_calls(self.spark)
         take_connect_calls(self.spark)

@@ -136,7 +136,7 @@ class OverwriteByFilter:
 
     Attributes:
         data_files: New data files.
-        row_filter: Remove the files whose rows all match; a file with some matching rows is an error.
+        row_filter: Remove the files whose rows all match; a file of which only some rows match is an error.
         starting_snapshot_id: Validate against snapshots after this one; None means all.
         isolation_level: The isolation level to validate for; None skips validation.
         reads_table: True if the new rows derive from rows of the table: validation then covers the whole table.
@@ -231,7 +231,7 @@ class DeleteFiles:
     """Remove data files, by a filter or by path.
 
     Attributes:
-        row_filter: Remove the files whose rows all match; a file with some matching rows is an error.
+        row_filter: Remove the files whose rows all match; a file of which only some rows match is an error.
         paths: Remove these files; each must be live.
         listing: The manifests that listed the files at `paths`, if known.
         case_sensitive: How names in the filter match.
