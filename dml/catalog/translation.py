@@ -111,7 +111,7 @@ def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> D
     """
     if isinstance(error, DmlError):
         return error
-    target = next((ours for theirs, ours in CLASSES if isinstance(error, theirs)), ExecutionError)
+    target = next((target for sources, target in CLASSES if isinstance(error, sources)), ExecutionError)
     return target(f"{action} failed: {error_text(error, properties)}", hint=hint_for(error))
 
 
@@ -161,7 +161,7 @@ def is_unreachable(error: Exception) -> bool:
 def hint_for(error: Exception) -> str | None:
     if type(error).__module__.partition(".")[0] in STORAGE_PACKAGES:
         return STORAGE
-    return next((hint for theirs, hint in HINTS if isinstance(error, theirs)), None)
+    return next((hint for sources, hint in HINTS if isinstance(error, sources)), None)
 
 
 def shown_cause(error: Exception, properties: Mapping[str, Any]) -> Exception | None:

@@ -156,7 +156,7 @@ def find_commit_once(
 def has_passed(metadata: TableMetadata, head_id: int, snapshot: Snapshot) -> bool:
     """Return True if a branch moved from a snapshot's parent to its current head without that snapshot.
 
-    Returns False if expired snapshots leave a gap: ours may have been among them.
+    Returns False if expired snapshots leave a gap: the snapshot may have been among them.
     """
     passed, end_id = walk_back(metadata, head_id, snapshot.parent_snapshot_id)
     return bool(passed) and end_id == snapshot.parent_snapshot_id
