@@ -2,15 +2,15 @@
 
 The life of a MERGE, stage by stage::
 
-    text ── dml.sqlparse ──> MergeStatement              what was written, with the place of every name
-         ── dml.plan ──────> RowDeltaPlan                what will happen: a delta query, the columns and files it needs
+    text ── dml.sqlparse ──> MergeStatement              the parsed text, with the position of every name
+         ── dml.plan ──────> RowDeltaPlan                a delta query, and the columns and files that it needs
          ── dml.scan ──────> scan tasks, a DataFrame     files pruned, read as Arrow in Spark's Python workers
          ── Spark ─────────> row delta                   one row for each change: operation, file, position, new values
          ── dml.write ─────> TaskCommit                  files rewritten, or delete files and new data files beside them
-         ── dml.commit ────> snapshot                    validated against what others committed meanwhile, published
+         ── dml.commit ────> snapshot                    validated against concurrent commits, then published
 
-`dml.engine` is the only place that knows all stages; `dml.session` is what users hold. Modules that run in Spark's
-workers import neither PySpark nor the session, so this module hands out the rest of the package lazily.
+Only `dml.engine` imports all stages; `dml.session` is the user's handle. Modules that run in Spark's workers import
+neither PySpark nor the session, so this module loads the rest of the package lazily.
 """
 
 from importlib import import_module
@@ -111,11 +111,11 @@ LAZY = {
     "update": "dml.active_session",
     "verify": "dml.active_session",
 }
-COMMANDS = ("demo", "serve", "shell")  # what the command line runs
+COMMANDS = ("demo", "serve", "shell")  # modules that the command line runs
 
 
 def __getattr__(name: str) -> Any:
-    """A public name that needs Spark, or the version: what it needs is loaded when it is first asked for."""
+    """Load a public name on first access, because it may need Spark."""
     if name == "__version__":
         return import_module("importlib.metadata").version("rowdelta")
     if name in LAZY:

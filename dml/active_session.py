@@ -1,4 +1,4 @@
-"""The module's functions: `dml.connect`, and `dml.sql` and its like on the session that it opened last. Driver.
+"""The module's functions: `dml.connect`, and `dml.sql` and others on the session that it opened last. Driver.
 
 dml.connect("./warehouse")
 dml.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 DEFAULT_CATALOG: Final = "lake"
-"""Name of the embedded catalog."""
+"""The name of the embedded catalog."""
 
 DEFAULT_WAREHOUSE: Final = "./warehouse"
 
@@ -57,16 +57,16 @@ def connect(
     """Open a session on a catalog.
 
     Args:
-        warehouse: Folder of the embedded catalog (SQLite and local files); `./warehouse` if neither it nor a catalog is
-            given.
-        catalog: Name of a PyIceberg catalog: one of its configuration, or one that `properties` describe.
-        spark: The Spark session; without it the active one, or a new local one.
-        progress: Whether long statements show a progress bar in a terminal.
+        warehouse: The folder of the embedded catalog (SQLite and local files). Without warehouse and catalog it is
+            `./warehouse`.
+        catalog: The name of a PyIceberg catalog, from its configuration or described by `properties`.
+        spark: The Spark session; by default the active one, or a new local one.
+        progress: Show a progress bar in a terminal for long statements.
         settings: Spark settings, if a Spark session is started.
         **properties: PyIceberg's catalog properties (`type`, `uri`, ...; others as `**{"s3.region": "..."}`).
 
     Returns:
-        The session, which is from now on the active one of the module's functions.
+        The session, which becomes the active one of the module's functions.
 
     Raises:
         SetupError: Java, Spark or the catalog does not start.
@@ -84,10 +84,10 @@ def connect(
 
 
 def active() -> Session:
-    """The session that `connect` opened last.
+    """Return the session that `connect` opened last.
 
     Raises:
-        SetupError: there is none.
+        SetupError: There is no open session.
     """
     if not ACTIVE:
         raise SetupError("There is no active session", hint="Call dml.connect(...) first")
@@ -98,39 +98,39 @@ def active() -> Session:
 
 
 def enable(spark: SparkSession) -> None:
-    """Let a Spark session that is there already, or a Connect one, understand our statements in its `spark.sql`.
+    """Make `spark.sql` of an existing Spark session, classic or Connect, accept RowDelta's statements.
 
     Raises:
-        SetupError: there is no active session, so no catalog to look tables up in.
+        SetupError: There is no active session, so no catalog to resolve tables.
     """
     session = active()
     (session if session.spark is spark else session.on(spark)).enable()
 
 
 def disable(spark: SparkSession) -> None:
-    """Leave a Spark session's `spark.sql` to Spark again, and remove our catalogs from it."""
+    """Restore `spark.sql` of a Spark session, and remove RowDelta's catalogs from it."""
     interception.disable(spark)
 
 
 def sql(
     text: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, idempotency_key: str | None = None
 ) -> DataFrame | Result:
-    """`Session.sql` on the active session."""
+    """Call `Session.sql` on the active session."""
     return active().sql(text, args, idempotency_key=idempotency_key)
 
 
 def after_commit(callback: Callable[[Result], object]) -> Callable[[], None]:
-    """`Session.after_commit` on the active session."""
+    """Call `Session.after_commit` on the active session."""
     return active().after_commit(callback)
 
 
 def table(name: str) -> DataFrame:
-    """`Session.table` on the active session."""
+    """Call `Session.table` on the active session."""
     return active().table(name)
 
 
 def delete(table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
-    """`Session.delete` on the active session."""
+    """Call `Session.delete` on the active session."""
     return active().delete(table, condition, idempotency_key=idempotency_key)
 
 
@@ -141,12 +141,12 @@ def update(
     *,
     idempotency_key: str | None = None,
 ) -> Result:
-    """`Session.update` on the active session."""
+    """Call `Session.update` on the active session."""
     return active().update(table, set, where, idempotency_key=idempotency_key)
 
 
 def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
-    """`Session.verify` on the active session."""
+    """Call `Session.verify` on the active session."""
     return active().verify(table, snapshot_id, every_file=every_file)
 
 
@@ -157,12 +157,12 @@ def remove_orphan_files(
     dry_run: bool = False,
     **options: Any,
 ) -> tuple[str, ...]:
-    """`Session.remove_orphan_files` on the active session."""
+    """Call `Session.remove_orphan_files` on the active session."""
     return active().remove_orphan_files(table, older_than, location, dry_run, **options)
 
 
 def merge_into(source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
-    """`Session.merge_into` on the active session."""
+    """Call `Session.merge_into` on the active session."""
     return active().merge_into(source, table, on, source_alias=source_alias)
 
 
@@ -175,5 +175,5 @@ def stream_merge(
     latest_by: Sequence[str] | str | None = None,
     source_alias: str = "source",
 ) -> StreamMerge:
-    """`Session.stream_merge` on the active session."""
+    """Call `Session.stream_merge` on the active session."""
     return active().stream_merge(source, table, on, keys=keys, latest_by=latest_by, source_alias=source_alias)

@@ -1,8 +1,8 @@
 """The command line: `dml sql "..."`, `dml verify`, `dml serve` and `dml demo`. Driver.
 
-Input: arguments. Output: rows or facts on standard output, errors of ours as one readable message on standard error
-with exit code 1. The work is in `dml.shell`, `dml.serve` and `dml.demo`, which load Spark: they are taken
-from the package when a command runs, so that `--help` answers at once.
+Input: arguments. Output: rows or facts on standard output; errors as one message on standard error, with exit code 1.
+`dml.shell`, `dml.serve` and `dml.demo` do the work. They load Spark, so they are imported when a command runs, and
+`--help` stays fast.
 """
 
 import os
@@ -26,14 +26,14 @@ from dml.hints import install_hint
 __all__ = ["app", "main"]
 
 BROKEN_PIPE: Final = 141
-"""The exit code that shells give a program which SIGPIPE ended, 128 + 13."""
+"""The exit code of a program that SIGPIPE ended, by shell convention: 128 + 13."""
 
 
 class GuardedOutput:
-    """A text stream whose failed writes end the program quietly (nobody reads any more) or are an error of ours.
+    """Wraps a text stream: a closed pipe ends the program quietly, other failed writes raise RowDelta's errors.
 
     Args:
-        stream: Where the text goes.
+        stream: The stream to write to.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -46,26 +46,26 @@ class GuardedOutput:
         """Write text.
 
         Raises:
-            SystemExit: the reader has closed the pipe.
-            ExecutionError: the text cannot be written.
+            SystemExit: The reader closed the pipe.
+            ExecutionError: The text cannot be written.
         """
-        if text == "":  # so typer tries what a stream takes, and would swallow the error
+        if text == "":  # typer probes streams this way and would swallow an error
             return 0
-        with self._explained():
+        with self._explain_errors():
             return self._stream.write(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts; raises as `write` does, and what making them raises passes as it is."""
+        """Write lines; errors of writing are raised as by `write`, errors of the iterable unchanged."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Write what is buffered; raises as `write` does."""
-        with self._explained():
+        """Write the buffer; raises as `write` does."""
+        with self._explain_errors():
             self._stream.flush()
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explain_errors(self) -> Iterator[None]:
         try:
             yield
         except BrokenPipeError as error:
@@ -85,7 +85,7 @@ class GuardedOutput:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what is still buffered nowhere: Python tries it once more when it ends, and would complain again."""
+    """Redirect the stream to the null device: Python flushes it again at exit and would report a second error."""
     with suppress(OSError):  # not every stream is a file
         null = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -96,7 +96,7 @@ def discard(stream: TextIO) -> None:
 
 @contextmanager
 def guarded_stdout() -> Iterator[GuardedOutput]:
-    """Guard what the enclosed code prints."""
+    """Guard standard output of the enclosed code."""
     guarded = GuardedOutput(sys.stdout)
     with redirect_stdout(cast("TextIO", guarded)):
         yield guarded
@@ -114,7 +114,7 @@ app = typer.Typer(
 
 
 class OutputFormat(StrEnum):
-    """How rows are printed."""
+    """The format of printed rows."""
 
     TABLE = "table"
     JSON = "json"
@@ -123,7 +123,7 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """The global options: where the tables are."""
+    """The global options, which select the catalog."""
 
     warehouse: str | None
     catalog: str | None
@@ -148,7 +148,7 @@ def options(
     properties: Annotated[
         list[str] | None, typer.Option("--property", "-p", help="Property of the catalog, KEY=VALUE; may be repeated.")
     ] = None,
-    version: Annotated[  # noqa: ARG001  handled by its callback
+    version: Annotated[  # noqa: ARG001  its callback handles it
         bool, typer.Option("--version", help="Print the version.", callback=show_version, is_eager=True)
     ] = False,
 ) -> None:
@@ -166,12 +166,12 @@ def sql(
     statement: Annotated[str, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")],
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
-    limit: Annotated[int, typer.Option(help="Rows that a table shows at most.", min=1)] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows in a table.", min=1)] = 100,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Change rows once only: a second run with this key shows what the first one did.")
+        str | None, typer.Option(help="Change rows only once: a second run with this key shows the first result.")
     ] = None,
 ) -> None:
-    """Run SQL statements and print their rows, or what they changed."""
+    """Run SQL statements and print their rows or results."""
     text = statement_of_stdin() if statement == "-" else statement
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
@@ -187,7 +187,7 @@ def verify(
     every_file: Annotated[bool, typer.Option(help="Open all data files, not only those it touched.")] = False,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="table or json.")] = OutputFormat.TABLE,
 ) -> None:
-    """Recount a snapshot from its files; the exit code is 1 if something does not agree."""
+    """Verify a snapshot against its files; the exit code is 1 if there are problems."""
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
     found = session.verify(table, snapshot_id, every_file=every_file)
@@ -199,7 +199,7 @@ def verify(
 def serve(
     context: typer.Context,
     *,
-    port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 takes a free one.", min=0, max=65535)] = 15002,
+    port: Annotated[int, typer.Option(help="Port of Spark Connect; 0 selects a free one.", min=0, max=65535)] = 15002,
     thrift: Annotated[
         int | None, typer.Option(help="Port of a Thrift server, for JDBC; not started by default.", min=1, max=65535)
     ] = None,
@@ -209,17 +209,15 @@ def serve(
         typer.Option(
             envvar="SPARK_CONNECT_AUTHENTICATE_TOKEN",
             show_envvar=True,
-            help="What clients of Spark Connect have to show. Better in the environment: others see command lines.",
+            help="Token that Spark Connect clients must send. Prefer the variable: others can read command lines.",
         ),
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Let everybody in who reaches the address, without a token.")
-    ] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow unauthenticated remote clients.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--conf", "-c", help="Setting of Spark, KEY=VALUE; may be repeated.")
     ] = None,
 ) -> None:
-    """Serve the tables to Spark Connect and JDBC clients that have no RowDelta, until Ctrl-C."""
+    """Serve the tables to Spark Connect and JDBC clients without RowDelta, until Ctrl-C."""
     connection: Connection = context.obj
     listen = dml.serve.Listen(host=host, port=port, thrift_port=thrift, token=token, insecure=insecure)
     code = dml.serve.run(
@@ -238,12 +236,12 @@ def demo(context: typer.Context) -> None:
     """Correct 336,776 real flights with DELETE, UPDATE and MERGE, and let other engines check every row."""
     connection: Connection = context.obj
     if connection.catalog is not None:
-        raise SetupError("The demo makes tables of its own", hint="Leave --catalog out; --warehouse names its folder")
+        raise SetupError("The demo creates its own tables", hint="Leave --catalog out; --warehouse names its folder")
     dml.demo.run(Console(), connection.warehouse)
 
 
 def pairs_of(texts: Sequence[str] | None, option: str, what: str) -> dict[str, str]:
-    """The values of an option that is repeated, KEY=VALUE each."""
+    """Parse a repeated option of the form KEY=VALUE."""
     pairs = [text.partition("=") for text in texts or ()]
     for key, equals, value in pairs:
         if not key:
@@ -254,7 +252,7 @@ def pairs_of(texts: Sequence[str] | None, option: str, what: str) -> dict[str, s
 
 
 def statement_of_stdin() -> str:
-    """The statement on standard input, which is UTF-8 whatever the locale says."""
+    """Read the statement from standard input, as UTF-8 in any locale."""
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
@@ -262,7 +260,7 @@ def statement_of_stdin() -> str:
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse bytes that Python could not decode and keeps as lone surrogates: Spark and catalogs fail on them."""
+    """Refuse arguments that Python could not decode: Spark and catalogs fail on lone surrogates."""
     for argument in arguments:
         try:
             argument.encode("utf-8")
@@ -275,20 +273,20 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run the command line; what goes wrong is one message, not a traceback (unless ROWDELTA_DEBUG is set)."""
+    """Run the command line; print errors as one message, or with a traceback if ROWDELTA_DEBUG is set."""
     with guarded_stdout() as output:
-        # What is left in the buffer fails only now, and must not hide how the command ended.
+        # Flushing may fail, which must not hide the exit code of the command.
         sys.exit(max(exit_code(run), exit_code(output.flush)))
 
 
 def run() -> None:
-    """Run the command that the arguments name."""
+    """Run the command of the arguments."""
     check_arguments(sys.argv[1:])
     app()
 
 
 def exit_code(step: Callable[[], None]) -> int:
-    """Do a step and say how it ended; an error is printed."""
+    """Run a step, print its error, and return its exit code."""
     try:
         step()
     except SystemExit as end:
@@ -298,21 +296,21 @@ def exit_code(step: Callable[[], None]) -> int:
     except Exception as error:
         if os.environ.get("ROWDELTA_DEBUG"):
             raise
-        # Soft wrap: the terminal breaks the line, a log keeps it whole.
+        # Soft wrap: terminals wrap the line, logs keep it whole.
         console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(Text.assemble(("Error: ", "bold red"), explained(error)))
+        console.print(Text.assemble(("Error: ", "bold red"), error_message(error)))
         return 1
     return 0
 
 
 def package_of(error: ImportError) -> str | None:
-    """Return the package that PySpark reports as missing: it checks for those of Spark Connect itself."""
+    """Return the package that PySpark reports as missing in its own check for Spark Connect."""
     parameters: dict[str, str] = getattr(error, "getMessageParameters", dict)() or {}
     return parameters.get("package_name")
 
 
-def explained(error: Exception) -> str:
-    """An error as text for its user."""
+def error_message(error: Exception) -> str:
+    """Format an error for the user."""
     if isinstance(error, DmlError):
         return str(error)
     if isinstance(error, ImportError) and (package := package_of(error)):

@@ -1,12 +1,11 @@
-"""Calls of writers that Spark would do otherwise: `mergeInto` and `overwritePartitions`. Driver.
+"""Replaces `mergeInto` and `overwritePartitions` of PySpark's writers for RowDelta tables. Driver.
 
-Input: PySpark's calls on tables of ours. Output: of `mergeInto` the MERGE that `MergeBuilder` puts together, run as
-`spark.sql` would run it; of `overwritePartitions` an overwrite with the option that makes it dynamic: its rows come to
-us before they are distributed, and Spark does not know the bucket of a value. Tables that are none of ours keep
-PySpark's methods.
+Input: PySpark's calls on RowDelta tables. Output: `mergeInto` builds a MERGE with `MergeBuilder` and runs it like
+`spark.sql`. `overwritePartitions` runs an overwrite with the option for dynamic overwrites: RowDelta receives the rows
+before they are distributed, because Spark cannot compute Iceberg's buckets. Other tables keep PySpark's methods.
 
-The source of a MERGE is called as the DataFrame is: by its alias, or by the table or view that its columns are from.
-Columns that are bound to it (`source.id`, `source["id"]`) are its columns too.
+The source of a MERGE has the name of the DataFrame: its alias, or the table or view of its columns. Columns that are
+bound to the DataFrame (`source.id`, `source["id"]`) refer to the source, too.
 """
 
 from collections.abc import Mapping
@@ -24,14 +23,14 @@ from dml.spark.columns import column_sql, output_columns
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
 from dml.spark.replaced_methods import Method, Replacement, replace_methods
 
-__all__ = ["CLASSIC_REPLACEMENTS", "MergeIntoWriter", "merge_replacement", "take_writers"]
+__all__ = ["CLASSIC_REPLACEMENTS", "MergeIntoWriter", "merge_replacement", "replace_writer_methods"]
 
 SOURCE: Final = "source"
-"""The alias of a source that has none."""
+"""The default alias of a source."""
 
 
-def take_writers(spark: SparkSession) -> None:
-    """Let the writers of a session's DataFrames look whether the table is ours; PySpark 3.5 has no `mergeInto`."""
+def replace_writer_methods(spark: SparkSession) -> None:
+    """Replace the writer methods of a session's DataFrames; PySpark 3.5 has no `mergeInto`."""
     if not is_connect(spark):
         replace_methods(CLASSIC_REPLACEMENTS)
     owner = class_with_merge_into(spark)
@@ -64,7 +63,7 @@ def overwrite_partitions(_: Method, __: StatementHandler, /, self: Any) -> None:
     try:
         self.overwrite(lit(True))
     finally:
-        self.option(OF_PARTITIONS, "false")  # the next call of this writer may be another
+        self.option(OF_PARTITIONS, "false")  # the writer may be used for another call
 
 
 CLASSIC_REPLACEMENTS: Final = (
@@ -74,12 +73,12 @@ CLASSIC_REPLACEMENTS: Final = (
 
 
 def handler_for(spark: SparkSession, table: str) -> StatementHandler | None:
-    """What takes the statements on a table; None for one that is none of ours."""
+    """Return the handler for statements on a table, or None if it is not a RowDelta table."""
     return find_handler(session_key(spark), f"DELETE FROM {table}", lambda: spark)
 
 
 def class_with_merge_into(spark: SparkSession) -> Any:
-    """The class that defines `mergeInto` of a session's DataFrames; None where there is none."""
+    """Return the class that defines `mergeInto` of a session's DataFrames, or None."""
     frame = type(spark.range(0))
     return next((kind for kind in frame.__mro__ if "mergeInto" in vars(kind)), None)
 
@@ -98,11 +97,11 @@ def merge_into(
     _: Method, handler: StatementHandler, /, self: DataFrame, table: str, condition: Condition
 ) -> "MergeIntoWriter":
     """Run `df.mergeInto(table, condition)`."""
-    return writer(handler, self, table, condition)
+    return begin_merge(handler, self, table, condition)
 
 
-def writer(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
-    """Begin a MERGE into a table of ours."""
+def begin_merge(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
+    """Begin a MERGE into a RowDelta table."""
     alias, columns = output_columns(source, SOURCE)
     naming = Naming(columns=columns)
     builder = MergeBuilder(
@@ -117,20 +116,20 @@ def writer(handler: StatementHandler, source: DataFrame, table: str, condition: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """Columns of the source as SQL text.
+    """Converts columns of the source to SQL text.
 
     Attributes:
-        columns: The names of the source's columns, by Spark's ids of them.
+        columns: The names of the source's columns, by Spark's expression ids.
     """
 
     columns: Mapping[int, tuple[str, ...]]
 
     def condition(self, condition: Condition | None) -> Condition | None:
-        """A condition, without columns that are bound to the source."""
+        """Return a condition with columns of the source as names."""
         return column_sql(condition, self.columns) if isinstance(condition, Column) else condition
 
     def assignments(self, assignments: Mapping[str, Value]) -> Mapping[str, Value]:
-        """Assignments, without columns that are bound to the source."""
+        """Return assignments with columns of the source as names."""
         return {
             key: column_sql(value, self.columns) if isinstance(value, Column) else value
             for key, value in assignments.items()
@@ -145,15 +144,15 @@ class MergeIntoWriter:
     naming: Naming
 
     def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedWriter":  # noqa: N802 - PySpark's name
-        """`WHEN MATCHED [AND condition] THEN` what is called next."""
+        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
         return WhenMatchedWriter(writer=self, clause=self.builder.whenMatched(self.naming.condition(condition)))
 
     def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedWriter":  # noqa: N802
-        """`WHEN NOT MATCHED [AND condition] THEN` what is called next."""
+        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
         return WhenNotMatchedWriter(writer=self, clause=self.builder.whenNotMatched(self.naming.condition(condition)))
 
     def whenNotMatchedBySource(self, condition: Condition | None = None) -> "WhenMatchedWriter":  # noqa: N802
-        """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN` what is called next."""
+        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
         return WhenMatchedWriter(
             writer=self, clause=self.builder.whenNotMatchedBySource(self.naming.condition(condition))
         )
@@ -163,52 +162,52 @@ class MergeIntoWriter:
         return self.followed_by(self.builder.withSchemaEvolution())
 
     def followed_by(self, builder: MergeBuilder) -> "MergeIntoWriter":
-        """The same with one more clause, or another setting."""
+        """Return the writer with another builder."""
         return MergeIntoWriter(builder=builder, naming=self.naming)
 
     def merge(self) -> Result:
-        """Run it.
+        """Run the MERGE.
 
         Returns:
-            What it did; PySpark's own returns nothing.
+            The counts of the statement; PySpark's own method returns nothing.
 
         Raises:
-            DmlError: as the SQL statement would.
+            DmlError: As for the SQL statement.
         """
         return self.builder.merge()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhenMatchedWriter:
-    """What is done with target rows."""
+    """The action on target rows."""
 
     writer: MergeIntoWriter
     clause: WhenMatchedBuilder
 
     def update(self, assignments: Mapping[str, Value]) -> MergeIntoWriter:
-        """`UPDATE SET ...`."""
+        """Add `UPDATE SET ...`."""
         return self.writer.followed_by(self.clause.update(self.writer.naming.assignments(assignments)))
 
     def updateAll(self) -> MergeIntoWriter:  # noqa: N802
-        """`UPDATE SET *`."""
+        """Add `UPDATE SET *`."""
         return self.writer.followed_by(self.clause.updateAll())
 
     def delete(self) -> MergeIntoWriter:
-        """`DELETE`."""
+        """Add `DELETE`."""
         return self.writer.followed_by(self.clause.delete())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhenNotMatchedWriter:
-    """What is done with source rows that match no target row."""
+    """The action on source rows that match no target row."""
 
     writer: MergeIntoWriter
     clause: WhenNotMatchedBuilder
 
     def insert(self, assignments: Mapping[str, Value]) -> MergeIntoWriter:
-        """`INSERT (...) VALUES (...)`."""
+        """Add `INSERT (...) VALUES (...)`."""
         return self.writer.followed_by(self.clause.insert(self.writer.naming.assignments(assignments)))
 
     def insertAll(self) -> MergeIntoWriter:  # noqa: N802
-        """`INSERT *`."""
+        """Add `INSERT *`."""
         return self.writer.followed_by(self.clause.insertAll())

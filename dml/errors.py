@@ -1,21 +1,21 @@
 """The errors of RowDelta: a leaf that every module may import, on the driver and on workers.
 
-A class says what its catcher should do; `kind` says, in a word that never changes, what happened::
+The class tells callers how to react; `kind` is a stable code of what happened::
 
     DmlError
-    ├── SqlError                    change the text of the statement (line, column and the place are shown)
-    │   └── AnalysisError           change the statement or the table: a name, a type, a mode does not fit
-    │       ├── NotFoundError       the table, namespace, branch or snapshot is not there
-    │       ├── AlreadyExistsError  it is there already
-    │       └── NotSupportedError   use another way: this is not possible, and the message says what is
+    ├── SqlError                    change the text of the statement (the message shows line and column)
+    │   └── AnalysisError           change the statement or the table: a name, a type or a mode does not fit
+    │       ├── NotFoundError       the table, namespace, branch or snapshot does not exist
+    │       ├── AlreadyExistsError  the name is taken
+    │       └── NotSupportedError   use the alternative that the message names
     ├── DataError                   change the data: a value or a row breaks a rule of the statement or the table
-    ├── CorruptFileError            repair the table: a file of it breaks the format
+    ├── CorruptFileError            repair the table: one of its files is missing or damaged
     ├── SetupError                  repair the installation: Java, Spark, a catalog's settings
     ├── ExecutionError              Spark, a task or a storage failed; the cause is attached
-    ├── CommitConflictError         run the statement again: another writer was first
+    ├── CommitConflictError         run the statement again: a concurrent commit conflicts
     ├── ValidationFailedError       the commit would break the table or the isolation level
-    ├── RowConservationError        report it: rows would have been lost or doubled, and nothing was published
-    └── CommitStateUnknownError     look before anything else: the commit may or may not have landed
+    ├── RowConservationError        report it: rows would have been lost or duplicated; nothing was published
+    └── CommitStateUnknownError     check the table's snapshots first: the commit may have landed
 """
 
 import re
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class ErrorKind(StrEnum):
-    """What happened, as a stable word for programs. Codes are only ever added."""
+    """What happened, as a stable code for programs. Codes are only ever added."""
 
     SYNTAX = "syntax"
     ANALYSIS = "analysis"
@@ -80,7 +80,7 @@ class ErrorKind(StrEnum):
 
 
 def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
-    """An error from its pickled state: exceptions with keyword arguments do not unpickle by themselves."""
+    """Restore an error from its pickled state: exceptions with keyword arguments do not unpickle by themselves."""
     error = error_class.__new__(error_class)
     Exception.__init__(error, state["message"])
     error.__dict__.update(state)
@@ -89,17 +89,17 @@ def rebuild(error_class: type["DmlError"], state: dict[str, Any]) -> "DmlError":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clues:
-    """What an error's facts say of its place in the statement, read by whoever looks for the place.
+    """The facts of an error that help to locate it in the statement.
 
     Attributes:
-        parts: The name that it is about.
-        proposals: Names that are near to it.
-        subjects: Words of the statement that it names, the most telling first.
-        column: The column that it is about, fields with dots.
-        condition: Spark's error condition; empty where it is not Spark's.
+        parts: The name that the error is about.
+        proposals: Similar names.
+        subjects: Words of the statement in the error, the most specific first.
+        column: The column that the error is about, with dots for nested fields.
+        condition: Spark's error condition; empty for other errors.
         parameters: The values in Spark's message.
-        fragment: The SQL that Spark points at; empty where it points at none.
-        place: Line, from 1, and column, from 0, in the SQL that Spark was given.
+        fragment: The SQL that Spark points at; empty if there is none.
+        place: The line, from 1, and the column, from 0, in the SQL that Spark received.
     """
 
     parts: tuple[str, ...] = ()
@@ -113,19 +113,19 @@ class Clues:
 
 
 SUBJECTS: Final = ("call", "property", "option", "type", "column", "namespace", "table")
-"""Facts of an error that are words of the statement, the most telling first."""
+"""Facts of an error that are words of the statement, the most specific first."""
 
 
 class DmlError(Exception):
-    """The root: everything RowDelta raises on purpose.
+    """The base class of all errors that RowDelta raises.
 
     Args:
         message: What happened and where, one sentence, without a final period.
         kind: The stable code; each class has a default.
         hint: What to do about it, one sentence.
-        sql: The whole statement, where there is one.
-        position: Offset of the offending text in `sql`, from 0; None where no place can be named.
-        length: Length of the offending text, at least 1.
+        sql: The whole statement, if there is one.
+        position: The offset of the offending text in `sql`, from 0; None if unknown.
+        length: The length of the offending text, at least 1.
         expected: What was expected there.
         **context: Facts for programs (`table`, `column`, `file`, `snapshot_id` ...), read as `error.context`.
     """
@@ -154,28 +154,28 @@ class DmlError(Exception):
         self.length = max(1, length)
         self.expected = expected
         self.context = context
-        # Offsets of the part of the statement that was worked on, for whoever knows the statement's text.
+        # Offsets of the part of the statement that was processed, for callers with the statement's text.
         self.span: tuple[int, int] | None = None
 
     @property
     def line(self) -> int | None:
-        """Line of the place, from 1."""
+        """The line of the offending text, from 1."""
         return None if self.position is None else self.sql.count("\n", 0, self.position) + 1
 
     @property
     def column(self) -> int | None:
-        """Column of the place in its line, from 1."""
+        """The column of the offending text in its line, from 1."""
         if self.position is None:
             return None
         return self.position - (self.sql.rfind("\n", 0, self.position) + 1) + 1
 
     def point_at(self, sql: str, start: int, end: int) -> None:
-        """Give the error its place in a statement.
+        """Set the position of the error in a statement.
 
         Args:
             sql: The statement.
-            start: Offset of the offending text.
-            end: Offset after it.
+            start: The offset of the offending text.
+            end: The offset after it.
         """
         self.sql, self.position, self.length = sql, start, max(1, end - start)
 
@@ -183,7 +183,7 @@ class DmlError(Exception):
         text = self.message + (f", expected {self.expected}" if self.expected else "")
         if self.sql and self.position is not None and self.line is not None and self.column is not None:
             source = self.sql.split("\n")[self.line - 1]
-            # A tab stays one in the line below, or the marks would stand elsewhere.
+            # Keep tabs, so that the marks line up.
             indent = "".join("\t" if character == "\t" else " " for character in source[: self.column - 1])
             marks = "^" * max(1, min(self.length, len(source) - self.column + 1))
             text += f" (line {self.line}, column {self.column})\n  {source}\n  {indent}{marks}"
@@ -195,7 +195,7 @@ class DmlError(Exception):
 
 
 def clues_of(error: DmlError) -> Clues:
-    """The facts of an error's context that say where in the statement it is."""
+    """Return the facts of an error's context that help to locate it in the statement."""
     facts = error.context
     return Clues(
         parts=facts.get("parts", ()),
@@ -210,31 +210,31 @@ def clues_of(error: DmlError) -> Clues:
 
 
 class SqlError(DmlError):
-    """The text of a statement is wrong."""
+    """The text of a statement is invalid."""
 
     default_kind = ErrorKind.SYNTAX
 
 
 class AnalysisError(SqlError):
-    """The statement reads well but does not fit the table: a name, a type, an assignment, a mode."""
+    """The statement is valid SQL but does not fit the table: a name, a type, an assignment, a mode."""
 
     default_kind = ErrorKind.ANALYSIS
 
 
 class NotFoundError(AnalysisError):
-    """A table, namespace, catalog, branch or snapshot that the statement names is not there."""
+    """A table, namespace, catalog, branch or snapshot of the statement does not exist."""
 
     default_kind = ErrorKind.NOT_FOUND
 
 
 class AlreadyExistsError(AnalysisError):
-    """What the statement would create is there already."""
+    """The table, namespace or other object that the statement would create exists."""
 
     default_kind = ErrorKind.ALREADY_EXISTS
 
 
 class NotSupportedError(AnalysisError):
-    """The table format, the mode or this engine does not allow it; the message says what does work."""
+    """The table format, the mode or RowDelta does not allow the statement; the message names an alternative."""
 
     default_kind = ErrorKind.NOT_SUPPORTED
 
@@ -246,7 +246,7 @@ class DataError(DmlError):
 
 
 class CorruptFileError(DmlError):
-    """A file of the table breaks its format; `context["file"]` names it."""
+    """A file of the table is missing or damaged; `context["file"]` names it."""
 
     default_kind = ErrorKind.CORRUPT_FILE
 
@@ -258,7 +258,7 @@ class SetupError(DmlError):
 
 
 class ExecutionError(DmlError):
-    """Spark, a task or the storage failed while the statement ran; the first cause is `__cause__`."""
+    """Spark, a task or the storage failed during the statement; the first cause is `__cause__`."""
 
     default_kind = ErrorKind.EXECUTION
 
@@ -271,8 +271,8 @@ def storage_failure(
     Args:
         action: What was done: "Reading the file".
         location: The file.
-        error: What the storage raised; raise the result from it.
-        io_properties: The properties of the FileIO; they tell when a credential that a catalog vended expires.
+        error: The storage's exception; raise the result from it.
+        io_properties: The properties of the FileIO, with the expiry of a credential that a catalog vended.
     """
     expiry = expired_at(io_properties or {})
     if expiry is not None or EXPIRED.search(str(error)):
@@ -291,7 +291,7 @@ def storage_failure(
 
 
 EXPIRED: Final = re.compile(r"(?i)Expired-?Token|(token|credential|signature|request)s?\b[^.]{0,40}\bexpired")
-"""Texts of storages about expired credentials."""
+"""Matches storage errors about expired credentials."""
 
 EXPIRES_AT: Final = ("s3.session-token-expires-at-ms", "gcs.oauth2.token-expires-at", "adls.sas-token-expires-at-ms.")
 """The properties, or their prefixes, with the expiry of a credential from a REST catalog, in milliseconds."""
@@ -310,14 +310,14 @@ def expired_at(io_properties: Mapping[str, object]) -> datetime | None:
 
 
 class CommitConflictError(DmlError):
-    """Another commit touched what this one read or wrote: nothing was published, the statement may be run again."""
+    """A concurrent commit conflicts: nothing was published, and the statement can be run again."""
 
     default_kind = ErrorKind.CONFLICT
     retryable = True
 
 
 class ValidationFailedError(DmlError):
-    """The commit would break the table or its isolation level, and running it again would not help."""
+    """The commit would break the table or its isolation level; running it again would not help."""
 
     default_kind = ErrorKind.VALIDATION_FAILED
 
@@ -329,6 +329,6 @@ class RowConservationError(DmlError):
 
 
 class CommitStateUnknownError(DmlError):
-    """The catalog's answer was lost: the commit may have landed. No file was deleted."""
+    """The catalog's response was lost: the commit may have landed. No file was deleted."""
 
     default_kind = ErrorKind.STATE_UNKNOWN

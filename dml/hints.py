@@ -1,4 +1,4 @@
-"""Texts for hints of errors: names near to one that is not there, pages of the documentation, extras to install.
+"""Texts for hints of errors: similar names, pages of the documentation, extras to install.
 
 Input: names; the title of a page; the name of a module or package. Output: text. Pure; any process.
 """
@@ -13,14 +13,14 @@ LISTED = 8
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence that names what could have been meant.
+    """Return a sentence that suggests similar names.
 
     Args:
-        name: What was written.
+        name: The name as written.
         known: The names that exist.
 
     Returns:
-        `Did you mean 'id'?`, or the first names that exist where none is near.
+        `Did you mean 'id'?`, or a list of the first known names if none is similar.
     """
     names = list(dict.fromkeys(known))
     near = nearest(name, names)
@@ -34,7 +34,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """As `did_you_mean`, where names that are not near are no help: None then."""
+    """Return a sentence like `did_you_mean`, or None if no name is similar."""
     folded: dict[str, str] = {}
     for candidate in known:
         folded.setdefault(candidate.lower(), candidate)
@@ -64,7 +64,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "gcsfs": "pyiceberg[gcsfs]",
     "thrift": "pyiceberg[hive]",
 }
-"""The extras that install modules and packages which RowDelta and PyIceberg import only on demand."""
+"""The extras for modules and packages that RowDelta and PyIceberg import only on demand."""
 
 
 def page(title: str) -> str:

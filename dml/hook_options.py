@@ -1,4 +1,4 @@
-"""What is done after a commit, as typed options of a table's properties or of a session's settings. A leaf; driver."""
+"""Options of post-commit actions, from a table's properties or a session's settings. A leaf; driver."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,16 +43,16 @@ class MarkDone(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """What is done after a commit, as table properties or settings of the session say.
+    """The post-commit actions of a table or session.
 
     Attributes:
         tag_creation: `commit.tag.creation`.
-        tag_prefix: `commit.tag.prefix`: what the names of these tags begin with.
-        tag_max_age_ms: `commit.tag.max-ref-age-ms`; None keeps them for ever.
+        tag_prefix: `commit.tag.prefix`: the prefix of tag names.
+        tag_max_age_ms: `commit.tag.max-ref-age-ms`; None keeps tags forever.
         tag_num_retained: `commit.tag.num-retained`; None keeps all.
         mark_done: `commit.mark-done.action`.
-        mark_done_delay_ms: `commit.mark-done.delay-ms`: how long after its end a partition is done.
-        time_zone: `commit.time-zone`: where a day, and a partition that is named by a date, ends.
+        mark_done_delay_ms: `commit.mark-done.delay-ms`: the time from the end of a partition until it is marked.
+        time_zone: `commit.time-zone`: the zone in which days, and partitions named by a date, end.
     """
 
     tag_creation: TagCreation = TagCreation.NONE
@@ -65,10 +65,10 @@ class HookOptions:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "HookOptions":
-        """Read from a table's properties.
+        """Parse a table's properties.
 
         Raises:
-            AnalysisError: a property has a value that it cannot have.
+            AnalysisError: A property has an invalid value.
         """
         creation = choice(properties, COMMIT_TAG_CREATION, TagCreation, TagCreation.NONE)
         return HookOptions(
@@ -83,15 +83,15 @@ class HookOptions:
 
 
 def optional_integer(properties: Mapping[str, str], key: str, *, minimum: int) -> int | None:
-    """The value of a numeric property; None where it is not set."""
+    """Return the value of a numeric property, or None if it is not set."""
     return integer(properties, key, 0, minimum=minimum) if key in properties else None
 
 
 def time_zone(properties: Mapping[str, str]) -> ZoneInfo:
-    """`commit.time-zone`.
+    """Return the value of `commit.time-zone`.
 
     Raises:
-        AnalysisError: there is no such time zone.
+        AnalysisError: The time zone is unknown.
     """
     name = properties.get(COMMIT_TIME_ZONE, "UTC").strip()
     try:

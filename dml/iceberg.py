@@ -1,12 +1,12 @@
-"""Table metadata of format version 3, written by the client: what PyIceberg lacks, on its private names. Driver.
+"""Adds support for writing format version 3 to PyIceberg, through its private names. Driver.
 
-Input: a PyIceberg catalog. Output: the same catalog, able to create, upgrade and commit version 3 tables, and tables
-created with the default values of their columns, which PyIceberg loses when it gives columns fresh ids.
+Input: a PyIceberg catalog. Output: the same catalog, able to create, upgrade and commit version 3 tables; and tables
+created with default values of columns, which PyIceberg loses when it assigns fresh ids.
 
-PyIceberg 0.12 reads, updates and validates version 3 metadata, but refuses to serialise it, to upgrade to it, and does
-not start `next-row-id` at 0. A REST catalog does all that on its server. The catalogs that write metadata themselves
-(SQL, Glue, Hive, DynamoDB, BigQuery: `MetastoreCatalog`) get their two methods for it replaced, on the instance alone.
-`tests/dml/catalog` has tests that fail as soon as PyIceberg can do it, so that this goes away.
+PyIceberg 0.12 reads, updates and validates version 3 metadata, but it refuses to serialize it or to upgrade to it, and
+does not start `next-row-id` at 0. REST catalogs do all that on their server. For catalogs that write metadata
+themselves (SQL, Glue, Hive, DynamoDB, BigQuery: `MetastoreCatalog`) this module replaces the methods for it, per
+instance. Tests in `tests/dml/catalog` fail once PyIceberg supports version 3; then remove this.
 
 Source: Iceberg specification, "Table Metadata Fields", "Row Lineage".
 """
@@ -73,7 +73,7 @@ Stage = Callable[
 
 LOG = logging.getLogger(__name__)
 WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("WRITTEN", default=None)
-# Errors of ours come from what we put into the catalog: then it was not asked to take the commit.
+# RowDelta's errors come from the replaced methods, before the catalog receives the commit.
 LOST = (CommitFailedException, TableAlreadyExistsError, DmlError)
 ROW_LINEAGE_VERSION: Final = 3
 
@@ -86,7 +86,7 @@ def support_format_version_3(catalog: Catalog) -> Catalog:
     """Let a catalog that writes table metadata itself create, upgrade and commit tables of format version 3.
 
     Args:
-        catalog: Any catalog; one that leaves the metadata to a server is returned as it is.
+        catalog: Any catalog; one whose server writes the metadata is not changed.
 
     Returns:
         The same catalog.
@@ -102,7 +102,7 @@ def support_format_version_3(catalog: Catalog) -> Catalog:
         ) -> StagedTable:
             return stage_update(catalog, stage, current_table, table_identifier, requirements, updates)
 
-        setattr(catalog, "_update_and_stage_table", stage_any_version)  # noqa: B010 - a method, on this object alone
+        setattr(catalog, "_update_and_stage_table", stage_any_version)  # noqa: B010 - on this object only
         setattr(catalog, "_write_metadata", partial(write_metadata, overwrite=False))  # noqa: B010
         if hasattr(catalog, "_write_metadata_no_exist_check"):
             setattr(catalog, "_write_metadata_no_exist_check", partial(write_metadata, overwrite=True))  # noqa: B010
@@ -119,19 +119,19 @@ def create_table(
     location: str | None,
     properties: dict[str, str],
 ) -> Table:
-    """Create a table, default values of its columns included.
+    """Create a table, including the default values of its columns.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name.
-        schema: Columns; they get fresh ids.
-        partition_spec: By the ids of `schema`.
-        sort_order: By the ids of `schema`.
-        location: Root of the table's files; None lets the catalog choose.
-        properties: Table properties, `format-version` among them.
+        schema: The columns; they get fresh ids.
+        partition_spec: The spec, by the ids of `schema`.
+        sort_order: The order, by the ids of `schema`.
+        location: The root of the table's files; None lets the catalog choose.
+        properties: Table properties, including `format-version`.
 
     Raises:
-        Exception: PyIceberg's, as the catalog raises them.
+        Exception: PyIceberg's exceptions, unchanged.
     """
     if not has_defaults(schema.as_struct()):
         with no_metadata_of_lost_commits(catalog, identifier):
@@ -159,19 +159,19 @@ def stage_table(
     location: str | None,
     properties: dict[str, str],
 ) -> tuple[Table, tuple[TableUpdate, ...]]:
-    """A table that the catalog does not have yet, and the updates that create it.
+    """Stage a table, and return it with the updates that create it.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name.
-        schema: Columns; they get fresh ids.
-        partition_spec: By the ids of `schema`.
-        sort_order: By the ids of `schema`.
-        location: Root of the table's files; None lets the catalog choose.
-        properties: Table properties, `format-version` among them.
+        schema: The columns; they get fresh ids.
+        partition_spec: The spec, by the ids of `schema`.
+        sort_order: The order, by the ids of `schema`.
+        location: The root of the table's files; None lets the catalog choose.
+        properties: Table properties, including `format-version`.
 
     Raises:
-        Exception: PyIceberg's, as the catalog raises them.
+        Exception: PyIceberg's exceptions, unchanged.
     """
     version = int(properties[FORMAT_VERSION])
     if version < ROW_LINEAGE_VERSION and has_defaults(schema.as_struct()):
@@ -188,10 +188,10 @@ def stage_table(
 
 
 def two_part_name(catalog: Catalog, identifier: Identifier) -> Identifier:
-    """The name under which a SQL catalog stages a table.
+    """Return the identifier for staging a table; a SQL catalog gets its namespace as one part with dots.
 
-    It stores a namespace as one text with dots, but staging takes names of two parts only, and unlike the creation of a
-    table does not look whether the namespace is there.
+    PyIceberg only stages names of two parts there, and does not check that the namespace exists, which creating a
+    table does.
     """
     if not isinstance(catalog, SqlCatalog):
         return identifier
@@ -204,43 +204,43 @@ def two_part_name(catalog: Catalog, identifier: Identifier) -> Identifier:
 def commit_table(
     catalog: Catalog, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
 ) -> CommitTableResponse:
-    """Commit, and delete the metadata files that fell out of the metadata log, where the table's properties ask for it.
+    """Commit updates, then delete metadata files that left the metadata log, if the table's properties enable it.
 
-    A server looks after its metadata files itself. For other catalogs PyIceberg does so in its own transactions alone.
+    Servers delete their metadata files themselves. For other catalogs PyIceberg does so only in its own transactions.
 
     Args:
         catalog: The catalog.
-        table: The table as it was when the updates were made.
-        requirements: What has to be true of it.
-        updates: What changes.
+        table: The table that the updates are based on.
+        requirements: The requirements of the commit.
+        updates: The updates.
 
     Raises:
-        DmlError: it failed before the catalog was asked; no file is left.
-        Exception: PyIceberg's, as the catalog raises them; nothing is raised once the commit is done.
+        DmlError: The commit failed before the catalog received it; no file is left.
+        Exception: PyIceberg's exceptions, unchanged; nothing is raised after the commit landed.
     """
     try:
         with no_metadata_of_lost_commits(catalog, table.name()), busy_database_as_lost_race():
             response = catalog.commit_table(table, requirements, updates)
     except CommitFailedException as error:
-        # A creation requires nothing else than that there is no such table.
+        # The only requirement of a creation is that the table does not exist.
         if any(isinstance(requirement, AssertCreate) for requirement in requirements):
             raise TableAlreadyExistsError(f"Table {'.'.join(table.name())} already exists") from error
         raise
     if isinstance(catalog, MetastoreCatalog):
         try:
             catalog._delete_old_metadata(table.io, table.metadata, response.metadata)  # noqa: SLF001
-        except Exception as error:  # noqa: BLE001 - the commit stands, whatever the storage says of old files
+        except Exception as error:  # noqa: BLE001 - the commit landed, even if the storage cannot delete old files
             LOG.warning("Could not delete old metadata files of '%s': %s", ".".join(table.name()), error)
     return response
 
 
 @contextmanager
 def busy_database_as_lost_race() -> Iterator[None]:
-    """A catalog's database that let another transaction go first has rolled this one back: it may be tried again."""
+    """Translate a rolled-back transaction of a busy database to a lost race, which is retried."""
     try:
         yield
     except DBAPIError as error:
-        # The primary code of SQLite; psycopg2 and psycopg have the state under two names.
+        # SQLite's primary result code; psycopg2 and psycopg name the SQL state differently.
         primary = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
         state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
         if primary in SQLITE_BUSY or state in TRANSACTION_ROLLBACK:
@@ -250,7 +250,7 @@ def busy_database_as_lost_race() -> Iterator[None]:
 
 @contextmanager
 def no_metadata_of_lost_commits(catalog: Catalog, identifier: Identifier) -> Iterator[None]:
-    """Delete the metadata files that are written inside, if the commit that they were written for is lost."""
+    """Delete the metadata files that the block writes if its commit is lost."""
     written: list[tuple[FileIO, str]] = []
     token = WRITTEN.set(written)
     try:
@@ -264,19 +264,19 @@ def no_metadata_of_lost_commits(catalog: Catalog, identifier: Identifier) -> Ite
 
 
 def delete_unused_metadata(catalog: Catalog, identifier: Identifier, written: list[tuple[FileIO, str]]) -> None:
-    # A client that sends a request again may lose against itself: the table says which files are in use.
+    # A client that resends a request may lose to itself, so the table is checked for files in use.
     try:
         used = metadata_files(catalog, identifier)
         for io, location in written:
             if location not in used:
                 delete_files(io, (location,))
-    except Exception as error:  # noqa: BLE001 - the lost commit is what is to be reported
+    except Exception as error:  # noqa: BLE001 - the lost commit is reported instead
         files = ", ".join(location for _, location in written)
         LOG.warning("Could not delete the metadata of a lost commit (%s): %s", files, error)
 
 
 def metadata_files(catalog: Catalog, identifier: Identifier) -> set[str]:
-    """The metadata files of a table; none of one that is not there, because its creation failed."""
+    """Return the metadata files of a table; none if it does not exist because its creation failed."""
     try:
         table = catalog.load_table(identifier)
     except NoSuchTableError:
@@ -306,7 +306,7 @@ def schema_with_defaults(fresh: Schema, original: Schema) -> Schema:
 
 
 def with_defaults(fresh: IcebergType, original: IcebergType) -> IcebergType:
-    """A type with its own ids and another's defaults; both have the same shape."""
+    """Return a type with its own ids and the defaults of another type of the same shape."""
     match fresh, original:
         case StructType(), StructType():
             return StructType(*map(field_with_defaults, fresh.fields, original.fields))
@@ -329,7 +329,7 @@ def with_defaults(fresh: IcebergType, original: IcebergType) -> IcebergType:
 
 
 def field_with_defaults(fresh: NestedField, original: NestedField) -> NestedField:
-    # Both are model fields already parsed: a copy does not parse them again as JSON.
+    # The fields are parsed models: a copy avoids parsing their values again as JSON.
     return fresh.model_copy(
         update={
             "field_type": with_defaults(fresh.field_type, original.field_type),
@@ -340,9 +340,9 @@ def field_with_defaults(fresh: NestedField, original: NestedField) -> NestedFiel
 
 
 def next_row_id(metadata: TableMetadata) -> int:
-    """The first row id that the next snapshot may assign; 0 where no snapshot has assigned any.
+    """Return the first row id that the next snapshot may assign; 0 if no snapshot has assigned any.
 
-    Metadata that PyIceberg made, rather than read, may lack the field although snapshots have assigned ids.
+    Metadata that PyIceberg built, rather than read, may lack the field although snapshots have assigned ids.
     """
     if not isinstance(metadata, TableMetadataV3):
         return 0
@@ -354,14 +354,14 @@ def next_row_id(metadata: TableMetadata) -> int:
 
 
 def taken_numbers(metadata: TableMetadata, snapshot: Snapshot) -> str | None:
-    """Which numbers of a new snapshot other snapshots have taken meanwhile: they count for all branches together.
+    """Describe the numbers of a new snapshot that other snapshots have taken; all branches share these numbers.
 
     Args:
-        metadata: The table as it is now.
-        snapshot: What is to be added.
+        metadata: The table's newest metadata.
+        snapshot: The snapshot to add.
 
     Returns:
-        Words for an error; None where the snapshot can be added.
+        A text for an error; None if the snapshot can be added.
     """
     if metadata.format_version == 1:
         return None
@@ -375,22 +375,22 @@ def taken_numbers(metadata: TableMetadata, snapshot: Snapshot) -> str | None:
 
 
 def metadata_json(metadata: TableMetadata) -> str:
-    """Table metadata as JSON, in every format version."""
+    """Serialize table metadata as JSON, in every format version."""
     if not isinstance(metadata, TableMetadataV3):
         return metadata.model_dump_json()
-    # The method of the base class: that of the version 3 class only says that it is not supported.
+    # The method of the base class: the version 3 class overrides it to raise an error.
     return IcebergBaseModel.model_dump_json(with_next_row_id(metadata))
 
 
 def with_next_row_id(metadata: TableMetadata) -> TableMetadata:
-    """The metadata with the field that it may lack; version 3 requires it."""
+    """Return the metadata with `next-row-id`, which version 3 requires and it may lack."""
     if not isinstance(metadata, TableMetadataV3):
         return metadata
     return metadata.model_copy(update={"next_row_id": next_row_id(metadata)})
 
 
 def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
-    # The next row id may have to be worked out of the snapshots, which the text of the rest is made without.
+    # `next_row_id` may need the snapshots, which `with_known_texts` serializes separately.
     text = with_known_texts(metadata_json, with_next_row_id(metadata), metadata_path).encode()
     content = gzip.compress(text) if metadata_path.endswith(".gz.metadata.json") else text
     written = WRITTEN.get()
@@ -411,7 +411,7 @@ def stage_update(
     requirements: tuple[TableRequirement, ...],
     updates: tuple[TableUpdate, ...],
 ) -> StagedTable:
-    """Apply updates to the newest metadata, as PyIceberg does, and version 3's rules, which it leaves out."""
+    """Apply updates to the newest metadata, like PyIceberg, plus the rules of version 3 that it lacks."""
     if current_table is not None:
         check_snapshots_are_new(current_table.metadata, updates)
     if current_table is not None and only_adds_a_snapshot(current_table.metadata, updates):
@@ -420,17 +420,17 @@ def stage_update(
         bare = with_metadata(current_table, without_snapshots(current_table.metadata))
         staged = stage(bare, table_identifier, (), updates)
         staged.metadata = with_snapshots_of(current_table.metadata, staged.metadata)
-    elif not upgrades(updates, current_table.metadata if current_table else None):
+    elif not has_upgrade(updates, current_table.metadata if current_table else None):
         staged = stage(current_table, table_identifier, requirements, updates)
     else:
-        # PyIceberg refuses the upgrade itself, so it is done before; the requirements are about the table as it was.
+        # PyIceberg refuses the upgrade, so it is applied first. The requirements refer to the table before it.
         for requirement in requirements:
             requirement.validate(current_table.metadata if current_table else None)
         upgraded = upgraded_table(catalog, current_table, table_identifier, updates)
         staged = stage(upgraded, table_identifier, (), without_upgrade(updates, upgraded.metadata.location))
         if current_table is None:
             staged.metadata = TableMetadataUtil.parse_obj(staged.metadata.model_dump())
-    # A property of the table says where its metadata goes: the place has to be one that the table may have files in.
+    # A table property may set the folder for metadata, so its location must be checked.
     io = catalog._load_file_io(location=staged.metadata.location) if current_table is None else current_table.io  # noqa: SLF001
     check_location(io, staged.metadata_location)
     if isinstance(staged.metadata, TableMetadataV3) and staged.metadata.next_row_id is None:
@@ -439,7 +439,7 @@ def stage_update(
 
 
 def check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
-    # A commit to another branch satisfies every requirement, and yet takes the sequence number and the row ids.
+    # A commit to another branch satisfies all requirements, but takes the sequence number and row ids.
     for update in updates:
         taken = taken_numbers(metadata, update.snapshot) if isinstance(update, AddSnapshotUpdate) else None
         if taken is not None:
@@ -447,13 +447,13 @@ def check_snapshots_are_new(metadata: TableMetadata, updates: tuple[TableUpdate,
 
 
 def changed_metadata(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> TableMetadata:
-    """A table's metadata as it will be when a catalog has applied updates."""
-    if not upgrades(updates, metadata):
+    """Return a table's metadata after a catalog has applied updates."""
+    if not has_upgrade(updates, metadata):
         return update_table_metadata(metadata, updates)
     return update_table_metadata(as_version_3(metadata), without_upgrade(updates, metadata.location))
 
 
-def upgrades(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
+def has_upgrade(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:
     version = metadata.format_version if metadata else 0
     return version < ROW_LINEAGE_VERSION and any(
         isinstance(update, UpgradeFormatVersionUpdate) and update.format_version == ROW_LINEAGE_VERSION
@@ -464,7 +464,7 @@ def upgrades(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -
 def upgraded_table(
     catalog: MetastoreCatalog, current_table: Table | None, identifier: Identifier, updates: tuple[TableUpdate, ...]
 ) -> Table:
-    """The table with version 3 metadata; a table that is being created starts from nothing."""
+    """Return the table with version 3 metadata; a table to be created starts with empty metadata."""
     if current_table is None:
         location = next(update.location for update in updates if isinstance(update, SetLocationUpdate))
         metadata = TableMetadataV3.model_construct(last_column_id=-1, location=location, next_row_id=0)
@@ -485,7 +485,7 @@ def as_version_3(metadata: TableMetadata) -> TableMetadataV3:
 
 
 def without_upgrade(updates: tuple[TableUpdate, ...], location: str) -> tuple[TableUpdate, ...]:
-    # The location stays what it is, but it counts as a change, so the metadata log and the time stamp move on.
+    # Setting the same location counts as a change, so the metadata log and the timestamp are updated.
     return tuple(
         SetLocationUpdate(location=location) if isinstance(update, UpgradeFormatVersionUpdate) else update
         for update in updates

@@ -84,7 +84,7 @@ MAX_UNSCATTERED_INSERTS: Final = 10_000
 """New rows that go to the tasks of a MERGE joined by Spark without a shuffle of their own: more tasks would write more
 small files.
 
-`MIN_INSERTS_PER_TASK` answers the same question where tasks join, and was measured there. This is an estimate.
+`MIN_INSERTS_PER_TASK` is the measured counterpart for MERGEs that tasks join. This is an estimate.
 """
 
 MIN_TASK_BYTES: Final = 8 * 2**20
@@ -297,7 +297,7 @@ MAX_MEMBER_SPAN: Final = 1 << 26
 """Integers in the span of keys that are tested for membership: 64 MiB at 1 byte each."""
 
 MIN_TABLE_SPAN: Final = 1 << 20
-"""Integers in the span for which a table is made however few the keys are: filling it takes about a millisecond.
+"""Integers in the span up to which a table is built for any number of keys: filling it takes about a millisecond.
 Estimate."""
 
 PLACE_SPAN_PER_KEY: Final = 8
@@ -311,8 +311,8 @@ MAX_UNORDERED_SEARCH_KEYS: Final = 8192
 """Keys that fit the processor's first caches (64 KiB): values are searched among them without being sorted before."""
 
 MAX_ARROW_SET_VALUES: Final = 4096
-"""Keys whose hash table Arrow builds anew for every batch, to leave out most rows before the others are hashed: 0.1 ms
-for so many strings, where hashing 131,072 takes 14 ms."""
+"""Keys whose hash table Arrow rebuilds for every batch, to exclude most rows before the others are hashed. Building it
+takes 0.1 ms for this many strings; hashing 131,072 strings takes 14 ms."""
 
 # Reads.
 
@@ -324,8 +324,8 @@ FOOTER_READ_BYTES: Final = 64 * 2**10
 costs its latency. Estimate."""
 
 MAX_READ_GAP_BYTES: Final = 64 * 2**10
-"""Bytes between two ranges of a file that are read with them, as one request: object stores take longer to answer than
-to send so much. Estimate."""
+"""Bytes between two ranges of a file that are read with them, as one request: the latency of an object store is longer
+than the transfer of this many bytes. Estimate."""
 
 MAX_JOINED_READ_BYTES: Final = 8 * 2**20
 """Bytes of ranges that are read as one. Estimate."""
@@ -404,7 +404,7 @@ MAX_EMPTY_AVRO_RECORDS: Final = 2**20
 bytes may claim any number of them; decoding a million takes a second (decision 043)."""
 
 MAX_PARTITION_SUMMARIES: Final = 1 << 12
-"""Partition summaries in a line of a manifest list, and so fields of a partition spec.
+"""Partition summaries in a line of a manifest list, and thus fields of a partition spec.
 
 The path of a data file has a folder for each field, so a path of 4,096 bytes has room for a quarter of these fields.
 """
@@ -513,7 +513,7 @@ MAX_ENTRY_OBJECTS: Final = 200
 MAX_ENTRY_OBJECT_BYTES: Final = 1_000
 """Bytes of an encoded entry up to which it is kept as an object, plus `MAX_ENTRY_OBJECT_COLUMN_BYTES` for each column.
 
-Entries hardly get so long. As objects they would take about forty times as many bytes.
+Longer entries are rare. As objects they take about forty times as many bytes.
 """
 
 MAX_ENTRY_OBJECT_COLUMN_BYTES: Final = 100
@@ -616,8 +616,7 @@ MAX_LOCKSTEP_STEPS: Final = 60_000
 # ---- Waiting and retrying -------------------------------------------------------------------------------------------
 
 RETRY_JITTER: Final = 0.1
-"""Random share that is added to a wait, so that writers do not retry at the same moment; Iceberg's `Tasks` adds as
-much."""
+"""Random share that is added to a wait, so that writers do not retry at the same moment; as in Iceberg's `Tasks`."""
 
 STORAGE_RETRIES: Final = 3
 """Retries of deleting a file that is no longer needed. Estimate."""

@@ -1,7 +1,7 @@
-"""`merge_into(...)`: a MERGE put together in Python, with the builder names of PySpark's `DataFrame.mergeInto`. Driver.
+"""`merge_into(...)`: builds a MERGE in Python, with the method names of PySpark's `DataFrame.mergeInto`. Driver.
 
-Input: names, SQL text, PySpark Columns. Output: the text of a MERGE statement, run like any other, so that the two ways
-of saying it cannot mean different things.
+Input: names, SQL text, PySpark Columns. Output: the text of a MERGE statement, which runs like any other, so that
+builder and SQL have the same semantics.
 """
 
 import uuid
@@ -38,10 +38,10 @@ Value = str | int | float | bool | None | Column
 
 
 def condition_text(condition: object) -> str:
-    """A condition as SQL text.
+    """Convert a condition to SQL text.
 
     Raises:
-        AnalysisError: it is neither SQL text nor a Column.
+        AnalysisError: It is neither SQL text nor a Column.
     """
     if isinstance(condition, Column):
         return column_sql(condition)
@@ -57,10 +57,10 @@ def condition_text(condition: object) -> str:
 
 
 def name_text(table: object) -> str:
-    """The name of a table, which a caller may have mistaken.
+    """Validate the name of a table.
 
     Raises:
-        AnalysisError: it is no text.
+        AnalysisError: It is not a string.
     """
     if not isinstance(table, str):
         raise AnalysisError(
@@ -72,10 +72,10 @@ def name_text(table: object) -> str:
 
 
 def source_of(source: object) -> DataFrame | str:
-    """The source of a MERGE, which a caller may have mistaken.
+    """Validate the source of a MERGE.
 
     Raises:
-        AnalysisError: it is neither a DataFrame nor a text.
+        AnalysisError: It is neither a DataFrame nor a string.
     """
     if isinstance(source, DataFrame | str):
         return source
@@ -87,10 +87,10 @@ def source_of(source: object) -> DataFrame | str:
 
 
 def alias_of(alias: object) -> str:
-    """The alias of a source, which a caller may have mistaken.
+    """Validate the alias of a source.
 
     Raises:
-        AnalysisError: it is no text, or an empty one.
+        AnalysisError: It is not a string, or is empty.
     """
     if isinstance(alias, str) and alias:
         return alias
@@ -101,17 +101,17 @@ def alias_of(alias: object) -> str:
 
 
 def where_clause(condition: Condition | None) -> str:
-    """A WHERE clause, or nothing."""
+    """Return a WHERE clause, or an empty string without a condition."""
     if condition is None:
         return ""
     return f" WHERE {condition_text(condition)}"
 
 
 def value_sql_text(value: object) -> str:
-    """A value as SQL text: a string is an expression, a number, a truth value or None is itself.
+    """Convert a value to SQL text; a string is an expression.
 
     Raises:
-        AnalysisError: it is another kind of value, whose text could mean something else (2020-01-31 is a difference).
+        AnalysisError: The type is not supported: its text could mean something else (2020-01-31 is a difference).
     """
     if isinstance(value, Column):
         return column_sql(value)
@@ -131,10 +131,10 @@ def value_sql_text(value: object) -> str:
 
 
 def key_text(key: object) -> str:
-    """A column or nested field as SQL text; what is not a plain dotted name must be quoted by the caller.
+    """Convert a column or nested field to SQL text; names other than plain dotted ones must be quoted by the caller.
 
     Raises:
-        AnalysisError: it is no text.
+        AnalysisError: It is not a string.
     """
     if not isinstance(key, str):
         raise AnalysisError(
@@ -146,10 +146,10 @@ def key_text(key: object) -> str:
 
 
 def assignments_text(assignments: object) -> str:
-    """A SET list.
+    """Convert assignments to a SET list.
 
     Raises:
-        AnalysisError: there is no assignment, or it is none that can be written.
+        AnalysisError: There is no assignment, or a key or value is invalid.
     """
     if not isinstance(assignments, Mapping):
         raise AnalysisError(
@@ -168,16 +168,16 @@ def assignments_text(assignments: object) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class MergeBuilder:
-    """A MERGE in the making; nothing runs before `merge()`.
+    """Builds a MERGE; nothing runs before `merge()`.
 
     Attributes:
         run: Runs the statement's text.
         target: The table, as SQL text.
         source: A DataFrame, or SQL text of a table or of a query in parentheses.
-        source_alias: How the conditions call the source.
+        source_alias: The alias of the source in conditions.
         on: The ON condition.
-        clauses: SQL text of the WHEN clauses so far.
-        schema_evolution: Whether new columns of the source are added to the table.
+        clauses: The WHEN clauses so far, as SQL text.
+        schema_evolution: Add new columns of the source to the table.
     """
 
     run: Callable[[str, CommitKey | None], Result]
@@ -189,17 +189,17 @@ class MergeBuilder:
     schema_evolution: bool = False
 
     def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedBuilder":  # noqa: N802 - PySpark's name
-        """`WHEN MATCHED [AND condition] THEN` what is called next."""
+        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
         return WhenMatchedBuilder(builder=self, head=when_text("MATCHED", condition))
 
     def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedBuilder":  # noqa: N802
-        """`WHEN NOT MATCHED [AND condition] THEN` what is called next."""
+        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
         return WhenNotMatchedBuilder(builder=self, head=when_text("NOT MATCHED", condition))
 
     def whenNotMatchedBySource(  # noqa: N802
         self, condition: Condition | None = None
     ) -> "WhenMatchedBuilder":
-        """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN` what is called next."""
+        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
         return WhenMatchedBuilder(builder=self, head=when_text("NOT MATCHED BY SOURCE", condition))
 
     def withSchemaEvolution(self) -> "MergeBuilder":  # noqa: N802
@@ -207,7 +207,7 @@ class MergeBuilder:
         return self.replaced(schema_evolution=True)
 
     def replaced(self, *, clause: str | None = None, schema_evolution: bool | None = None) -> "MergeBuilder":
-        """A builder with one more clause, or another setting."""
+        """Return a builder with an additional clause or another setting."""
         return MergeBuilder(
             run=self.run,
             target=self.target,
@@ -219,20 +219,20 @@ class MergeBuilder:
         )
 
     def text(self, source: str) -> str:
-        """The statement, over a source given as SQL text."""
+        """Return the statement over a source that is given as SQL text."""
         evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
         head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
         return "\n".join((head, f"ON {condition_text(self.on)}", *self.clauses))
 
     def merge(self, *, idempotency_key: str | None = None) -> Result:
-        """Run it.
+        """Run the MERGE.
 
         Args:
-            idempotency_key: Run it once only under this key; see `Session.sql`. A DataFrame counts by the names and
-                types of its columns: which rows it has is not looked at.
+            idempotency_key: Run it only once under this key; see `Session.sql`. A DataFrame is identified by the names
+                and types of its columns, not by its rows.
 
         Raises:
-            DmlError: as the SQL statement would.
+            DmlError: As for the SQL statement.
         """
         key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, self.meaning())
         if isinstance(self.source, str):
@@ -240,65 +240,65 @@ class MergeBuilder:
         return self.merge_rows(self.source, key)
 
     def merge_rows(self, rows: DataFrame, key: CommitKey | None) -> Result:
-        """Run it over the rows of a DataFrame, whatever its source is.
+        """Run the MERGE with the rows of a DataFrame as its source.
 
         Args:
             rows: The rows.
-            key: What keeps it from being applied twice.
+            key: The key under which it is applied only once.
 
         Raises:
-            DmlError: as the SQL statement would.
+            DmlError: As for the SQL statement.
         """
         view = f"__rowdelta_source_{uuid.uuid4().hex}"
         with named_frames(rows.sparkSession, {view: rows}):
             return self.run(self.text(view), key)
 
     def meaning(self) -> str:
-        """What counts as the same statement: its text, with the columns of a DataFrame in the place of its name."""
+        """Return the text that identifies the statement; a DataFrame is replaced by its columns."""
         if isinstance(self.source, str):
             return canonical_text(self.text(self.source))
         return canonical_text(self.text("?")) + f" DataFrame {self.source.schema.simpleString()}"
 
 
 def when_text(kind: str, condition: Condition | None) -> str:
-    """The head of a WHEN clause."""
+    """Return the head of a WHEN clause."""
     return f"WHEN {kind}" + ("" if condition is None else f" AND ({condition_text(condition)})") + " THEN "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhenMatchedBuilder:
-    """What is done with target rows: of WHEN MATCHED, and of WHEN NOT MATCHED BY SOURCE."""
+    """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
 
     builder: MergeBuilder
     head: str
 
     def update(self, assignments: Mapping[str, Value]) -> MergeBuilder:
-        """`UPDATE SET ...`: values are SQL text, Columns, numbers, truth values or None."""
+        """Add `UPDATE SET ...`; values are SQL text, Columns, numbers, booleans or None."""
         return self.builder.replaced(clause=f"{self.head}UPDATE SET {assignments_text(assignments)}")
 
     def updateAll(self) -> MergeBuilder:  # noqa: N802
-        """`UPDATE SET *`."""
+        """Add `UPDATE SET *`."""
         return self.builder.replaced(clause=f"{self.head}UPDATE SET *")
 
     def delete(self) -> MergeBuilder:
-        """`DELETE`."""
+        """Add `DELETE`."""
         return self.builder.replaced(clause=f"{self.head}DELETE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhenNotMatchedBuilder:
-    """What is done with source rows that match no target row."""
+    """The action on source rows that match no target row."""
 
     builder: MergeBuilder
     head: str
 
     def insert(self, assignments: Mapping[str, Value]) -> MergeBuilder:
-        """`INSERT (...) VALUES (...)`: values are SQL text, Columns, numbers, truth values or None."""
+        """Add `INSERT (...) VALUES (...)`; values are SQL text, Columns, numbers, booleans or None."""
         assignments_text(assignments)
         columns = ", ".join(key_text(key) for key in assignments)
         values = ", ".join(value_sql_text(value) for value in assignments.values())
         return self.builder.replaced(clause=f"{self.head}INSERT ({columns}) VALUES ({values})")
 
     def insertAll(self) -> MergeBuilder:  # noqa: N802
-        """`INSERT *`."""
+        """Add `INSERT *`."""
         return self.builder.replaced(clause=f"{self.head}INSERT *")

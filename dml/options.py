@@ -69,25 +69,25 @@ __all__ = [
     "sent_source_bytes",
 ]
 
-# Names of properties; a name that ends in a period is continued by the name of a column or option.
+# Names of properties. Names that end in a period are prefixes for a column or option.
 
-# What the table is: its format version; whether its files are its own, so that they may be deleted; the names of
-# columns in files without field ids; what Spark's OPTIONS become.
+# The table: format version, permission to delete its files, names of columns in files without field ids, and the prefix
+# of Spark's OPTIONS.
 FORMAT_VERSION: Final = "format-version"
 GC_ENABLED: Final = "gc.enabled"
 DEFAULT_NAME_MAPPING: Final = "schema.name-mapping.default"
 OPTION_PREFIX: Final = "option."
 
-# Where its files go.
+# Locations of files.
 WRITE_DATA_PATH: Final = "write.data.path"
 WRITE_METADATA_PATH: Final = "write.metadata.path"
 
-# How rows are read in tasks.
+# Reading in tasks.
 SPLIT_SIZE: Final = "read.split.target-size"
 SPLIT_OPEN_FILE_COST: Final = "read.split.open-file-cost"
 PARQUET_VECTORIZATION_ENABLED: Final = "read.parquet.vectorization.enabled"
 
-# How rows are spread over tasks and files, and published.
+# Distribution of rows over tasks and files, and publishing.
 WRITE_DISTRIBUTION_MODE: Final = "write.distribution-mode"
 ADVISORY_PARTITION_SIZE: Final = "write.spark.advisory-partition-size-bytes"
 SPARK_FANOUT_ENABLED: Final = "write.spark.fanout.enabled"
@@ -96,7 +96,7 @@ SPARK_AUTO_SCHEMA_EVOLUTION: Final = "write.spark.auto-schema-evolution.enabled"
 WRITE_TARGET_FILE_SIZE: Final = "write.target-file-size-bytes"
 WRITE_AUDIT_PUBLISH_ENABLED: Final = "write.wap.enabled"
 
-# Formats of files, and what Parquet files hold beside the values.
+# File formats, and the layout of files.
 DEFAULT_FILE_FORMAT: Final = "write.format.default"
 DELETE_DEFAULT_FILE_FORMAT: Final = "write.delete.format.default"
 PARQUET_COMPRESSION: Final = "write.parquet.compression-codec"
@@ -119,7 +119,7 @@ DEFAULT_METRICS_MODE: Final = "write.metadata.metrics.default"
 METRICS_MODE_COLUMN_PREFIX: Final = "write.metadata.metrics.column."
 METRICS_MAX_INFERRED_COLUMNS: Final = "write.metadata.metrics.max-inferred-column-defaults"
 
-# What is done after a commit; RowDelta's own.
+# Post-commit actions of RowDelta.
 COMMIT_TAG_CREATION: Final = "commit.tag.creation"
 COMMIT_TAG_PREFIX: Final = "commit.tag.prefix"
 COMMIT_TAG_MAX_REF_AGE: Final = "commit.tag.max-ref-age-ms"
@@ -138,7 +138,7 @@ HOOK_PROPERTIES: Final = (
     COMMIT_MARK_DONE_DELAY,
     COMMIT_TIME_ZONE,
 )
-"""Properties of what is done after a commit, which a session may set instead of the table."""
+"""Properties of post-commit actions, which a session may set instead of the table."""
 
 FOLDER_PROPERTIES: Final = (
     WRITE_DATA_PATH,
@@ -146,13 +146,13 @@ FOLDER_PROPERTIES: Final = (
     "write.object-storage.path",
     "write.folder-storage.path",
 )
-"""Properties that name folders in which a table keeps files, beside its location."""
+"""Properties that name folders for a table's files besides its location."""
 
 E = TypeVar("E", bound=StrEnum)
 
 
 class Command(StrEnum):
-    """The commands that have a mode, an isolation level and a distribution mode of their own."""
+    """The commands with their own mode, isolation level and distribution mode."""
 
     DELETE = "delete"
     UPDATE = "update"
@@ -160,11 +160,11 @@ class Command(StrEnum):
 
 
 DISTRIBUTION_MODES: Final = (WRITE_DISTRIBUTION_MODE, *(f"write.{command}.distribution-mode" for command in Command))
-"""Properties that hold a `DistributionMode`."""
+"""Properties whose value is a `DistributionMode`."""
 
 
 class RowLevelOperationMode(StrEnum):
-    """`write.{delete,update,merge}.mode`; `AUTO` is RowDelta's own, and has a property of its own."""
+    """`write.{delete,update,merge}.mode`; `AUTO` is RowDelta's adaptive mode, which `write.auto.enabled` enables."""
 
     COPY_ON_WRITE = "copy-on-write"
     MERGE_ON_READ = "merge-on-read"
@@ -186,7 +186,7 @@ class IsolationLevel(StrEnum):
 
 
 class DistributionMode(StrEnum):
-    """`write.distribution-mode` and the commands' own."""
+    """`write.distribution-mode`, and its variants per command."""
 
     NONE = "none"
     HASH = "hash"
@@ -204,7 +204,7 @@ def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E, *
     """Return the value of an enumerated property; the error lists all values except `unoffered`.
 
     Raises:
-        AnalysisError: the value is none of the names that the property knows.
+        AnalysisError: The value is not valid for the property.
     """
     text = properties.get(key)
     if text is None:
@@ -222,10 +222,10 @@ def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E, *
 
 
 def integer(properties: Mapping[str, str], key: str, default: int, *, minimum: int = 0) -> int:
-    """The value of a numeric property.
+    """Return the value of a numeric property.
 
     Raises:
-        AnalysisError: the value is no whole number, or is below the minimum.
+        AnalysisError: The value is not a whole number, or is below the minimum.
     """
     text = properties.get(key)
     if text is None:
@@ -245,10 +245,10 @@ def integer(properties: Mapping[str, str], key: str, default: int, *, minimum: i
 
 
 def share(properties: Mapping[str, str], key: str, default: float) -> float:
-    """The value of a property that is a part of a whole, from 0 to 1.
+    """Return the value of a property that is a fraction, from 0 to 1.
 
     Raises:
-        AnalysisError: it is none.
+        AnalysisError: The value is not a number from 0 to 1.
     """
     text = properties.get(key)
     if text is None:
@@ -268,16 +268,16 @@ def share(properties: Mapping[str, str], key: str, default: float) -> float:
 
 
 def boolean(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
-    """The value of a property that is true or false; Java's rule: anything but "true" is false."""
+    """Return the value of a boolean property; as in Java, anything but "true" is False."""
     text = properties.get(key)
     return default if text is None else text.strip().lower() == "true"
 
 
 def row_level_operation_mode(properties: Mapping[str, str], command: Command) -> RowLevelOperationMode:
-    """The mode of a command on a table.
+    """Return the mode of a command on a table.
 
     Raises:
-        AnalysisError: the property is none of Iceberg's modes.
+        AnalysisError: The value is not one of Iceberg's modes.
     """
     if boolean(properties, AUTO_ENABLED, default=False):
         return RowLevelOperationMode.AUTO
@@ -294,25 +294,25 @@ def row_level_operation_mode(properties: Mapping[str, str], command: Command) ->
 
 
 def distribution_mode_of(command: Command) -> str:
-    """The property that says which data files one task of a command changes."""
+    """Return the name of a command's distribution mode property."""
     return f"write.{command}.distribution-mode"
 
 
 def isolation_level(properties: Mapping[str, str], command: Command) -> IsolationLevel:
-    """The isolation level of a command on a table."""
+    """Return the isolation level of a command on a table."""
     return choice(properties, f"write.{command}.isolation-level", IsolationLevel, IsolationLevel.SERIALIZABLE)
 
 
 def row_level_concurrency(properties: Mapping[str, str]) -> bool:
-    """`write.row-level-concurrency.enabled`: commits that change other rows of one file stand beside each other.
+    """Return `write.row-level-concurrency.enabled`: commits that change different rows of a file do not conflict.
 
-    A property of RowDelta; Iceberg has none like it.
+    This is a property of RowDelta, not of Iceberg.
     """
     return boolean(properties, "write.row-level-concurrency.enabled", default=True)
 
 
 def row_probe_bytes(properties: Mapping[str, str]) -> int:
-    """`write.row-level-concurrency.max-checked-bytes`: above, new data files of others are judged by their metrics."""
+    """Return `write.row-level-concurrency.max-checked-bytes`: the limit for reading concurrently added files."""
     return integer(properties, "write.row-level-concurrency.max-checked-bytes", 256 * 1024 * 1024)
 
 
@@ -323,7 +323,7 @@ def sent_source_bytes(properties: Mapping[str, str], default: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What writers need of the table's properties; sizes in bytes.
+    """The options of writers; sizes in bytes.
 
     Attributes:
         file_format: `write.format.default`, lower case.
@@ -347,7 +347,7 @@ class WriteOptions:
         orc_stripe_size: `write.orc.stripe-size-bytes`.
         avro_compression: `write.avro.compression-codec`, lower case.
         delete_granularity: `write.delete.granularity`; Spark's default is `file`.
-        fanout: `write.spark.fanout.enabled`, None where unset.
+        fanout: `write.spark.fanout.enabled`; None if unset.
     """
 
     file_format: str = "parquet"
@@ -375,7 +375,7 @@ class WriteOptions:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "WriteOptions":
-        """Read from a table's properties.
+        """Parse a table's properties.
 
         Raises:
             AnalysisError: a property has a value that it cannot have.
@@ -420,7 +420,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
-    """What a commit needs of the table's properties; waits in milliseconds.
+    """The options of commits; waits in milliseconds.
 
     Attributes:
         num_retries: `commit.retry.num-retries`.
@@ -452,7 +452,7 @@ class CommitOptions:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "CommitOptions":
-        """Read from a table's properties.
+        """Parse a table's properties.
 
         Raises:
             AnalysisError: a property has a value that it cannot have.

@@ -1,8 +1,8 @@
 """A progress bar for long statements in a terminal. Driver; classic Spark.
 
-Input: a session and what it is doing. Output: a line on standard error that goes away, fed by Spark's status tracker
-with the tasks of the jobs that this thread starts meanwhile. Statements of less than a second show nothing, and
-nothing that goes wrong here ever reaches the statement.
+Input: a session and a description. Output: a transient line on standard error, updated from Spark's status tracker with
+the tasks of the jobs that this thread starts. Statements of less than a second show nothing. Errors of the progress bar
+never affect the statement.
 """
 
 import sys
@@ -31,13 +31,13 @@ TaskCounts = tuple[int, int]
 def progress_bar(
     spark: SparkSession, description: str, *, enabled: bool = True, stream: TextIO | None = None
 ) -> Iterator[None]:
-    """Show how far the Spark jobs of the enclosed code are.
+    """Show the progress of the Spark jobs of the enclosed code.
 
     Args:
         spark: The session; on Connect nothing is shown.
-        description: What is going on: `MERGE lake.db.flights`.
+        description: The label of the bar, `MERGE lake.db.flights`.
         enabled: False shows nothing.
-        stream: Where to; standard error if not given. Where it is no terminal nothing is shown.
+        stream: The stream to write to, by default standard error; nothing is shown unless it is a terminal.
     """
     target = stream or sys.stderr
     context = spark_context(spark) if enabled and target.isatty() else None
@@ -49,7 +49,7 @@ def progress_bar(
     painter = threading.Thread(
         target=paint, args=(context, group, description, target, finished), name="rowdelta-progress", daemon=True
     )
-    before = in_job_group(context, group, description)
+    before = set_job_group(context, group, description)
     painter.start()
     try:
         yield
@@ -60,15 +60,15 @@ def progress_bar(
 
 
 def spark_context(spark: SparkSession) -> Any:
-    """The context of a classic session; None on Connect, and where it was stopped."""
+    """Return the context of a classic session, or None on Connect or if it was stopped."""
     try:
         return spark.sparkContext
-    except Exception:  # noqa: BLE001  Connect raises errors of its own, and a bar is not worth any
+    except Exception:  # noqa: BLE001  Connect raises errors of its own, which must not fail the statement
         return None
 
 
-def in_job_group(context: Any, group: str, description: str) -> tuple[str | None, str | None]:
-    """Let this thread's jobs belong to a group that can be asked for; gives the group and description before."""
+def set_job_group(context: Any, group: str, description: str) -> tuple[str | None, str | None]:
+    """Set the job group of this thread, so that its jobs can be found; return the previous group and description."""
     before: tuple[str | None, str | None] = (None, None)
     with suppress(Py4JError):
         before = context.getLocalProperty(JOB_GROUP), context.getLocalProperty(JOB_DESCRIPTION)
@@ -78,14 +78,14 @@ def in_job_group(context: Any, group: str, description: str) -> tuple[str | None
 
 
 def restore_job_group(context: Any, before: tuple[str | None, str | None]) -> None:
-    """Put the user's own job group back."""
+    """Restore the user's job group."""
     with suppress(Py4JError):
         context.setLocalProperty(JOB_GROUP, before[0])
         context.setLocalProperty(JOB_DESCRIPTION, before[1])
 
 
 def paint(context: Any, group: str, description: str, target: TextIO, finished: threading.Event) -> None:
-    """Draw the bar until the statement is finished; in a thread of its own."""
+    """Draw the bar in its own thread until the statement is finished."""
     if finished.wait(limits.PROGRESS_DELAY_SECONDS):
         return
     columns = (
@@ -103,14 +103,14 @@ def paint(context: Any, group: str, description: str, target: TextIO, finished: 
 
 
 def task_counts(tracker: Any, group: str) -> TaskCounts:
-    """Finished and known tasks of a group's jobs.
+    """Count the tasks of a group's jobs.
 
     Args:
         tracker: Spark's status tracker.
         group: The job group.
 
     Returns:
-        Finished tasks and all tasks, of the stages that Spark still knows.
+        Finished tasks and all tasks, of the stages that Spark still tracks.
     """
     done = total = 0
     for job_id in tracker.getJobIdsForGroup(group):

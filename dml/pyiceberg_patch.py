@@ -27,15 +27,15 @@ class VariantType(PrimitiveType):
 
     @property
     def is_primitive(self) -> bool:
-        """False: the type cannot be a source of transforms, a sort key or an identifier field."""
+        """False, because the type cannot be a source of transforms, a sort key or an identifier field."""
         return False
 
     def minimum_format_version(self) -> TableVersion:
-        """Format version 3."""
+        """Return format version 3."""
         return FORMAT_VERSION
 
 
-def teach_pyiceberg() -> None:
+def patch_pyiceberg() -> None:
     """Make PyIceberg parse the name `variant`. Its own function still parses every other name.
 
     Compiled models call the function object that they were built with, so this replaces the object's code: the new code
@@ -56,4 +56,4 @@ def teach_pyiceberg() -> None:
     function.__code__, function.__defaults__ = handle.__code__, handle.__defaults__
 
 
-teach_pyiceberg()
+patch_pyiceberg()

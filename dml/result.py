@@ -1,7 +1,7 @@
-"""What a statement returns to its user. Driver.
+"""The result of a statement. Driver.
 
-A `Result` is a value: counts, files, seconds. It collects and shows like a DataFrame of one row, as Spark's own
-row-level commands would return it.
+A `Result` is a value: counts, files, seconds. It has `collect` and `show` like the DataFrame of one row that Spark's
+own row-level commands return.
 """
 
 import html
@@ -23,8 +23,8 @@ class PhaseSeconds:
 
     Attributes:
         plan: Parsing, name resolution, reading manifests, Spark's analysis.
-        execute: The Spark job that finds rows and writes files.
-        commit: Validation, manifests and the catalog's answer.
+        execute: Finding rows and writing files.
+        commit: Validation, writing manifests and the catalog's response.
     """
 
     plan: float = 0.0
@@ -33,7 +33,7 @@ class PhaseSeconds:
 
     @property
     def total(self) -> float:
-        """All phases."""
+        """The sum of all phases."""
         return self.plan + self.execute + self.commit
 
 
@@ -43,30 +43,30 @@ class Result:
 
     Attributes:
         command: `DELETE`, `UPDATE`, `MERGE`, `INSERT`, `INSERT OVERWRITE` or `TRUNCATE`.
-        table: Full name of the table.
-        mode: `copy-on-write`, `merge-on-read`, `auto` (by file), `metadata` (whole files, nothing read), `append` or
+        table: The full name of the table.
+        mode: `copy-on-write`, `merge-on-read`, `auto` (per file), `metadata` (whole files, nothing read), `append` or
             `none`.
-        rows_matched: Target rows that satisfied the condition; None where a metadata-only delete did not look.
-        rows_deleted: Rows deleted; None where a metadata-only delete does not know them (delete files apply, or
-            another commit came between plan and commit).
-        rows_updated: Rows updated.
-        rows_inserted: Rows inserted.
-        data_files_added: New data files.
-        data_files_removed: Data files that left the table.
-        data_files_rewritten: Of those, how many were replaced by a new file with the rows that stay.
-        data_files_spliced: Of these, how many were replaced by a file that copies undecoded what the statement leaves
-            as it is.
-        data_files_marked: In mode `auto`, data files that stay and of which rows were marked as deleted.
-        delete_files_added: New position delete files and deletion vectors.
-        delete_files_removed: Those that new ones replaced.
-        bytes_added: Bytes of the files added.
-        bytes_removed: Bytes of the files removed.
-        seconds: By phase.
-        snapshot_id: The snapshot that the statement made; None if it changed nothing.
-        branch: The branch it went to.
-        idempotency_key: The key that the statement was run with.
-        replayed: Whether the table had the statement with this key already: nothing was done, and all but `seconds` is
-            of the first run.
+        rows_matched: The target rows that satisfied the condition; None if a metadata delete did not count them.
+        rows_deleted: The deleted rows; None if a metadata delete cannot count them (delete files apply, or another
+            commit landed between plan and commit).
+        rows_updated: The updated rows.
+        rows_inserted: The inserted rows.
+        data_files_added: The new data files.
+        data_files_removed: The data files that were removed from the table.
+        data_files_rewritten: How many of the removed files were replaced with a new file with the remaining rows.
+        data_files_spliced: How many of the rewritten files were spliced: unchanged row groups and column chunks were
+            copied byte for byte.
+        data_files_marked: In mode `auto`, the data files in which rows were marked as deleted.
+        delete_files_added: The new position delete files and deletion vectors.
+        delete_files_removed: The delete files that new ones replaced.
+        bytes_added: The size of the added files.
+        bytes_removed: The size of the removed files.
+        seconds: The seconds per phase.
+        snapshot_id: The snapshot of the statement; None if it changed nothing.
+        branch: The branch of the snapshot.
+        idempotency_key: The key of the statement.
+        replayed: True if the table already had the statement with this key: nothing was done, and all values but
+            `seconds` are those of the first run.
         summary: The snapshot's summary, as committed.
     """
 
@@ -98,12 +98,12 @@ class Result:
 
     @property
     def changed(self) -> bool:
-        """Whether the statement made a snapshot."""
+        """True if the statement committed a snapshot."""
         return self.snapshot_id is not None
 
     @property
     def row(self) -> Row:
-        """Spark's four counts."""
+        """The four counts of Spark's row-level commands."""
         affected = None if self.rows_deleted is None else self.rows_deleted + self.rows_updated + self.rows_inserted
         return Row(
             num_affected_rows=affected,
@@ -114,25 +114,25 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the four counts."""
+        """The names of the four counts."""
         return list(self.row.asDict())
 
     def collect(self) -> list[Row]:
-        """One row with `num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows`."""
+        """Return one row with `num_affected_rows, num_updated_rows, num_deleted_rows, num_inserted_rows`."""
         return [self.row]
 
     def first(self) -> Row:
-        """The one row."""
+        """Return the row of `collect`."""
         return self.row
 
     def show(self) -> None:
-        """Print the one row as a table."""
+        """Print the row as a table."""
         table = RichTable(*self.columns)
         table.add_row(*("" if value is None else str(value) for value in self.row))
         Console().print(table)
 
     def facts(self) -> dict[str, str]:
-        """What the repr and the HTML form show, in order; zero counts are left out."""
+        """Return the values that the repr and the HTML form show, in order, without zero counts."""
         facts: dict[str, str] = {}
         for label, value in (
             ("matched", self.rows_matched),
@@ -183,7 +183,7 @@ class Result:
         return f"<table><caption>{html.escape(title)}</caption>{rows}</table>"
 
     def as_dict(self) -> dict[str, Any]:
-        """All attributes, seconds by phase nested, for logs and programs."""
+        """Return all attributes as plain values, for logs and programs; `seconds` is a dict by phase."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values["seconds"] = {name: getattr(self.seconds, name) for name in PhaseSeconds.__slots__}
         values["summary"] = dict(self.summary)

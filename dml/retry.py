@@ -1,11 +1,11 @@
-"""What is tried again, how often, and how long to wait in between: every policy there is. Worker-safe.
+"""All retry policies. Worker-safe.
 
 Input: `commit.retry.*` and `commit.status-check.*` of the table. Output: tenacity's policies, each used once. Waits
-double from the least to the greatest.
+double from the minimum to the maximum.
 
 - `commit_retries`: a commit that lost the race for the catalog (semantics R2).
-- `status_checks`: looking for a commit whose answer was lost (semantics R3).
-- `storage_retries`: deleting a file that nothing needs.
+- `status_checks`: searching for a commit whose response was lost (semantics R3).
+- `storage_retries`: deleting a file that is no longer needed.
 """
 
 import random
@@ -29,15 +29,15 @@ __all__ = ["backoff_seconds", "commit_retries", "status_checks", "storage_retrie
 
 
 def commit_retries(options: CommitOptions, lost_race: type[Exception]) -> Retrying:
-    """Calls a function until it does not lose the race.
+    """Return a policy that retries a function after a lost race.
 
     Args:
-        options: Number of retries, waits and total time.
-        lost_race: What the function raises then; anything else is final.
+        options: The number of retries, waits and total time.
+        lost_race: The error that means a lost race; other errors are not retried.
 
     Returns:
-        The policy; the last error is raised as it is. Up to 10 % is added to each wait, so that two writers do not meet
-        again.
+        The policy, which raises the last error unchanged. Each wait gets a random share of up to 10 %, so that two
+        writers do not retry at the same moment.
     """
 
     def wait(state: RetryCallState) -> float:
@@ -54,23 +54,21 @@ def commit_retries(options: CommitOptions, lost_race: type[Exception]) -> Retryi
 
 
 def status_checks(options: CommitOptions) -> Retrying:
-    """Calls a function until its result is not None; None if it stays that."""
+    """Return a policy that retries a function until it returns a value, and finally returns None."""
     return Retrying(
         retry=retry_if_result(lambda found: found is None),
         stop=stop_after_attempt(options.status_check_retries + 1)
         | stop_after_delay(options.status_check_timeout_ms / 1000),
-        wait=doubling(options.status_check_min_wait_ms, options.status_check_max_wait_ms),
+        wait=doubling_wait(options.status_check_min_wait_ms, options.status_check_max_wait_ms),
         retry_error_callback=lambda _: None,
     )
 
 
 def storage_retries(deadline: float) -> Retrying:
-    """Calls a function until it does not fail; the last error is raised as it is.
-
-    A file that is not there is final.
+    """Return a policy that retries a failing function, except for a missing file, and raises its last error unchanged.
 
     Args:
-        deadline: On the monotonic clock; a wait that would end after it is not begun.
+        deadline: A time of the monotonic clock; waits that would end after it are not started.
     """
     return Retrying(
         retry=retry_if_exception(
@@ -79,17 +77,17 @@ def storage_retries(deadline: float) -> Retrying:
         stop=lambda state: (
             state.attempt_number > limits.STORAGE_RETRIES or time.monotonic() + state.upcoming_sleep > deadline
         ),
-        wait=doubling(limits.STORAGE_MIN_WAIT_MS, limits.STORAGE_MAX_WAIT_MS),
+        wait=doubling_wait(limits.STORAGE_MIN_WAIT_MS, limits.STORAGE_MAX_WAIT_MS),
         reraise=True,
     )
 
 
-def doubling(min_wait_ms: int, max_wait_ms: int) -> Callable[[RetryCallState], float]:
+def doubling_wait(min_wait_ms: int, max_wait_ms: int) -> Callable[[RetryCallState], float]:
     return lambda state: backoff_seconds(min_wait_ms, max_wait_ms, state.attempt_number)
 
 
 def backoff_seconds(min_wait_ms: int, max_wait_ms: int, failed_attempts: int) -> float:
-    """Seconds to wait after so many failures, without jitter."""
-    # A float, so that a large number of retries cannot make a number that is too large to compare.
+    """Return the seconds to wait after a number of failed attempts, without jitter."""
+    # A float, and a limited exponent, so that many retries do not produce a huge number.
     doubled = min_wait_ms * 2.0 ** min(failed_attempts - 1, 60)
     return min(doubled, max_wait_ms) / 1000

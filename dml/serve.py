@@ -1,10 +1,10 @@
-"""RowDelta as a server: Spark Connect and Thrift (JDBC) for clients that have no RowDelta. Driver.
+"""RowDelta as a server: Spark Connect and Thrift (JDBC) for clients without RowDelta installed. Driver.
 
-Input: where the tables are, and where to listen. Output: a process that serves until it is told to end.
+Input: the catalog, and the address to listen on. Output: a process that serves until a signal stops it.
 
-It is a classic driver with our parser, and with Spark's own servers in the same JVM: they make a session for each
-client, and a session that is made of ours has our catalogs (`dml.spark.handlers`). Nothing of Spark's protocols is
-ours, so that every client of Spark's is one of this server.
+The server is a classic driver with RowDelta's parser and Spark's own servers in the same JVM. They create a session per
+client, which derives from RowDelta's session and gets its catalogs (`dml.spark.handlers`). The protocols are Spark's
+own, so every Spark client works.
 """
 
 import ipaddress
@@ -46,14 +46,14 @@ LISTENING: Final = {
     "hive.server2.thrift.bind.host": "--host",
     "hive.server2.thrift.port": "--thrift",
 }
-"""What `Listen` judges, by the end of the names of Spark's settings: nobody sets them past it."""
+"""Suffixes of Spark settings that only `Listen` may set, with the options to use instead."""
 
 THRIFT_VARIABLES: Final = {
     "HIVE_SERVER2_THRIFT_BIND_HOST": "--host",
     "HIVE_SERVER2_THRIFT_PORT": "--thrift",
     "HIVE_SERVER2_THRIFT_HTTP_PORT": "--thrift",
 }
-"""Environment variables that the Thrift server takes before its settings."""
+"""Environment variables that override the settings of the Thrift server."""
 
 TOKEN_CHECK: Final = "org.apache.spark.sql.connect.service.PreSharedKeyAuthenticationInterceptor"  # noqa: S105  a class
 CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService"
@@ -62,14 +62,14 @@ THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where a server listens, and who may come.
+    """The address and access control of a server.
 
     Attributes:
-        host: The address.
-        port: The port of Spark Connect; 0 takes a free one.
-        thrift_port: The port of the Thrift server; without it there is none.
-        token: What clients of Spark Connect have to show.
-        insecure: Whether others than this machine may come without showing anything.
+        host: The address to listen on.
+        port: The port of Spark Connect; 0 selects a free one.
+        thrift_port: The port of the Thrift server; None starts none.
+        token: The token that clients of Spark Connect must send.
+        insecure: Allow unauthenticated remote clients.
     """
 
     host: str = DEFAULT_HOST
@@ -79,10 +79,10 @@ class Listen:
     insecure: bool = False
 
     def check(self) -> None:
-        """Refuse to listen for everybody by mistake: whoever comes in runs code as the user of this process.
+        """Refuse unauthenticated remote access by mistake: every client runs code as the user of this process.
 
         Raises:
-            SetupError: there is no token where others can come, or it is none.
+            SetupError: The address is reachable remotely without a token, or the token is empty.
         """
         if self.token is not None and not self.token.strip():
             raise SetupError("The token is empty", hint="Set SPARK_CONNECT_AUTHENTICATE_TOKEN to a secret, or unset it")
@@ -90,26 +90,26 @@ class Listen:
             return
         if self.token is None:
             raise SetupError(
-                f"Whoever reaches {self.host} could read and change all tables, and run code here",
-                hint="Set SPARK_CONNECT_AUTHENTICATE_TOKEN to a secret that clients have to show, or say --insecure",
+                f"Anyone who can connect to {self.host} could read and change all tables, and run code here",
+                hint="Set SPARK_CONNECT_AUTHENTICATE_TOKEN to a secret that clients must send, or use --insecure",
             )
         if self.thrift_port is not None:
             raise SetupError(
-                f"The Thrift server asks nobody for a token, and {self.host} can be reached by others",
-                hint="Let it listen on this machine alone, behind a proxy that asks, or say --insecure",
+                f"The Thrift server does not check tokens, and {self.host} can be reached remotely",
+                hint="Listen on this machine only, behind a proxy that authenticates clients, or use --insecure",
             )
 
     def settings(self, scratch: Path) -> dict[str, str]:
-        """Spark's settings.
+        """Return Spark's settings.
 
         Args:
-            scratch: A folder for what Spark's Thrift server keeps while it runs.
+            scratch: A folder for temporary files of Spark's Thrift server.
         """
         settings = {
             "spark.app.name": "rowdelta serve",
             "spark.connect.grpc.binding.address": self.host,
             "spark.connect.grpc.binding.port": str(self.port),
-            "spark.connect.grpc.port.maxRetries": "0",  # a port that is taken is an error, not another port
+            "spark.connect.grpc.port.maxRetries": "0",  # fail if the port is taken, instead of trying the next one
         }
         if self.thrift_port is not None:
             folders = {name: scratch / name for name in ("hive", "local", "resources", "log")}
@@ -129,11 +129,11 @@ class Listen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server that serves.
+    """A running server.
 
     Attributes:
-        session: The session whose catalogs its clients have.
-        listen: Where it listens.
+        session: The session whose catalogs its clients use.
+        listen: The address and access control.
         port: The port of Spark Connect.
         thrift: Spark's Thrift server, if there is one.
     """
@@ -145,18 +145,18 @@ class Server:
 
     @property
     def url(self) -> str:
-        """What a client of Spark Connect gives to `SparkSession.builder.remote`."""
+        """The URL for `SparkSession.builder.remote`."""
         return f"sc://{url_host(self.listen.host)}:{self.port}"
 
     @property
     def jdbc_url(self) -> str | None:
-        """What a JDBC client connects to."""
+        """The URL for JDBC clients; None without a Thrift server."""
         if self.thrift is None:
             return None
         return f"jdbc:hive2://{url_host(self.listen.host)}:{self.listen.thrift_port}"
 
-    def serves(self) -> bool:
-        """Whether clients can be served: it ends where Spark does, or one of its servers."""
+    def is_running(self) -> bool:
+        """Return True while Spark and its servers run."""
         try:
             connect_server = java_class(CONNECT_SERVICE + "$").__getattr__("MODULE$").server()
             return not (
@@ -168,10 +168,10 @@ class Server:
             return False
 
     def stop(self) -> None:
-        """Take no more statements, let those that run end for a while, and end."""
+        """Stop accepting statements, wait a limited time for running ones, then stop the servers."""
         jvm = jvm_view()
         unit = jvm.java.util.concurrent.TimeUnit.SECONDS
-        with suppress(Py4JError, OSError):  # Spark has ended, and its servers with it
+        with suppress(Py4JError, OSError):  # Spark has already ended
             service = java_class(CONNECT_SERVICE)
             service.stop(jvm.scala.Option.apply(limits.SERVER_DRAIN_SECONDS), jvm.scala.Option.apply(unit))
             if self.thrift is not None:
@@ -190,34 +190,34 @@ def serving(
     """Serve while the block runs.
 
     Args:
-        listen: Where.
-        warehouse: Folder of the embedded catalog, as `dml.connect` takes it.
-        catalog: Name of another catalog.
+        listen: The address and access control.
+        warehouse: The folder of the embedded catalog, as for `dml.connect`.
+        catalog: The name of another catalog.
         settings: Spark settings of the driver.
-        properties: Properties of the catalog.
+        properties: The properties of the catalog.
 
     Yields:
-        The server: its port is open, and whoever comes is served.
+        The server, which accepts clients.
 
     Raises:
-        SetupError: others could come in, Spark or the catalog does not start, or somebody listens there already.
+        SetupError: Remote access is not protected, Spark or the catalog does not start, or the port is taken.
     """
     listen.check()
     check_settings(settings or {})
     check_environment(listen, os.environ)
     if is_remote(dict(settings or {})) or active_session() is not None:
         raise SetupError(
-            "A server starts a driver of its own, and there is a Spark session already",
-            hint="Start it in a process of its own, without SPARK_REMOTE",
+            "A server starts its own driver, but there is a Spark session already",
+            hint="Start it in a separate process, without SPARK_REMOTE",
         )
     with tempfile.TemporaryDirectory(prefix="rowdelta-serve-") as scratch:
-        # Names without a catalog mean the same to all clients. By default JDBC clients would create `db.t` in Spark's
-        # own catalog.
+        # Names without a catalog must resolve alike for all clients: by default, JDBC clients would create `db.t` in
+        # Spark's own catalog.
         default = {"spark.sql.defaultCatalog": catalog or DEFAULT_CATALOG}
         chosen = {**default, **listen.settings(Path(scratch)), **(settings or {})}
         session = open_session(warehouse, catalog, properties or {}, progress=False, settings=chosen)
         try:
-            register_format(session.spark)  # whose clients name it, the server does not see
+            register_format(session.spark)  # always, because the server cannot see which clients use it
             thrift = None if listen.thrift_port is None else start_thrift(session.spark, listen)
             server = Server(session=session, listen=listen, port=start_connect(session.spark, listen), thrift=thrift)
             try:
@@ -239,35 +239,35 @@ def run(
     settings: Mapping[str, str] | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> int:
-    """Serve until the process is told to end.
+    """Serve until SIGINT or SIGTERM.
 
     Args:
-        listen: Where.
-        output: Where it is said how to connect.
+        listen: The address and access control.
+        output: The stream for connection instructions.
         warehouse: As for `serving`.
         catalog: As for `serving`.
         settings: As for `serving`.
         properties: As for `serving`.
 
     Returns:
-        The exit code: 0 if it was told to end, 1 if Spark ended by itself.
+        The exit code: 0 after a signal, 1 if Spark ended by itself.
     """
-    told = threading.Event()
+    stopped = threading.Event()
     with serving(listen, warehouse=warehouse, catalog=catalog, settings=settings, properties=properties) as server:
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: told.set())
-        for line in ways_in(server):
+            signal.signal(number, lambda *_: stopped.set())
+        for line in connection_lines(server):
             print(line, file=output, flush=True)
-        while not told.wait(limits.SERVER_POLL_SECONDS):
-            if not server.serves():
+        while not stopped.wait(limits.SERVER_POLL_SECONDS):
+            if not server.is_running():
                 print("Spark has ended, and the server with it", file=output, flush=True)
                 return 1
-        print("Ending: no new statements, and those that run have a while", file=output, flush=True)
+        print("Stopping: waiting for running statements", file=output, flush=True)
     return 0
 
 
-def ways_in(server: Server) -> Iterator[str]:
-    """How to connect, a line for each way."""
+def connection_lines(server: Server) -> Iterator[str]:
+    """Yield the connection instructions, one line per protocol."""
     catalogs = ", ".join(server.session.registry.catalogs)
     yield f"RowDelta serves the catalog {catalogs}. End it with Ctrl-C."
     token = "" if server.listen.token is None else " with the token in SPARK_CONNECT_AUTHENTICATE_TOKEN"
@@ -277,18 +277,15 @@ def ways_in(server: Server) -> Iterator[str]:
 
 
 def start_connect(spark: SparkSession, listen: Listen) -> int:
-    """Start Spark's Connect server in the driver.
-
-    Returns:
-        Its port.
+    """Start Spark's Connect server in the driver, and return its port.
 
     Raises:
-        SetupError: it cannot listen there, or Spark has none.
+        SetupError: It cannot listen on the address, or Spark has no such server.
     """
     service = java_class(CONNECT_SERVICE)
     if listen.token is not None:
-        java_class(TOKEN_CHECK)  # a Spark without it would ask nobody for the token
-        # Not before Spark has started: what PySpark starts it with stands in a command line, which everybody can read.
+        java_class(TOKEN_CHECK)  # a Spark without this class would ignore the token
+        # Set only after Spark has started: PySpark would pass it in a command line, which all users can read.
         classic_session(spark).sparkContext().conf().set(TOKEN_SETTING, listen.token)
     try:
         service.start(classic_session(spark).sparkContext())
@@ -301,7 +298,7 @@ def start_thrift(spark: SparkSession, listen: Listen) -> JavaObject:
     """Start Spark's Thrift server in the driver.
 
     Raises:
-        SetupError: it cannot listen there, or Spark has none.
+        SetupError: It cannot listen on the address, or Spark has no such server.
     """
     thrift = java_class(THRIFT_SERVER)
     try:
@@ -311,50 +308,50 @@ def start_thrift(spark: SparkSession, listen: Listen) -> JavaObject:
 
 
 def check_environment(listen: Listen, environment: Mapping[str, str]) -> None:
-    """Refuse what the Thrift server would take from the environment: the guard of `Listen` would not see it.
+    """Refuse environment variables that override the Thrift server's address, which `Listen` checks.
 
     Raises:
-        SetupError: there is such a variable.
+        SetupError: Such a variable is set.
     """
     for name, option in THRIFT_VARIABLES.items() if listen.thrift_port is not None else ():
         if name in environment:
             raise SetupError(
                 f"The environment variable {name} would decide where the server listens",
-                hint=f"Unset it, and say {option}",
+                hint=f"Unset it, and use {option}",
             )
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuse Spark's settings of where to listen: the guard of `Listen` would not see them.
+    """Refuse Spark settings of the address or token, which `Listen` checks.
 
     Raises:
-        SetupError: there is one.
+        SetupError: There is such a setting.
     """
     for key in settings:
         option = next((option for end, option in LISTENING.items() if key.endswith(end)), None)
         if option is not None:
-            raise SetupError(f"{key} cannot be given to a server as a setting", hint=f"Say {option}")
+            raise SetupError(f"{key} cannot be given to a server as a setting", hint=f"Use {option}")
 
 
 def java_class(name: str) -> Any:
-    """A class of the JVM.
+    """Return a class of the JVM.
 
     Raises:
-        SetupError: it is not there.
+        SetupError: The class does not exist.
     """
     jvm = jvm_view()
     try:
         jvm.java.lang.Class.forName(name, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     except Py4JJavaError as error:
         raise SetupError(
-            f"This Spark has no server that can do this: its class {name} is not there",
+            f"This Spark has no such server: its class {name} is missing",
             hint="Install PySpark 4.0 or later from PyPI: its package has Spark's servers",
         ) from error
     return getattr(jvm, name)
 
 
 def cannot_listen(host: str, port: int | None, error: Py4JJavaError) -> SetupError:
-    """The error of a server that does not start."""
+    """Build the error of a server that does not start."""
     causes = []
     cause = error.java_exception
     while cause is not None:
@@ -362,12 +359,12 @@ def cannot_listen(host: str, port: int | None, error: Py4JJavaError) -> SetupErr
         cause = cause.getCause()
     return SetupError(
         f"The server cannot listen on {host}:{port}: {causes[-1]}",
-        hint="Choose another port; 0 takes a free one",
+        hint="Choose another port; 0 selects a free one",
     )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
+    """Return True if an address is only reachable from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -375,9 +372,9 @@ def is_loopback(host: str) -> bool:
 
 
 def url_host(host: str) -> str:
-    """An address as it stands in a URL.
+    """Format an address for a URL.
 
-    That of this machine is `localhost`: to no other address PySpark's client shows a token without TLS.
+    Loopback addresses become `localhost`: PySpark's client sends a token without TLS only to that name.
     """
     if is_loopback(host) or host in {"0.0.0.0", "::"}:  # noqa: S104  compared, not bound
         return "localhost"

@@ -1,4 +1,4 @@
-"""`Session`: a Spark session bound to catalogs. What users hold. Driver.
+"""`Session`: a Spark session bound to catalogs, the user's handle. Driver.
 
 lake = dml.connect("./warehouse")
 lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
@@ -27,7 +27,7 @@ from dml.connector import (
     table_frame,
     uninstall,
 )
-from dml.dataframe_writers import take_writers
+from dml.dataframe_writers import replace_writer_methods
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import follow_spark, is_ours, is_query, parsed
 from dml.engine.procedures import remove_orphans, verify_table
@@ -73,7 +73,7 @@ from dml.verification import Verification
 __all__ = ["ACTIVE", "Session"]
 
 ACTIVE: Final[list["Session"]] = []
-"""The session that `dml.connect` opened last, if it is open."""
+"""The session that `dml.connect` opened last, or empty if it was closed."""
 
 
 class Session:
@@ -82,8 +82,8 @@ class Session:
     Args:
         spark: The Spark session that runs the work.
         registry: The catalogs.
-        progress: Whether long statements show a progress bar in a terminal.
-        callbacks: What is called after each commit; None makes a session that has none yet.
+        progress: Show a progress bar in a terminal for long statements.
+        callbacks: The functions to call after each commit; None for none.
 
     Attributes:
         spark: The Spark session.
@@ -124,21 +124,21 @@ class Session:
         """Run SQL statements.
 
         Args:
-            text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; what RowDelta does not know goes
-                to Spark untouched. Several statements, separated by semicolons, run in order; with `args` or an
+            text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; other statements go to Spark
+                unchanged. Several statements, separated by semicolons, run in order; with `args` or an
                 `idempotency_key` the text must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
-            idempotency_key: Run a statement that changes rows once only: where the history of the branch has the key
-                already, nothing is done, and the result is that of the first run, with `replayed` set. One key is for
-                one statement: the same text, with the same values.
+            idempotency_key: Run a statement that changes rows only once: if the history of the branch has the key,
+                nothing is done, and the result is that of the first run, with `replayed` set. A key belongs to one
+                statement: the same text, with the same values.
 
         Returns:
-            A DataFrame for queries and for statements that list something; a `Result` for those that change rows.
+            A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
             With several statements, the result of the last one.
 
         Raises:
-            DmlError: the statement is wrong, does not fit the table, or failed; the table is unchanged. The first of
-                several statements that fails stops the rest, and the error says how many ran before it.
+            DmlError: The statement is invalid, does not fit the table, or failed; the table is unchanged. The first of
+                several statements that fails stops the rest, and the error reports how many ran before it.
         """
         if not isinstance(text, str):
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
@@ -150,8 +150,8 @@ class Session:
         return outcome
 
     def _run_one(self, text: str, args: Arguments = None, idempotency_key: str | None = None) -> DataFrame | Result:
-        """Run a text that must be one statement, for example because it contains names and conditions of a caller."""
-        with self._here(text) as session:
+        """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
+        with self._on_active_session(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
             with running():
@@ -162,22 +162,22 @@ class Session:
     # ---- rows and files, from Python
 
     def table(self, name: str) -> DataFrame:
-        """A table as a DataFrame of its current snapshot, or of a branch or tag (`db.t.branch_audit`).
+        """Return a table as a DataFrame of its current snapshot, or of a branch or tag (`db.t.branch_audit`).
 
         Raises:
-            NotFoundError: there is no such table.
+            NotFoundError: The table does not exist.
         """
-        with self._here(name_text(name)) as session:
+        with self._on_active_session(name_text(name)) as session:
             planned = table_frame(session.engine, name)
         return self.query(f"SELECT * FROM {name}") if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
-        """Delete the rows of a table for which a condition is true; without one, all rows.
+        """Delete the rows of a table for which a condition is TRUE; without a condition, all rows.
 
         Args:
-            table: Name of the table, with an alias if the condition uses one.
+            table: The name of the table, with an alias if the condition uses one.
             condition: SQL text or a PySpark Column.
-            idempotency_key: Run it once only under this key; see `sql`.
+            idempotency_key: Run it only once under this key; see `sql`.
         """
         return self.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
 
@@ -189,13 +189,13 @@ class Session:
         *,
         idempotency_key: str | None = None,
     ) -> Result:
-        """Update the rows of a table for which a condition is true; without one, all rows.
+        """Update the rows of a table for which a condition is TRUE; without a condition, all rows.
 
         Args:
-            table: Name of the table, with an alias if the condition uses one.
-            set: New values by column or nested field: SQL text, a PySpark Column, a number, a truth value or None.
+            table: The name of the table, with an alias if the condition uses one.
+            set: New values by column or nested field: SQL text, a PySpark Column, a number, a boolean or None.
             where: SQL text or a PySpark Column.
-            idempotency_key: Run it once only under this key; see `sql`.
+            idempotency_key: Run it only once under this key; see `sql`.
         """
         return self.change(
             f"UPDATE {name_text(table)} SET {assignments_text(set)}" + where_clause(where), idempotency_key
@@ -208,13 +208,13 @@ class Session:
 
         Args:
             source: A DataFrame, a table's name, or a query in parentheses.
-            table: Name of the table, with an alias if the conditions use one.
+            table: The name of the table, with an alias if the conditions use one.
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
-            source_alias: How conditions and values call the source.
+            source_alias: The alias of the source in conditions and values.
         """
         session = self
         if isinstance(source, DataFrame) and session_key(source.sparkSession) != session_key(self.spark):
-            session = self.on(source.sparkSession)  # it is a view of its session alone
+            session = self.on(source.sparkSession)  # temporary views belong to one session
         return MergeBuilder(
             run=session.run_merge,
             target=name_text(table),
@@ -235,20 +235,20 @@ class Session:
     ) -> StreamMerge:
         """Begin a MERGE of each micro-batch of a stream; see `StreamMerge`, and end with `.start(checkpoint)`.
 
-        Each micro-batch is merged once, also if Spark runs it again.
+        Each micro-batch is merged once, even if Spark runs it again.
 
         Args:
             source: A streaming DataFrame.
-            table: Name of the table, with an alias if the conditions use one.
-            on: The names of columns in which source and target rows match, or a condition as of `merge_into`.
-            keys: The columns that tell source rows apart, where `on` is a condition.
-            latest_by: Of rows of a micro-batch that are equal in `on` or `keys`, merge the one with the greatest value
-                in this column, or in these columns; NULL is less than all. Without it such rows are an error.
-            source_alias: How conditions and values call the source.
+            table: The name of the table, with an alias if the conditions use one.
+            on: The names of columns that must be equal in source and target, or a condition as in `merge_into`.
+            keys: The columns that identify source rows, if `on` is a condition.
+            latest_by: Of rows of a micro-batch with equal `on` or `keys`, merge the one with the greatest value in this
+                column, or in these columns; NULL is the least value. Without it such rows are an error.
+            source_alias: The alias of the source in conditions and values.
 
         Raises:
-            AnalysisError: the source is no stream, or has not the columns.
-            NotFoundError: there is no such table.
+            AnalysisError: The source is not a stream, or lacks the columns.
+            NotFoundError: The table does not exist.
         """
         check_not_stopped(self.spark)
         follow_spark(self.engine)
@@ -264,20 +264,20 @@ class Session:
         )
 
     def verify(self, table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
-        """Recount a snapshot from its files: rows, deletes, and what its summary says of both.
+        """Verify a snapshot: compare its summary and manifests with the rows and deletes in its files.
 
         Args:
-            table: Name of the table, with a branch or tag at its end if that one's snapshot is meant.
-            snapshot_id: The snapshot; without it the current one.
+            table: The name of the table, with a branch or tag suffix to verify its snapshot.
+            snapshot_id: The snapshot; by default the current one.
             every_file: Open all data files of the snapshot, not only those that it touched.
 
         Returns:
-            What was counted and what does not agree: see `Verification.ok` and `Verification.raise_for_problems`.
+            The counts and problems: see `Verification.ok` and `Verification.raise_for_problems`.
 
         Raises:
-            NotFoundError: no such table, branch, tag or snapshot.
-            CorruptFileError: a manifest is missing or damaged, so that the files are not known.
-            ExecutionError: the storage failed.
+            NotFoundError: The table, branch, tag or snapshot does not exist.
+            CorruptFileError: A manifest is missing or damaged, so that the files are unknown.
+            ExecutionError: The storage failed.
         """
         if snapshot_id is not None and (isinstance(snapshot_id, bool) or not isinstance(snapshot_id, int)):
             raise AnalysisError(
@@ -295,14 +295,14 @@ class Session:
         dry_run: bool = False,
         **options: Any,
     ) -> tuple[str, ...]:
-        """Remove the files below a table's folders that no metadata needs.
+        """Remove the files below a table's folders that its metadata does not need.
 
         Args:
-            table: Name of the table.
-            older_than: Only files that were written before, three days ago by default and at least a day ago; without
-                a time zone it is a time of the Spark session's.
+            table: The name of the table.
+            older_than: Only files that were written before this time, by default three days ago; at least a day ago
+                unless `dry_run` is set. Without a time zone it is in the Spark session's zone.
             location: Only files below this folder of the table.
-            dry_run: List the files, and delete none.
+            dry_run: List the files without deleting them.
             **options: `max_concurrent_deletes`, `equal_schemes`, `equal_authorities` and `prefix_mismatch_mode` of the
                 procedure.
 
@@ -310,7 +310,7 @@ class Session:
             The locations of the orphans.
 
         Raises:
-            DmlError: the table is not there, its orphans cannot be determined, or some of them could not be deleted.
+            DmlError: The table does not exist, its orphans cannot be determined, or some could not be deleted.
         """
         parts = self._table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
@@ -319,29 +319,29 @@ class Session:
         return remove_orphans(self.engine, parts, call)
 
     def after_commit(self, callback: Callable[[Result], object]) -> Callable[[], None]:
-        """Call a function with the `Result` after each commit of this session, until that is ended.
+        """Register a function to call with the `Result` after each commit of this session.
 
-        Statements, DataFrame writes and micro-batches of streams count, also those of Spark sessions that are made of
-        this one's. The function runs in a thread of its own while the statement waits for it. What it raises is logged
-        as a warning: the snapshot is there. It may run statements, on the same table too; for what these commit no
-        function is called.
+        Commits are those of statements, DataFrame writes and micro-batches of streams, including Spark sessions that
+        derive from this one's. The function runs in its own thread, and the statement waits for it. Its errors are
+        logged as warnings, because the snapshot is committed. It may run statements, even on the same table; their
+        commits call no functions.
 
         Args:
             callback: The function.
 
         Returns:
-            A function that ends it.
+            A function that removes the callback.
 
         Raises:
-            AnalysisError: it is no function.
+            AnalysisError: The callback is not a function.
         """
         return self.engine.callbacks.add(callback)
 
     def _table_parts(self, table: str) -> tuple[str, ...]:
-        """The parts of a table's name, which will be looked up where Spark looks names up now.
+        """Parse a table's name, and sync the current namespace with Spark's.
 
         Raises:
-            AnalysisError: it is none.
+            AnalysisError: The name is not valid.
         """
         follow_spark(self.engine)
         parts = name_parts(name_text(table))
@@ -356,8 +356,8 @@ class Session:
         return result
 
     def run_merge(self, text: str, key: CommitKey | None) -> Result:
-        """Run the MERGE of a builder, which knows what its key stands for."""
-        with self._here(text) as session, running():
+        """Run the MERGE of a builder, which has bound the key to the statement."""
+        with self._on_active_session(text) as session, running():
             result = execute_and_refresh(session.engine, parsed(text), text, key)
         assert isinstance(result, Result)
         return result
@@ -371,23 +371,23 @@ class Session:
     # ---- Spark's own spark.sql
 
     def handles(self, text: str) -> bool:
-        """Whether a statement given to `spark.sql` is ours: it is a row-level statement or names a table of ours."""
+        """Return True if RowDelta runs a statement of `spark.sql`: it changes rows, or names a RowDelta table."""
         return is_ours(self.engine, first_keyword(text), text, parsed)
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
-        """Run a statement; the SQL that this gives to Spark is Spark's, and is not asked for here again."""
+        """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
         check_not_stopped(self.spark)
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parsed(bound), bound)
 
     @property
     def handler(self) -> StatementHandler:
-        """What takes the Spark session's statements."""
+        """The handler for the Spark session's statements."""
         return StatementHandler(
             handles=self.handles,
             run=self.run,
             is_query=is_query,
-            bequeath=self._bequeath,
+            bequeath=self._inherited_binding,
             calls=self._calls,
             catalog=self._current_catalog,
             release=self._release,
@@ -397,18 +397,18 @@ class Session:
         return self.registry.current_catalog
 
     def _calls(self) -> TableCalls:
-        """What takes PySpark's calls on our tables."""
+        """Return the handler for PySpark's calls on RowDelta tables."""
         return table_calls(self.engine)
 
     # ---- other Spark sessions of the application
 
     def on(self, spark: SparkSession) -> "Session":
-        """This session for work on another Spark session; the two have one current namespace."""
+        """Return this session for another Spark session; both share the current namespace."""
         return Session(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
 
     @contextmanager
-    def _here(self, text: str) -> Iterator["Session"]:
-        """This session where a statement of this thread runs: in `foreachBatch` the views are those of the batch."""
+    def _on_active_session(self, text: str) -> Iterator["Session"]:
+        """Yield the session for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
         check_not_stopped(self.spark)
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
@@ -417,8 +417,8 @@ class Session:
             else:
                 yield self.on(clone)
 
-    def _bequeath(self) -> Binding:
-        """What a Spark session that is made of this one's gets: these catalogs, and a current namespace of its own."""
+    def _inherited_binding(self) -> Binding:
+        """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
         registry, engine = replace(self.registry), self.engine
 
         def handler(spark: SparkSession) -> StatementHandler:
@@ -427,25 +427,25 @@ class Session:
         return inheriting(handler, registry)
 
     def enable(self) -> "Session":
-        """Take this session's statements at `spark.sql` too.
+        """Handle RowDelta's statements in `spark.sql`, too.
 
         Raises:
-            SetupError: Spark's own settings define a catalog of the same name by a missing class.
+            SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
-        take_writers(self.spark)
+        replace_writer_methods(self.spark)
         take_format_calls(self.spark, register_format)
         take_stream_calls(self.spark)
         take_connect_calls(self.spark)
         return self
 
     def disable(self) -> None:
-        """Leave `spark.sql` to Spark, and remove our catalogs from it."""
+        """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
         is_own = is_handler(session_key(self.spark), self.handler)
         interception.disable(self.spark)
-        if not is_own:  # another session's handler has replaced this one's, or nothing is enabled
+        if not is_own:  # another session's handler replaced this one, or none is enabled
             self._release()
 
     def _release(self) -> None:
@@ -456,7 +456,7 @@ class Session:
     # ---- catalogs
 
     def close(self) -> None:
-        """Leave `spark.sql` to Spark and close the catalogs' connections; the Spark session goes on."""
+        """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""
         if is_handler(session_key(self.spark), self.handler):
             self.disable()
         for catalog in self.registry.catalogs.values():
@@ -471,14 +471,14 @@ class Session:
         self.close()
 
     def add_catalog(self, name: str, **properties: str) -> Catalog:
-        """Add a catalog under a name of this session: `prod.db.t`.
+        """Add a catalog to this session, for names such as `prod.db.t`.
 
         Args:
             name: The name; without properties, also the name in PyIceberg's configuration.
             **properties: PyIceberg's catalog properties (`type`, `uri`, `warehouse`, ...).
 
         Raises:
-            SetupError: the catalog does not load.
+            SetupError: The catalog cannot be loaded.
         """
         check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)

@@ -1,7 +1,7 @@
-"""Run statements for the command line and print their results. Driver.
+"""Runs statements for the command line and prints their results. Driver.
 
-Input: where the tables are, the text of statements. Output: rows as a table, as JSON lines or as CSV; for a statement
-that changes rows, what it changed.
+Input: the catalog, the text of statements. Output: rows as a table, as JSON lines or as CSV; for a statement that
+changes rows, its counts.
 """
 
 import csv
@@ -40,10 +40,10 @@ def open_session(
     """Open a session for one command. Report a new warehouse on standard error, because its path may be a typo.
 
     Args:
-        warehouse: Folder of the embedded catalog.
-        catalog: Name of another catalog.
-        properties: Its properties.
-        progress: Whether long statements show a progress bar in a terminal.
+        warehouse: The folder of the embedded catalog.
+        catalog: The name of another catalog.
+        properties: The properties of the catalog.
+        progress: Show a progress bar in a terminal for long statements.
         settings: Spark settings.
 
     Raises:
@@ -59,17 +59,17 @@ def open_session(
 
 
 def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency_key: str | None = None) -> None:
-    """Run the statements of a text and print what each returns to standard output.
+    """Run the statements of a text and print their results to standard output.
 
     Args:
         session: The session.
         text: The statements, separated by semicolons.
-        output: `table`, `json` (one object a line) or `csv`.
-        limit: Rows that a table shows at most; JSON and CSV have all.
+        output: `table`, `json` (one object per line) or `csv`.
+        limit: The maximum number of rows in a table; JSON and CSV have all.
         idempotency_key: Apply the statement only once under this key; the text must be one statement.
 
     Raises:
-        DmlError: a statement is wrong or failed; those after it have not run.
+        DmlError: A statement is invalid or failed; later ones did not run.
     """
     if idempotency_key is not None:
         run_statement(session, text, output, limit, idempotency_key)
@@ -80,7 +80,7 @@ def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency
 
 
 def run_statement(session: Session, text: str, output: str, limit: int, idempotency_key: str | None = None) -> None:
-    """Run one statement and print what it returns."""
+    """Run one statement and print its result."""
     try:
         outcome = session.sql(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
@@ -90,7 +90,7 @@ def run_statement(session: Session, text: str, output: str, limit: int, idempote
                 print_frame(outcome, output, limit)
     except DmlError:
         raise
-    except Exception as error:  # a DataFrame of a query fails when its rows are asked for
+    except Exception as error:  # a query only fails when its rows are collected
         raise translate(error) from error
 
 
@@ -106,7 +106,7 @@ def print_frame(frame: DataFrame, output: str, limit: int) -> None:
 
 
 def plain_console() -> Console:
-    """Standard output, on which `[red]` and `:heart:` in a value are what they are."""
+    """Return a console for standard output that does not interpret `[red]` or `:heart:` in values."""
     return Console(markup=False, emoji=False)
 
 
@@ -119,16 +119,16 @@ def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
 
 
 def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target: TextIO) -> None:
-    """Print rows as JSON, one object a line, or as CSV with a header.
+    """Print rows as JSON, one object per line, or as CSV with a header.
 
     Args:
-        columns: Their names.
+        columns: The column names.
         rows: The rows.
         output: `json` or `csv`.
-        target: Where to.
+        target: The stream to write to.
 
     Raises:
-        AnalysisError: two columns have one name, and the output is JSON.
+        AnalysisError: Two columns have the same name, and the output is JSON.
     """
     names = list(columns)
     if output == "json":
@@ -142,12 +142,12 @@ def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target:
 
 
 def print_result(result: Result, output: str, target: TextIO) -> None:
-    """Print what a statement changed: its facts, or its values for programs.
+    """Print the result of a statement that changes rows: its facts, or its values for programs.
 
     Args:
-        result: The outcome.
+        result: The result.
         output: `table`, `json` or `csv`.
-        target: Where JSON and CSV go.
+        target: The stream for JSON and CSV.
     """
     if output == "json":
         target.write(json.dumps(result.as_dict(), ensure_ascii=False) + "\n")
@@ -161,23 +161,23 @@ def print_result(result: Result, output: str, target: TextIO) -> None:
 
 
 def print_verification(found: Verification, output: str, target: TextIO) -> None:
-    """Print what the verification of a snapshot found.
+    """Print the verification of a snapshot.
 
     Args:
-        found: What was found.
-        output: `table` for text, `json`.
-        target: Where to.
+        found: The verification.
+        output: `table` for text, or `json`.
+        target: The stream to write to.
 
     Raises:
-        NotSupportedError: another output.
+        NotSupportedError: The output is `csv`.
     """
     if output == "csv":
-        raise NotSupportedError("A verification is no table of rows", hint="Use --format table or --format json")
+        raise NotSupportedError("A verification cannot be printed as CSV", hint="Use --format table or --format json")
     target.write((json.dumps(found.as_dict(), ensure_ascii=False) if output == "json" else repr(found)) + "\n")
 
 
 def plain(value: Any) -> Any:
-    """A value of Spark as one that JSON knows: structs as objects, bytes in hexadecimal, the rest as text."""
+    """Convert a Spark value for JSON: structs to objects, bytes to hexadecimal, other types to text."""
     if isinstance(value, Row):
         check_distinct(value.__fields__)
         return plain_object(value.__fields__, value)
@@ -195,12 +195,12 @@ def plain(value: Any) -> Any:
 
 
 def plain_object(names: Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
-    """Named values as a JSON object."""
+    """Convert named values to a JSON object."""
     return {name: plain(value) for name, value in zip(names, values, strict=True)}
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Refuse names that are not distinct: the later value would replace the earlier one in an object."""
+    """Refuse duplicate names: in an object, the later value would replace the earlier one."""
     twice = next((name for position, name in enumerate(names) if name in names[:position]), None)
     if twice is not None:
         raise AnalysisError(
@@ -212,5 +212,5 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def as_text(value: Any) -> Any:
-    """A value in a CSV cell: nested ones as JSON, NULL as nothing."""
+    """Convert a value to a CSV cell: nested values become JSON, NULL becomes empty."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value

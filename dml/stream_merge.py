@@ -1,7 +1,7 @@
-"""`stream_merge(...)`: a MERGE of each micro-batch of a stream, each once. Driver; on Connect also beside its server.
+"""`stream_merge(...)`: merges each micro-batch of a stream once. Driver; on Connect also next to its server.
 
-Input: a streaming DataFrame, a table, the clauses of a MERGE. Output: a streaming query. Each micro-batch is merged as
-`merge_into` would merge it, under the query's id and its own number in the place of an idempotency key.
+Input: a streaming DataFrame, a table, the clauses of a MERGE. Output: a streaming query. Each micro-batch is merged
+like `merge_into`, with the query's id and the number of the micro-batch as its idempotency key.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ __all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_m
 NUMBER: Final = "__rowdelta_number"
 
 UNSORTABLE: Final = frozenset({"map", "variant", "interval"})
-"""Types by whose values Spark cannot sort, by its names: PySpark 3.5 has no class for a variant."""
+"""The names of types that Spark cannot sort: names, because PySpark 3.5 has no class for a variant."""
 
 Run = Callable[[str, CommitKey | None], Result]
 
@@ -71,20 +71,20 @@ def stream_merge(
         engine: The session and its catalogs.
         run: Runs the text of a MERGE, on classic Spark in the session of the micro-batch.
         source: A streaming DataFrame.
-        table: Name of the table, with an alias if the conditions use one.
+        table: The name of the table, with an alias if the conditions use one.
         on: The condition that matches source rows with target rows, or the names of columns that both have.
-        keys: The columns that tell source rows apart; where `on` has names, these.
-        latest_by: Of rows with equal keys the one with the greatest value in these columns is merged.
-        source_alias: How conditions and values call the source.
+        keys: The columns that identify source rows; by default the names in `on`.
+        latest_by: Of rows with equal keys, merge the one with the greatest value in these columns.
+        source_alias: The alias of the source in conditions and values.
 
     Raises:
-        AnalysisError: the source is no stream, has not the columns, or cannot be sorted by them for `latest_by`.
-        NotFoundError: there is no such table.
+        AnalysisError: The source is not a stream, lacks the columns, or cannot be sorted by them for `latest_by`.
+        NotFoundError: The table does not exist.
     """
     if not isinstance(source, DataFrame) or not source.isStreaming:
-        what = "a DataFrame that is no stream" if isinstance(source, DataFrame) else type(source).__name__
+        what = "a batch DataFrame" if isinstance(source, DataFrame) else type(source).__name__
         raise AnalysisError(
-            f"The source of stream_merge is a streaming DataFrame, not {what}",
+            f"The source of stream_merge must be a streaming DataFrame, not {what}",
             kind=ErrorKind.INVALID_VALUE,
             hint="Take one of spark.readStream; merge_into merges other DataFrames",
         )
@@ -96,7 +96,7 @@ def stream_merge(
         raise NotFoundError(
             f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.proposal(reference.parts)
         )
-    # What the name ends in stays: of the parts of a table only branches can be written to, and the others are refused.
+    # The suffix is kept: a branch can be written to, and the statement refuses other suffixes.
     state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
     ends = (resolved.metadata_table is not None) + any(part is not None for part in state)
     suffix = reference.parts[len(reference.parts) - ends :]
@@ -106,7 +106,7 @@ def stream_merge(
     latest = () if latest_by is None else columns_of(source, latest_by, "latest_by")
     if latest and not unique:
         raise AnalysisError(
-            "latest_by needs to know which rows of the source are about the same row",
+            "latest_by needs the columns that identify a row",
             kind=ErrorKind.INVALID_VALUE,
             hint="Give on=['id'], the names of columns that both have, or keys=['id'] beside a condition",
         )
@@ -135,10 +135,10 @@ def stream_merge(
 
 
 def columns_of(source: DataFrame, names: Sequence[str] | str, argument: str) -> tuple[str, ...]:
-    """The columns of the source that an argument names.
+    """Return the source columns that an argument names.
 
     Raises:
-        AnalysisError: it names none, or one that is not there, or is something else than names.
+        AnalysisError: It names no column or an unknown one, or is not a name or a sequence.
     """
     if not isinstance(names, Sequence):
         raise AnalysisError(
@@ -161,16 +161,16 @@ def columns_of(source: DataFrame, names: Sequence[str] | str, argument: str) -> 
 
 
 def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> None:
-    """See that Spark can sort by columns, which it does to find the greatest value of each key.
+    """Check that Spark can sort by columns, which finds the greatest value of each key.
 
     Raises:
-        AnalysisError: it cannot sort by the type of one.
+        AnalysisError: The type of a column cannot be sorted.
     """
     for column in source.schema.fields:
         if column.name.lower() in {name.lower() for name in names} and not is_sortable(column.dataType):
             raise AnalysisError(
                 f"The column '{column.name}' of the source, which {argument} names, is "
-                f"{column.dataType.simpleString().upper()}, and such values have no order",
+                f"{column.dataType.simpleString().upper()}, which has no order",
                 kind=ErrorKind.TYPE_MISMATCH,
                 hint="With latest_by, name columns whose values can be sorted, or add one that is made of it",
                 column=column.name,
@@ -178,7 +178,7 @@ def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> No
 
 
 def is_sortable(kind: DataType) -> bool:
-    """Whether Spark can sort by values of a type."""
+    """Return True if Spark can sort values of a type."""
     match kind:
         case StructType():
             return all(is_sortable(inner.dataType) for inner in kind.fields)
@@ -190,18 +190,18 @@ def is_sortable(kind: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latest:
-    """Which rows of a micro-batch are merged.
+    """Selects the rows of a micro-batch to merge.
 
     Attributes:
-        keys: The columns that tell rows apart.
-        order: Of rows with equal keys that with the greatest values in these columns; all rows where it is empty.
+        keys: The columns that identify rows.
+        order: Of rows with equal keys, select the one with the greatest values in these columns; empty selects all.
     """
 
     keys: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
 
     def of(self, batch: DataFrame) -> DataFrame:
-        """The rows of a micro-batch that are merged; one with a NULL in its key is about no other row, and stays."""
+        """Return the rows of a micro-batch to merge; rows with a NULL in their key are all kept."""
         if not self.order:
             return batch
         descending = [col(quoted(name)).desc_nulls_last() for name in self.order]
@@ -212,15 +212,15 @@ class Latest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamMerge:
-    """A MERGE of each micro-batch of a stream, in the making; nothing runs before `start()`.
+    """Builds a MERGE of each micro-batch of a stream; nothing runs before `start()`.
 
     Attributes:
         engine: The session and its catalogs.
         source: The stream.
         merge: The MERGE so far.
-        latest: Which rows of a micro-batch are merged.
-        table_uuid: The table.
-        settings: What PySpark's writer of streams will be told: methods and their arguments.
+        latest: Selects the rows of a micro-batch to merge.
+        table_uuid: The UUID of the table.
+        settings: Calls of PySpark's stream writer: methods with their arguments.
     """
 
     engine: Engine = field(repr=False)
@@ -231,15 +231,18 @@ class StreamMerge:
     settings: tuple[tuple[str, tuple[Any, ...], Mapping[str, Any]], ...] = ()
 
     def whenMatched(self, condition: Condition | None = None) -> "StreamWhenMatched":  # noqa: N802 - PySpark's name
-        """`WHEN MATCHED [AND condition] THEN` what is called next."""
+        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
         return StreamWhenMatched(stream=self, clause=self.merge.whenMatched(condition))
 
     def whenNotMatched(self, condition: Condition | None = None) -> "StreamWhenNotMatched":  # noqa: N802
-        """`WHEN NOT MATCHED [AND condition] THEN` what is called next."""
+        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
         return StreamWhenNotMatched(stream=self, clause=self.merge.whenNotMatched(condition))
 
     def whenNotMatchedBySource(self, condition: Condition | None = None) -> "StreamWhenMatched":  # noqa: N802
-        """`WHEN NOT MATCHED BY SOURCE [AND condition] THEN` what is called next; the source is one micro-batch."""
+        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call.
+
+        The source is one micro-batch, not the whole stream.
+        """
         return StreamWhenMatched(stream=self, clause=self.merge.whenNotMatchedBySource(condition))
 
     def withSchemaEvolution(self) -> "StreamMerge":  # noqa: N802
@@ -247,41 +250,41 @@ class StreamMerge:
         return self.followed_by(self.merge.withSchemaEvolution())
 
     def trigger(self, **when: Any) -> "StreamMerge":
-        """When micro-batches run, as PySpark's `trigger`: `processingTime="1 minute"`, `availableNow=True`."""
+        """Set when micro-batches run, like PySpark's `trigger`: `processingTime="1 minute"`, `availableNow=True`."""
         return self.set_on_writer("trigger", **when)
 
     def outputMode(self, mode: str) -> "StreamMerge":  # noqa: N802
-        """Which rows of an aggregation a micro-batch has, as PySpark's: `append`, `update` or `complete`."""
+        """Set the rows of an aggregation in a micro-batch, like PySpark's: `append`, `update` or `complete`."""
         return self.set_on_writer("outputMode", mode)
 
     def queryName(self, name: str) -> "StreamMerge":  # noqa: N802
-        """The name of the query, as PySpark's."""
+        """Set the name of the query, like PySpark's."""
         return self.set_on_writer("queryName", name)
 
     def followed_by(self, merge: MergeBuilder) -> "StreamMerge":
-        """The same with one more clause, or another setting."""
+        """Return the stream merge with another builder."""
         return replace(self, merge=merge)
 
     def set_on_writer(self, method: str, *values: Any, **named: Any) -> "StreamMerge":
-        """The same, with a call that PySpark's writer will get."""
+        """Return the stream merge with an additional call of PySpark's writer."""
         return replace(self, settings=(*self.settings, (method, values, named)))
 
     def start(self, checkpoint: str, *, adopt_checkpoint: bool = False) -> StreamingQuery:
         """Start the query.
 
         Args:
-            checkpoint: Location of its checkpoint, which is its own: what it has read, and its id.
-            adopt_checkpoint: Go on from a checkpoint whose earlier micro-batches the table knows nothing of.
+            checkpoint: The location of the query's own checkpoint, with its id and progress.
+            adopt_checkpoint: Continue from a checkpoint although the table has none of its earlier micro-batches.
 
         Returns:
             PySpark's query. An error of a micro-batch ends it; `awaitTermination` raises the error.
 
         Raises:
-            DmlError: the statement does not fit the table or the source; nothing is started then.
+            DmlError: The statement does not fit the table or the source; nothing is started.
         """
         if not isinstance(checkpoint, str) or not checkpoint:
             raise AnalysisError(
-                "A stream that merges needs a checkpoint: without one it would begin anew with each start",
+                "A stream merge needs a checkpoint: without one, every start would begin from scratch",
                 kind=ErrorKind.INVALID_VALUE,
                 hint="start('checkpoints/orders')",
             )
@@ -294,8 +297,8 @@ class StreamMerge:
         if is_connect(self.engine.spark):
             function = RemoteMerge(
                 catalogs=packed_catalogs(self.engine.registry),
-                # What runs a statement here cannot be sent; there the server's own session does.
-                merge=replace(self.merge, run=not_here, source=""),
+                # `run` cannot be pickled; on the server, `RemoteMerge` replaces it.
+                merge=replace(self.merge, run=cannot_run, source=""),
                 latest=self.latest,
                 epoch=epoch,
                 checkpoint=checkpoint,
@@ -305,10 +308,10 @@ class StreamMerge:
         return writer.option("checkpointLocation", checkpoint).foreachBatch(function).start()
 
     def check(self) -> None:
-        """Plan the MERGE of no rows, and have Spark analyse it; nothing is written.
+        """Plan the MERGE with an empty source and let Spark analyze it, without writing.
 
         Raises:
-            DmlError: it does not fit the table or the source.
+            DmlError: It does not fit the table or the source.
         """
         spark = self.engine.spark
         empty = self.latest.of(spark.createDataFrame([], self.source.schema))
@@ -330,19 +333,19 @@ class StreamMerge:
         replace(self.merge, run=plan).merge_rows(empty, None)
 
 
-def not_here(_: str, __: CommitKey | None) -> Result:
-    """In the place of what runs a statement, where nothing can."""
+def cannot_run(_: str, __: CommitKey | None) -> Result:
+    """Stand in for the function that runs a statement, until the server replaces it."""
     raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalMerge:
-    """Merges a micro-batch in the process of the session: what `foreachBatch` calls on classic Spark.
+    """Merges a micro-batch in the session's process; `foreachBatch` calls it on classic Spark.
 
     Attributes:
         merge: The MERGE.
-        latest: Which rows are merged.
-        epoch: All but the query and the number.
+        latest: Selects the rows to merge.
+        epoch: The template of the epoch, without query id and number.
     """
 
     merge: MergeBuilder
@@ -350,24 +353,24 @@ class LocalMerge:
     epoch: StreamEpoch
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Merge it, unless the table has it already."""
+        """Merge a micro-batch unless the table already has it."""
         try:
             epoch = replace(self.epoch, query_id=running_query_id(), epoch_id=number)
             self.merge.merge_rows(self.latest.of(batch), epoch)
         except DmlError as error:
-            raise carried(error) from error  # so that it is raised as itself where the query is waited for
+            raise carried(error) from error  # so that `awaitTermination` raises the same error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMerge:
-    """Merges a micro-batch beside a Spark Connect server. It can be pickled.
+    """Merges a micro-batch next to a Spark Connect server. Picklable.
 
     Attributes:
-        catalogs: Those of the session that started the query.
+        catalogs: The catalogs of the session that started the query, packed.
         merge: The MERGE.
-        latest: Which rows are merged.
-        epoch: All but the query and the number.
-        checkpoint: The query's.
+        latest: Selects the rows to merge.
+        epoch: The template of the epoch, without query id and number.
+        checkpoint: The location of the query's checkpoint.
     """
 
     catalogs: bytes = field(repr=False)
@@ -377,7 +380,7 @@ class RemoteMerge:
     checkpoint: str
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Merge it, unless the table has it already."""
+        """Merge a micro-batch unless the table already has it."""
         engine = engine_of(batch, self.catalogs)
         query_id = query_id_of(batch.sparkSession, self.checkpoint)
 
@@ -394,35 +397,35 @@ class RemoteMerge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWhenMatched:
-    """What is done with target rows: of WHEN MATCHED, and of WHEN NOT MATCHED BY SOURCE."""
+    """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
 
     stream: StreamMerge
     clause: WhenMatchedBuilder
 
     def update(self, assignments: Mapping[str, Value]) -> StreamMerge:
-        """`UPDATE SET ...`: values are SQL text, Columns, numbers, truth values or None."""
+        """Add `UPDATE SET ...`; values are SQL text, Columns, numbers, booleans or None."""
         return self.stream.followed_by(self.clause.update(assignments))
 
     def updateAll(self) -> StreamMerge:  # noqa: N802
-        """`UPDATE SET *`."""
+        """Add `UPDATE SET *`."""
         return self.stream.followed_by(self.clause.updateAll())
 
     def delete(self) -> StreamMerge:
-        """`DELETE`."""
+        """Add `DELETE`."""
         return self.stream.followed_by(self.clause.delete())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWhenNotMatched:
-    """What is done with source rows that match no target row."""
+    """The action on source rows that match no target row."""
 
     stream: StreamMerge
     clause: WhenNotMatchedBuilder
 
     def insert(self, assignments: Mapping[str, Value]) -> StreamMerge:
-        """`INSERT (...) VALUES (...)`: values are SQL text, Columns, numbers, truth values or None."""
+        """Add `INSERT (...) VALUES (...)`; values are SQL text, Columns, numbers, booleans or None."""
         return self.stream.followed_by(self.clause.insert(assignments))
 
     def insertAll(self) -> StreamMerge:  # noqa: N802
-        """`INSERT *`."""
+        """Add `INSERT *`."""
         return self.stream.followed_by(self.clause.insertAll())

@@ -1,4 +1,4 @@
-"""Catalogs, their namespaces and tables: PyIceberg's, with our errors, and format version 3 everywhere. Driver."""
+"""PyIceberg catalogs with RowDelta's errors and format version 3 support. Driver."""
 
 from dml.catalog.loading import load
 from dml.catalog.tables import (

@@ -1,7 +1,7 @@
-"""Credentials out of texts, and away from workers that do not need them. Driver.
+"""Masks credentials in texts, and withholds them from workers that do not need them. Driver.
 
-Input: a text and the properties of a catalog; the properties of a table's FileIO. Output: the text with every secret
-among their values masked; the properties with which workers open the table's files.
+Input: a text and the properties of a catalog; the properties of a table's FileIO. Output: the text with all secrets of
+the properties masked; the properties that workers need to open the table's files.
 """
 
 import re
@@ -16,7 +16,7 @@ SECRET_KEY: Final = re.compile(
     r"|sas|signature|\bsig\b|authorization|bearer|cookie|^header\."
 )
 MASK: Final = "***"
-# Shorter values ("a", "true") would mask ordinary words, and nobody's secret is that short.
+# Shorter values ("a", "true") would mask ordinary words, and real secrets are longer.
 SHORTEST_SECRET: Final = 4
 NO_SECRETS: Final = frozenset({"true", "false", "none", "null"})
 CONNECTION_STRING: Final = "connection-string"
@@ -29,11 +29,12 @@ BEARER: Final = "Bearer "
 
 
 def redact(text: str, properties: Mapping[str, Any]) -> str:
-    """A text without the secrets that a catalog's properties hold.
+    """Mask the secrets of a catalog's properties in a text.
 
     Args:
-        text: A message, of any origin.
-        properties: The catalog's properties: values of keys that name a secret, and passwords in URIs, are secrets.
+        text: A message of any origin.
+        properties: The catalog's properties. Secrets are the values of keys that match `SECRET_KEY`, and passwords in
+            URIs.
     """
     for secret in sorted(secrets_in(properties), key=len, reverse=True):
         text = text.replace(secret, MASK)
@@ -41,14 +42,14 @@ def redact(text: str, properties: Mapping[str, Any]) -> str:
 
 
 def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
-    """The properties of a FileIO for workers: what opens files, and not what opens the catalog.
+    """Return the FileIO properties for workers, without those that only give access to the catalog.
 
     Args:
-        properties: Of a table's FileIO. PyIceberg puts all of the catalog's among them: the URI of a database with its
-            password, the token of a server, and objects of the driver that no other process can use.
+        properties: The properties of a table's FileIO. PyIceberg includes all properties of the catalog: a database
+            URI with its password, a server's token, and driver objects that no other process can use.
     """
     kept = {key: str(value) for key, value in properties.items() if isinstance(value, str | int | float)}
-    if not asks_catalog(kept):
+    if not needs_catalog_access(kept):
         return {key: value for key, value in kept.items() if key not in CATALOG_KEYS}
     if not kept.get("uri", "").startswith("http"):
         kept.pop("uri", None)
@@ -58,18 +59,18 @@ def storage_properties(properties: Mapping[str, Any]) -> dict[str, str]:
     return kept
 
 
-def asks_catalog(properties: Mapping[str, str]) -> bool:
-    """Whether a FileIO asks the catalog's server for signatures, or is the user's own and may want anything."""
+def needs_catalog_access(properties: Mapping[str, str]) -> bool:
+    """Return True if a FileIO requests signatures from the catalog's server, or is custom and may need any property."""
     return SIGNER in properties or not properties.get(IMPLEMENTATION, "pyiceberg.").startswith("pyiceberg.")
 
 
 def secrets_in(properties: Mapping[str, Any]) -> set[str]:
     secrets: set[str] = set()
-    for key, value in flat(properties):
+    for key, value in flatten(properties):
         if is_secret(key):
             secrets.update(secret_parts(key.lower(), value))
         if "://" in value:
-            secrets.update(passwords(value))
+            secrets.update(uri_secrets(value))
     return {secret for secret in secrets if len(secret) >= SHORTEST_SECRET and secret.lower() not in NO_SECRETS}
 
 
@@ -78,7 +79,7 @@ def is_secret(key: str) -> bool:
 
 
 def secret_parts(key: str, value: str) -> Iterator[str]:
-    """A secret value, and what of it may stand in a text alone."""
+    """Yield a secret value, and parts of it that are secrets by themselves."""
     yield value
     yield from value.split(":")[1:]  # an OAuth2 credential is "client:secret"
     yield from value.split(maxsplit=1)[1:]  # a header may be "Bearer token"
@@ -88,17 +89,17 @@ def secret_parts(key: str, value: str) -> Iterator[str]:
             yield part.strip()
 
 
-def flat(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """All texts, those of nested settings such as `auth` included."""
+def flatten(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield all keys and values, including those of nested settings such as `auth`."""
     for key, value in properties.items():
         if isinstance(value, Mapping):
-            yield from flat(value)
+            yield from flatten(value)
         else:
             yield str(key), str(value)
 
 
-def passwords(uri: str) -> Iterator[str]:
-    """What is secret in a URI, as written and as meant: before the host, and among its parameters."""
+def uri_secrets(uri: str) -> Iterator[str]:
+    """Yield the secrets of a URI, raw and unquoted: its password, and secret query parameters."""
     try:
         parts = urlsplit(uri)
         found = [parts.password or "", *(value for key, value in parse_qsl(parts.query) if is_secret(key))]

@@ -1,10 +1,10 @@
-"""The files that the tables of a catalog may have: none but where the catalog is set up for. Driver.
+"""Restricts the tables of a catalog to the catalog's storage locations. Driver.
 
 Input: a PyIceberg catalog. Output: the same catalog, whose tables have a FileIO that refuses other files.
 
-PyIceberg gives a table's FileIO the properties of the table beside those of the catalog. What chooses the FileIO, what
-it may open, and where the storage is that it sends the catalog's credentials to, is taken from the catalog alone; of a
-REST catalog, also from what its server says for a table beside the table's metadata.
+PyIceberg merges a table's properties into those of the catalog for the table's FileIO. Settings that select the FileIO,
+the files that it may open, and the endpoints that receive the catalog's credentials are only taken from the catalog.
+Endpoints may also come from a REST server's configuration for the table, but never from table metadata.
 """
 
 import re
@@ -31,25 +31,22 @@ __all__ = ["check_new_location", "metadata_read_once", "restrict_files"]
 
 NO_FOLDERS: Final = frozenset({"", ".", ".."})
 NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
-# They name classes that are loaded, and what may be opened.
+# Properties that name classes to load, or widen what may be opened.
 NOT_FROM_TABLES: Final = frozenset(
     {"py-io-impl", "s3.retry-strategy-impl", "DEFAULT_SCHEME", "DEFAULT_NETLOC", ALLOWED_SCHEMES}
 )
-# They say where storages and servers are, and so to whom the catalog's credentials go.
+# Prefixes of properties that locate storages and servers, which receive the catalog's credentials.
 PLACES: Final = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "uri", "token", "credential", "auth")
 
 
 def restrict_files(catalog: Catalog) -> Catalog:
-    """Let a catalog's tables have files where it is set up for, and nowhere else.
-
-    Args:
-        catalog: Any catalog.
+    """Restrict a catalog's tables to the locations that the catalog is configured for.
 
     Returns:
-        The same catalog.
+        The same catalog, modified in place.
     """
-    load_any = catalog._load_file_io  # noqa: SLF001 - all catalogs open the files of tables through it
-    # What a server says for a table is among these properties as well.
+    load_any = catalog._load_file_io  # noqa: SLF001 - the one method through which all catalogs open files
+    # For REST catalogs these properties include the server's configuration for the table.
     places = () if isinstance(catalog, RestCatalog) else PLACES
 
     def load_restricted(properties: Any = None, location: str | None = None) -> FileIO:
@@ -61,7 +58,7 @@ def restrict_files(catalog: Catalog) -> Catalog:
         io = with_single_puts(load_any(given, location))
         return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
 
-    setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - a method, on this object alone
+    setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - replaces the method of this object only
     if isinstance(catalog, SqlCatalog):
         read_metadata_restricted(catalog)
     if isinstance(catalog, RestCatalog):
@@ -75,10 +72,10 @@ KNOWN: Final[ContextVar[dict[str, TableMetadata] | None]] = ContextVar("KNOWN", 
 
 @contextmanager
 def metadata_read_once() -> Iterator[None]:
-    """While the block runs this thread reads each metadata file of a SQL catalog once.
+    """Read each metadata file of a SQL catalog once while the block runs in this thread.
 
-    A statement loads its table when it starts, when it commits, and once more when the catalog takes the commit: each
-    time the catalog says which file it is, and the file is still the one that was read unless somebody else committed.
+    A statement loads its table when it starts, when it commits, and when the catalog processes the commit. Each time
+    the catalog returns the location of the metadata file, which changes only with another commit.
     """
     if KNOWN.get() is not None:
         yield
@@ -91,7 +88,7 @@ def metadata_read_once() -> Iterator[None]:
 
 
 def table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: Any) -> Any:
-    """The table of a server's answer, whose FileIO has what the server says, and no place that the table names."""
+    """Build the table of a server's response, whose FileIO takes no locations from table metadata."""
     table, metadata = make(identifier, answer), answer.metadata
     harmless = {key: value for key, value in metadata.properties.items() if not key.startswith(PLACES)}
     plain = answer.model_copy(update={"metadata": metadata.model_copy(update={"properties": harmless})})
@@ -102,17 +99,17 @@ def table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: An
 def check_new_location(
     catalog: Catalog, identifier: tuple[str, ...], location: str | None, properties: Mapping[str, str]
 ) -> None:
-    """Refuse a location for a new table that could not be loaded afterwards, or that could be another table's.
+    """Refuse a location for a new table that the catalog could not load, or that another table could share.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name of the table.
-        location: Where the user wants the table; None lets the catalog choose.
-        properties: Of the table; they may name another place for its metadata.
+        location: The user's location; None lets the catalog choose.
+        properties: The properties of the table; they may set another folder for its metadata.
 
     Raises:
-        NotSupportedError: the catalog is not set up for files there; or it makes the location of the names, and one of
-            them is no name of a folder.
+        NotSupportedError: The catalog is not configured for files there; or it builds the location from the names, and
+            one of them is not a folder name.
     """
     if location is not None or isinstance(catalog, MetastoreCatalog):
         io = catalog._load_file_io(location=location)  # noqa: SLF001
@@ -131,9 +128,10 @@ def check_new_location(
 
 
 def read_metadata_restricted(catalog: SqlCatalog) -> None:
-    """PyIceberg opens a metadata file before it knows a table, so not through the method above; and it says too little.
+    """Make a SQL catalog read metadata files through the restricted FileIO.
 
-    What else it checks stays with it.
+    PyIceberg opens the metadata file without the method that `restrict_files` replaces, and with less helpful errors.
+    Incomplete rows are passed to PyIceberg, which rejects them.
     """
     convert = catalog._convert_orm_to_iceberg  # noqa: SLF001
 
@@ -155,4 +153,4 @@ def read_metadata_restricted(catalog: SqlCatalog) -> None:
             catalog=catalog,
         )
 
-    setattr(catalog, "_convert_orm_to_iceberg", load_table)  # noqa: B010 - a method, on this object alone
+    setattr(catalog, "_convert_orm_to_iceberg", load_table)  # noqa: B010 - replaces the method of this object only

@@ -1,7 +1,7 @@
-"""Catalogs by name or by properties, and the embedded one that needs no server. Driver.
+"""Loads catalogs by name or properties, and the embedded catalog, which needs no server. Driver.
 
-Input: a name, a warehouse folder, properties. Output: a PyIceberg catalog that handles format versions 1 to 3; none of
-the requests of a REST catalog waits for ever.
+Input: a name, a warehouse folder, properties. Output: a PyIceberg catalog that handles format versions 1 to 3. Requests
+of REST catalogs have timeouts.
 """
 
 import sqlite3
@@ -35,31 +35,31 @@ LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
 def load(name: str, warehouse: str | None = None, **properties: object) -> Catalog:
     """Load a catalog.
 
-    With `uri`, `type` or `py-catalog-impl` among the properties, or with settings for the name in `.pyiceberg.yaml` or
-    in the environment, it is that catalog. Otherwise it is the embedded one: PyIceberg's SQL catalog on a SQLite file
-    in the warehouse folder, with the tables' files beside it.
+    If the properties include `uri`, `type` or `py-catalog-impl`, or if `.pyiceberg.yaml` or the environment configures
+    the name, this loads that catalog. Otherwise it loads the embedded one: PyIceberg's SQL catalog on a SQLite file in
+    the warehouse folder, next to the tables' files.
 
     Args:
         name: The catalog's name.
-        warehouse: For the embedded catalog a local folder, made if it is not there; for others as they understand it.
+        warehouse: For the embedded catalog a local folder, created if it does not exist; other catalogs interpret it.
         **properties: PyIceberg's properties of the catalog and of its FileIO.
 
     Returns:
         The catalog.
 
     Raises:
-        NotFoundError: nothing says what the catalog is.
-        SetupError: it cannot be loaded: a package, a setting or the server is missing.
+        NotFoundError: The catalog is not configured.
+        SetupError: It cannot be loaded: a package, a setting or the server is missing.
     """
-    settings = {key: setting(value) for key, value in properties.items() if value is not None}
+    settings = {key: property_value(value) for key, value in properties.items() if value is not None}
     configured: dict[str, Any] = {}
     try:
         configured.update(Config().get_catalog_config(name) or {})
         catalog = connect_catalog(name, warehouse, configured, settings)
     except DmlError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a driver, a server or a missing package raises
-        # Its text and its cause may hold credentials: the text is masked, the cause left out.
+    except Exception as error:  # noqa: BLE001 - drivers, servers and missing packages raise anything
+        # Text and cause of the error may contain credentials: the text is masked, the cause is dropped.
         text = error_text(error, merge_config(configured, settings))
         raise SetupError(
             f"The catalog '{name}' cannot be loaded: {type(error).__name__}: {text}",
@@ -74,16 +74,16 @@ def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any]
         given = {**settings, **({"warehouse": warehouse} if warehouse else {})}
         return make_catalog(name, given, merge_config(configured, given))
     if warehouse is not None:
-        return embedded(name, warehouse, settings)
+        return embedded_catalog(name, warehouse, settings)
     raise NotFoundError(
-        f"Nothing says what the catalog '{name}' is",
+        f"The catalog '{name}' is not configured",
         hint="Give a warehouse folder, properties such as uri='http://...', or settings in .pyiceberg.yaml; "
         f"configured are: {', '.join(sorted(list_catalogs())) or 'none'}",
     )
 
 
 def make_catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Catalog:
-    """PyIceberg's catalog, such that a server that does not answer is given up at some time."""
+    """Create PyIceberg's catalog with timeouts, so that an unresponsive server cannot block forever."""
     match kind_of(name, merged):
         case CatalogType.REST if "uri" in merged:
             return BoundedRestCatalog(name, **merged)
@@ -94,7 +94,7 @@ def make_catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Ca
 
 
 def kind_of(name: str, merged: dict[str, Any]) -> CatalogType | None:
-    """What PyIceberg makes of the properties; None where it is to say what is wrong with them."""
+    """Return the catalog type that PyIceberg would infer, or None to let PyIceberg raise the error."""
     if "py-catalog-impl" in merged:
         return None
     try:
@@ -107,12 +107,12 @@ def sql_catalog(name: str, given: dict[str, Any]) -> Catalog:
     try:
         return load_catalog(name, **given)
     except (IntegrityError, ProgrammingError):
-        # Two processes may find the database empty at once and both make the tables; the second finds them now.
+        # Two processes may both find the database empty and create the tables; on the second try they exist.
         return load_catalog(name, **given)
 
 
 def with_timeout(uri: str) -> str:
-    """The URI of a database, with a bound on how long connecting takes, where the driver knows one and none is set."""
+    """Add a connect timeout to a database URI if the driver supports one and none is set."""
     url = make_url(uri)
     if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:
         return uri
@@ -122,14 +122,14 @@ def with_timeout(uri: str) -> str:
     return bounded.render_as_string(hide_password=False)
 
 
-def setting(value: object) -> Any:
-    """A property as PyIceberg reads it: text, or nested settings such as `auth`."""
+def property_value(value: object) -> Any:
+    """Convert a property to PyIceberg's form: text, or nested settings such as `auth`."""
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, dict) else str(value)
 
 
-def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
+def embedded_catalog(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
     folder = local_folder(name, warehouse)
     database = folder / DATABASE_FILE
     prepare_database(database)
@@ -138,7 +138,7 @@ def embedded(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
     try:
         return SqlCatalog(name, **settings)
     except OperationalError:
-        # Two processes may find the file empty at once and both make the tables; the second finds them now.
+        # Two processes may both find the file empty and create the tables; on the second try they exist.
         return SqlCatalog(name, **settings)
 
 
@@ -165,13 +165,13 @@ def local_folder(name: str, warehouse: str) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"The warehouse '{folder}' cannot be made: {error.strerror}", catalog=name) from error
+        raise SetupError(f"The warehouse '{folder}' cannot be created: {error.strerror}", catalog=name) from error
     return folder
 
 
 def prepare_database(database: Path) -> None:
-    # With a write-ahead log readers never wait for a writer. The mode stays with the file; where a file system cannot
-    # do it (no shared memory), SQLite keeps the mode that it has.
+    # With a write-ahead log readers never wait for a writer. The mode is stored in the file. On a file system without
+    # shared memory SQLite keeps its old mode.
     connection = sqlite3.connect(database, timeout=limits.CATALOG_LOCK_SECONDS)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -185,10 +185,10 @@ SIGV4_RETRIES: Final = "rest.sigv4.max-retries"
 
 
 class BoundedRestCatalog(RestCatalog):
-    """A REST catalog that does not wait for ever: PyIceberg sets no time limit on its requests.
+    """A REST catalog with timeouts, which PyIceberg does not set.
 
-    A commit whose answer does not come in time is one whose outcome is looked up. The properties have the names of
-    Iceberg's Java library; values are milliseconds.
+    If a commit times out, its outcome is unknown and is looked up. The properties have the names of Iceberg's Java
+    library; values are milliseconds.
     """
 
     _is_found = False
@@ -203,8 +203,8 @@ class BoundedRestCatalog(RestCatalog):
     def _create_session(self) -> Session:
         session = super()._create_session()
         connect = int(self.properties.get(CONNECTION_TIMEOUT, limits.REST_CONNECT_MS))
-        # The first request asks for settings: a server that takes long for that is not there.
+        # The first request only fetches settings: a server that does not answer it quickly is treated as unreachable.
         read = int(self.properties.get(SOCKET_TIMEOUT, limits.REST_RESPONSE_MS if self._is_found else connect))
         timeout = (connect / 1000, read / 1000)
-        setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object alone
+        setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object only
         return session

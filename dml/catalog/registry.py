@@ -1,7 +1,7 @@
-"""The catalogs of a session, and what a name in a statement means. Driver.
+"""The catalogs of a session, and the resolution of names in statements. Driver.
 
 Input: the parts of a name as written (`prod.db.t`, `db.t`, `t`, `db.t.branch_audit`, `db.t.snapshots`).
-Output: a `ResolvedTable`, or None where the name is none of ours and Spark should look at it.
+Output: a `ResolvedTable`, or None if no RowDelta catalog has the table and Spark should resolve the name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ METADATA_TABLES: Final = frozenset(
         "snapshots",
     }
 )
-"""Names after a table's name that stand for its metadata."""
+"""Suffixes of a table's name that refer to its metadata tables."""
 
 BRANCH_PREFIX: Final = "branch_"
 TAG_PREFIX: Final = "tag_"
@@ -48,18 +48,18 @@ TIMESTAMP_PREFIX: Final = "at_timestamp_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedTable:
-    """A table that a statement names, as loaded for it.
+    """A resolved table name of a statement.
 
     Attributes:
-        catalog_name: Name of the catalog in the session.
+        catalog_name: The name of the catalog in the session.
         catalog: The catalog.
         identifier: Namespace and name in the catalog.
-        table: The table, loaded once for the statement: all that reads it reads this state.
-        branch: The branch that the name ends in.
-        tag: The tag that the name ends in.
-        metadata_table: The metadata table that the name ends in.
-        snapshot_id: The snapshot that the name ends in, `snapshot_id_123`.
-        timestamp_ms: The time that the name ends in, `at_timestamp_1700000000000`.
+        table: The table, loaded once per statement, so that all reads use the same metadata.
+        branch: The branch in the name's suffix.
+        tag: The tag in the name's suffix.
+        metadata_table: The metadata table in the name's suffix.
+        snapshot_id: The snapshot in the name's suffix, `snapshot_id_123`.
+        timestamp_ms: The time in the name's suffix, `at_timestamp_1700000000000`.
     """
 
     catalog_name: str
@@ -74,7 +74,7 @@ class ResolvedTable:
 
     @property
     def is_part(self) -> bool:
-        """Whether the name means a part of the table, or a state of it: a branch, a snapshot, its metadata."""
+        """True if the name refers to a branch, tag, snapshot, time or metadata table."""
         return any(
             part is not None
             for part in (self.branch, self.tag, self.metadata_table, self.snapshot_id, self.timestamp_ms)
@@ -82,7 +82,7 @@ class ResolvedTable:
 
     @property
     def name(self) -> str:
-        """Full dotted name, catalog first."""
+        """The full dotted name, catalog first."""
         return ".".join((self.catalog_name, *self.identifier))
 
     @property
@@ -92,8 +92,8 @@ class ResolvedTable:
         return (self.name, *("" if part is None else str(part) for part in parts))
 
 
-def suffix_of(last: str) -> dict[str, Any]:
-    """What the last part of a name says beside the table, as fields of `ResolvedTable`; empty where it says nothing."""
+def parse_suffix(last: str) -> dict[str, Any]:
+    """Parse the last part of a name into fields of `ResolvedTable`; empty if it is not a suffix."""
     folded = last.lower()
     if folded.startswith(BRANCH_PREFIX):
         return {"branch": last[len(BRANCH_PREFIX) :]}
@@ -110,14 +110,14 @@ def suffix_of(last: str) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class CatalogRegistry:
-    """Names to catalogs, and where unqualified names are looked up.
+    """The catalogs of a session, and the defaults for unqualified names.
 
     Attributes:
-        catalogs: By name.
+        catalogs: The catalogs by name.
         current_catalog: The catalog of unqualified names.
         current_namespace: The namespace of bare table names.
-        is_entered: On Spark Connect, whether names without a catalog are looked up here first in `spark.sql` and in
-            PySpark's calls too, as the server has no current catalog of ours. Classic Spark is asked.
+        is_entered: On Spark Connect, resolve names without a catalog here first, also in `spark.sql` and PySpark calls,
+            because the server cannot have a RowDelta catalog as its current one. Classic Spark tracks this itself.
     """
 
     catalogs: dict[str, Catalog]
@@ -126,10 +126,10 @@ class CatalogRegistry:
     is_entered: bool = False
 
     def catalog(self, name: str) -> Catalog:
-        """A catalog by name.
+        """Return a catalog by name.
 
         Raises:
-            NotFoundError: the session has no catalog of that name.
+            NotFoundError: The session has no catalog with that name.
         """
         found = self.catalogs.get(name)
         if found is None:
@@ -137,7 +137,7 @@ class CatalogRegistry:
         return found
 
     def split(self, parts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-        """The catalog's name and the rest of a name; a bare table name gets the current namespace."""
+        """Split a name into the catalog's name and the rest; a bare table name gets the current namespace."""
         if len(parts) > 1 and parts[0] in self.catalogs:
             return parts[0], parts[1:]
         if len(parts) == 1:
@@ -145,13 +145,14 @@ class CatalogRegistry:
         return self.current_catalog, parts
 
     def namespace(self, parts: tuple[str, ...] | None) -> tuple[str, Catalog, tuple[str, ...]]:
-        """The catalog's name, the catalog and the namespace inside it that a name means.
+        """Resolve a namespace to the catalog's name, the catalog and the namespace inside it.
 
         Args:
-            parts: As written, with or without a catalog; None is the current namespace, the catalog alone an empty one.
+            parts: The name as written, with or without a catalog. None means the current namespace; a catalog alone
+                means an empty one.
 
         Raises:
-            NotFoundError: the session has no catalog of that name.
+            NotFoundError: The session has no catalog with that name.
         """
         if parts is None:
             return self.current_catalog, self.catalog(self.current_catalog), self.current_namespace
@@ -162,37 +163,37 @@ class CatalogRegistry:
     def resolve(
         self, parts: tuple[str, ...], loaded: dict[tuple[str, ...], Table] | None = None
     ) -> ResolvedTable | None:
-        """What a name means; None where no catalog of ours has such a table.
+        """Resolve a table name, or return None if no RowDelta catalog has such a table.
 
         Args:
             parts: The name as written.
-            loaded: Tables that the statement has loaded, by catalog and identifier; what is loaded here is added.
+            loaded: Tables that the statement has loaded, by catalog and identifier; newly loaded tables are added.
         """
         catalog_name, rest = self.split(parts)
         tables = {} if loaded is None else loaded
         table = self.load(catalog_name, rest, tables)
         if table is not None:
-            return self.resolved(catalog_name, rest, table)
+            return self.resolved_table(catalog_name, rest, table)
         if len(parts) == 1 or len(rest) < 2:
             return None
-        suffix = suffix_of(rest[-1])
+        suffix = parse_suffix(rest[-1])
         if not suffix:
             return None
         rest = rest[:-1]
         if "metadata_table" not in suffix and len(rest) > 1 and rest[-1].lower() in METADATA_TABLES:
-            # `t.files.branch_audit`; a table of such a name comes first.
+            # `t.files.branch_audit`; a table with that name takes precedence.
             table = self.load(catalog_name, rest, tables)
             if table is None:
                 suffix["metadata_table"] = rest[-1].lower()
                 rest = rest[:-1]
         owner = rest if len(rest) > 1 else (*self.current_namespace, *rest)
         table = self.load(catalog_name, owner, tables)
-        return None if table is None else self.resolved(catalog_name, owner, table, suffix)
+        return None if table is None else self.resolved_table(catalog_name, owner, table, suffix)
 
-    def resolved(
+    def resolved_table(
         self, catalog_name: str, identifier: tuple[str, ...], table: Table, suffix: Mapping[str, Any] | None = None
     ) -> ResolvedTable:
-        """The dataclass of a table that was found."""
+        """Build the `ResolvedTable` of a loaded table."""
         return ResolvedTable(
             catalog_name=catalog_name,
             catalog=self.catalogs[catalog_name],
@@ -204,7 +205,7 @@ class CatalogRegistry:
     def load(
         self, catalog_name: str, identifier: tuple[str, ...], loaded: dict[tuple[str, ...], Table]
     ) -> Table | None:
-        """A table by its exact identifier, once for a statement; None where there is none."""
+        """Load a table by its exact identifier, once per statement; return None if it does not exist."""
         if len(identifier) < 2:
             return None
         key = (catalog_name, *identifier)
@@ -218,8 +219,8 @@ class CatalogRegistry:
         return loaded[key]
 
     def table_names(self, namespace: tuple[str, ...], catalog_name: str) -> list[str]:
-        """Names of the tables of a namespace, for suggestions; empty where it is not there."""
-        if not namespace:  # of `lake.t`, which names none
+        """Return the table names of a namespace, for suggestions; empty if it does not exist."""
+        if not namespace:  # for example `lake.t`
             return []
         catalog = self.catalog(catalog_name)
         with translated(f"Listing the tables of '{'.'.join(namespace)}'", catalog):
@@ -229,17 +230,17 @@ class CatalogRegistry:
                 return []
 
     def proposal(self, parts: tuple[str, ...], others: Iterable[str] = ()) -> str:
-        """What could have been meant by the name of a table that is not there, as the hint of an error.
+        """Return a hint that suggests names for a table that was not found.
 
         Args:
             parts: The name as written.
-            others: Further names that stand for tables, such as temporary views.
+            others: Further names of tables, such as temporary views.
         """
         catalog_name, rest = self.split(parts)
         if len(rest) > 2 and self.resolve(parts[:-1]) is not None:
             kinds = f"branches ('{BRANCH_PREFIX}...') and tags ('{TAG_PREFIX}...')"
             near = nearest(rest[-1], METADATA_TABLES)
-            return near or f"After a table's name stand its metadata tables ('snapshots', ...), {kinds}"
+            return near or f"A table's name can have a suffix for metadata tables ('snapshots', ...), {kinds}"
         if len(parts) > 2 and parts[0] not in self.catalogs:
             return f"There is no catalog '{parts[0]}'. {did_you_mean(parts[0], self.catalogs)}"
         namespace = rest[:-1]

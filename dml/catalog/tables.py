@@ -1,7 +1,7 @@
 """Tables and namespaces of a catalog: load, create, list, change, drop and rename. Driver.
 
-Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `CommitBase`, a table as a commit
-finds it, which may be one that the same commit creates or replaces; our errors where PyIceberg has its own.
+Input: a catalog and an identifier (namespace and name). Output: PyIceberg tables; `CommitBase`, the table that a commit
+is based on, which the same commit may create or replace; RowDelta's errors instead of PyIceberg's.
 Source: Iceberg specification, "Format Versioning".
 """
 
@@ -61,15 +61,15 @@ def create_namespace(
 
     Args:
         catalog: The catalog.
-        namespace: Its parts.
-        properties: Its properties.
-        exists_ok: Be content where it is there already.
+        namespace: The parts of its name.
+        properties: The properties of the namespace.
+        exists_ok: Do nothing if the namespace exists.
 
     Raises:
-        AlreadyExistsError: it is there already, and that is not fine.
-        DmlError: the catalog failed.
+        AlreadyExistsError: The namespace exists, and `exists_ok` is False.
+        DmlError: The catalog failed.
     """
-    with translated(f"Creating the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Creating the namespace '{dotted_name(namespace)}'", catalog):
         if exists_ok:
             catalog.create_namespace_if_not_exists(namespace, dict(properties or {}))
         else:
@@ -80,29 +80,29 @@ def drop_namespace(catalog: Catalog, namespace: Namespace) -> None:
     """Drop an empty namespace.
 
     Raises:
-        NotFoundError: it is not there.
-        AnalysisError: it is not empty.
-        DmlError: the catalog failed.
+        NotFoundError: The namespace does not exist.
+        AnalysisError: The namespace is not empty.
+        DmlError: The catalog failed.
     """
-    with translated(f"Dropping the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Dropping the namespace '{dotted_name(namespace)}'", catalog):
         catalog.drop_namespace(namespace)
 
 
 def namespace_exists(catalog: Catalog, namespace: Namespace) -> bool:
-    """Whether the catalog has a namespace.
+    """Return True if the catalog has the namespace.
 
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Looking for the namespace '{dotted_name(namespace)}'", catalog):
         return catalog.namespace_exists(namespace)
 
 
 def list_namespaces(catalog: Catalog, parent: Namespace = ()) -> list[Namespace]:
-    """The namespaces right below one, or the topmost, in order.
+    """Return the direct children of a namespace, or the top-level namespaces, sorted.
 
     Raises:
-        NotFoundError: the parent is not there.
+        NotFoundError: The parent does not exist.
         DmlError: the catalog failed.
     """
     with translated("Listing namespaces", catalog):
@@ -110,13 +110,13 @@ def list_namespaces(catalog: Catalog, parent: Namespace = ()) -> list[Namespace]
 
 
 def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, str]:
-    """Properties of a namespace.
+    """Return the properties of a namespace.
 
     Raises:
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Reading the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Reading the namespace '{dotted_name(namespace)}'", catalog):
         return dict(catalog.load_namespace_properties(namespace))
 
 
@@ -129,7 +129,7 @@ def change_namespace_properties(
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Changing the namespace '{shown(namespace)}'", catalog):
+    with translated(f"Changing the namespace '{dotted_name(namespace)}'", catalog):
         catalog.update_namespace_properties(namespace, set(removals), dict(updates))
 
 
@@ -170,17 +170,17 @@ def load_table(catalog: Catalog, identifier: Identifier) -> Table:
         identifier: Namespace and name.
 
     Raises:
-        NotFoundError: there is no such table; the hint names one that is spelled alike.
-        DmlError: the catalog or the storage failed.
+        NotFoundError: The table does not exist; the hint suggests a similar name.
+        DmlError: The catalog or the storage failed.
     """
-    with translated(f"Loading the table '{shown(identifier)}'", catalog):
+    with translated(f"Loading the table '{dotted_name(identifier)}'", catalog):
         try:
             return catalog.load_table(identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             raise NotFoundError(
-                f"There is no table '{shown(identifier)}' in the catalog '{catalog.name}'",
-                hint=did_you_mean(identifier[-1], names(catalog, identifier[:-1])),
-                table=shown(identifier),
+                f"There is no table '{dotted_name(identifier)}' in the catalog '{catalog.name}'",
+                hint=did_you_mean(identifier[-1], table_names(catalog, identifier[:-1])),
+                table=dotted_name(identifier),
             ) from None
 
 
@@ -188,7 +188,7 @@ def with_live_credentials(table: Table) -> Table:
     """Return a table, loaded again if a credential that its catalog vended for the files has expired.
 
     Raises:
-        DmlError: as `load_table`.
+        DmlError: As for `load_table`.
     """
     if expired_at(table.io.properties) is None or isinstance(table, StagedTable):
         return table
@@ -196,12 +196,12 @@ def with_live_credentials(table: Table) -> Table:
 
 
 def table_exists(catalog: Catalog, identifier: Identifier) -> bool:
-    """Whether the catalog has a table.
+    """Return True if the catalog has the table.
 
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the table '{shown(identifier)}'", catalog):
+    with translated(f"Looking for the table '{dotted_name(identifier)}'", catalog):
         try:
             return catalog.table_exists(identifier)
         except NoSuchNamespaceError:
@@ -209,13 +209,13 @@ def table_exists(catalog: Catalog, identifier: Identifier) -> bool:
 
 
 def list_tables(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
-    """Identifiers of a namespace's tables, in order.
+    """Return the identifiers of a namespace's tables, sorted.
 
     Raises:
-        NotFoundError: there is no such namespace.
+        NotFoundError: The namespace does not exist.
         DmlError: the catalog failed.
     """
-    with translated(f"Listing the tables of '{shown(namespace)}'", catalog):
+    with translated(f"Listing the tables of '{dotted_name(namespace)}'", catalog):
         return sorted(tuple(identifier) for identifier in catalog.list_tables(namespace))
 
 
@@ -232,22 +232,22 @@ def create_table(
     """Create a table.
 
     Args:
-        catalog: The catalog; the namespace has to be there.
+        catalog: The catalog; the namespace must exist.
         identifier: Namespace and name.
-        schema: Columns; PyIceberg gives them fresh ids.
-        partition_spec: By the ids of `schema`.
-        sort_order: By the ids of `schema`.
-        location: Root of the table's files; by default the catalog chooses.
-        properties: Table properties; `format-version` chooses the format version, 2 without it.
+        schema: The columns; PyIceberg assigns fresh ids.
+        partition_spec: The spec, by the ids of `schema`.
+        sort_order: The order, by the ids of `schema`.
+        location: The root of the table's files; by default the catalog chooses.
+        properties: Table properties; `format-version` sets the format version, by default 2.
 
     Raises:
-        AlreadyExistsError: there is a table of that name.
-        NotFoundError: the namespace is not there.
-        AnalysisError: the format version is none, or a type or a default needs a later one.
-        NotSupportedError: the catalog is not set up for files at the location, or can make none of the names.
-        DmlError: the catalog or the storage failed.
+        AlreadyExistsError: A table with that name exists.
+        NotFoundError: The namespace does not exist.
+        AnalysisError: The format version is invalid, or a type or a default needs a later one.
+        NotSupportedError: The catalog is not configured for the location, or cannot build one from the names.
+        DmlError: The catalog or the storage failed.
     """
-    with translated(f"Creating the table '{shown(identifier)}'", catalog):
+    with translated(f"Creating the table '{dotted_name(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         return iceberg.create_table(
             catalog,
@@ -269,27 +269,27 @@ def stage_table(
     location: str | None = None,
     properties: Mapping[str, str] | None = None,
 ) -> CommitBase | None:
-    """Prepare a table that is to be created together with its first snapshot; the catalog does not have it until then.
+    """Stage a table, which the commit of its first snapshot creates.
 
     Args:
-        catalog: The catalog; the namespace has to be there.
+        catalog: The catalog; the namespace must exist.
         identifier: Namespace and name.
-        schema: Columns; PyIceberg gives them fresh ids.
-        partition_spec: By the ids of `schema`.
-        location: Root of the table's files; by default the catalog chooses.
-        properties: Table properties; `format-version` chooses the format version, 2 without it.
+        schema: The columns; PyIceberg assigns fresh ids.
+        partition_spec: The spec, by the ids of `schema`.
+        location: The root of the table's files; by default the catalog chooses.
+        properties: Table properties; `format-version` sets the format version, by default 2.
 
     Returns:
-        The table; None where the catalog's server cannot prepare tables.
+        The table; None if the catalog's server cannot stage tables.
 
     Raises:
-        AlreadyExistsError: there is a table of that name.
-        NotFoundError: the namespace is not there.
-        AnalysisError: the format version is none, or a type or a default needs a later one.
-        NotSupportedError: the catalog is not set up for files at the location, or can make none of the names.
-        DmlError: the catalog or the storage failed.
+        AlreadyExistsError: A table with that name exists.
+        NotFoundError: The namespace does not exist.
+        AnalysisError: The format version is invalid, or a type or a default needs a later one.
+        NotSupportedError: The catalog is not configured for the location, or cannot build one from the names.
+        DmlError: The catalog or the storage failed.
     """
-    with translated(f"Creating the table '{shown(identifier)}'", catalog):
+    with translated(f"Creating the table '{dotted_name(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         try:
             table, updates = iceberg.stage_table(
@@ -302,7 +302,7 @@ def stage_table(
                 properties=with_format_version(properties),
             )
         except (BadRequestError, ServerError) as error:
-            # Not every server knows the option `stage-create`; if it is something else, the creation will say so.
+            # Some servers do not support `stage-create`. After any other error, creating the table raises it again.
             LOGGER.warning("'%s' cannot stage tables, so a table is created before its rows: %s", catalog.name, error)
             return None
     return CommitBase(table=table, updates=updates, requirements=(AssertCreate(),))
@@ -314,15 +314,15 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
     Args:
         catalog: The catalog.
         identifier: Namespace and name.
-        purge: Delete its files as well, where the catalog can.
+        purge: Also delete its files, if the catalog can.
 
     Raises:
-        NotFoundError: there is no such table.
-        CorruptFileError: its files are to be deleted, and cannot be listed; the table is still there.
-        NotSupportedError: one of them may not be a file of this table; the table is still there.
-        DmlError: the catalog failed.
+        NotFoundError: The table does not exist.
+        CorruptFileError: The files to delete cannot be listed; the table is kept.
+        NotSupportedError: A file is outside the allowed locations; the table is kept.
+        DmlError: The catalog failed.
     """
-    with translated(f"Dropping the table '{shown(identifier)}'", catalog):
+    with translated(f"Dropping the table '{dotted_name(identifier)}'", catalog):
         if not purge:
             catalog.drop_table(identifier)
         elif isinstance(catalog, MetastoreCatalog):
@@ -332,9 +332,9 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
 
 
 def purge_files(catalog: Catalog, identifier: Identifier) -> None:
-    """Drop a table and delete its files, as PyIceberg does, but only those that the table may have."""
+    """Drop a table and delete its files, like PyIceberg, but only at allowed locations."""
     table = catalog.load_table(identifier)
-    locations = files(table)
+    locations = files_of(table)
     for location in locations:
         check_location(table.io, location)
     catalog.drop_table(identifier)
@@ -343,12 +343,14 @@ def purge_files(catalog: Catalog, identifier: Identifier) -> None:
             table.io.delete(location)
         except FileNotFoundError:
             continue
-        except Exception as error:  # noqa: BLE001 - every storage has errors of its own, and the table is gone
-            LOGGER.warning("Could not delete '%s' of the dropped table '%s': %s", location, shown(identifier), error)
+        except Exception as error:  # noqa: BLE001 - storages raise anything, and the table is already dropped
+            LOGGER.warning(
+                "Could not delete '%s' of the dropped table '%s': %s", location, dotted_name(identifier), error
+            )
 
 
-def files(table: Table) -> list[str]:
-    """All files that a table's snapshots and its metadata log name, data files first and its newest metadata last."""
+def files_of(table: Table) -> list[str]:
+    """Return all files that a table's snapshots and metadata log name: data files first, the newest metadata last."""
     lists = dict.fromkeys(snapshot.manifest_list for snapshot in table.metadata.snapshots)
     manifests = {
         manifest.manifest_path: manifest for location in lists for manifest in read_manifest_list(table.io, location)
@@ -362,22 +364,22 @@ def files(table: Table) -> list[str]:
 
 
 def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:
-    """Rename a table; its files stay where they are.
+    """Rename a table; its files are not moved.
 
     Raises:
-        NotFoundError: there is no such table, or not the new name's namespace.
-        AlreadyExistsError: the new name is taken.
-        DmlError: the catalog failed.
+        NotFoundError: The table or the new namespace does not exist.
+        AlreadyExistsError: The new name is taken.
+        DmlError: The catalog failed.
     """
-    with translated(f"Renaming the table '{shown(old)}' to '{shown(new)}'", catalog):
+    with translated(f"Renaming the table '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
         return catalog.rename_table(old, new)
 
 
 def format_version(text: str) -> int:
-    """The format version that a property names.
+    """Parse the format version of a table property.
 
     Raises:
-        AnalysisError: it is none.
+        AnalysisError: The text is not a format version.
     """
     version = next((version for version in FORMAT_VERSIONS if str(version) == text.strip()), None)
     if version is None:
@@ -396,12 +398,12 @@ def with_format_version(properties: Mapping[str, str] | None) -> dict[str, str]:
     return {**settings, FORMAT_VERSION: str(version)}
 
 
-def names(catalog: Catalog, namespace: Identifier) -> list[str]:
+def table_names(catalog: Catalog, namespace: Identifier) -> list[str]:
     try:
         return [identifier[-1] for identifier in catalog.list_tables(namespace)]
     except NoSuchNamespaceError:
         return []
 
 
-def shown(identifier: Identifier) -> str:
+def dotted_name(identifier: Identifier) -> str:
     return ".".join(identifier)

@@ -1,7 +1,7 @@
-"""PyIceberg's exceptions as ours. Driver.
+"""Translates exceptions of catalogs and storages to RowDelta's errors. Driver.
 
-Input: whatever a catalog or its storage raised. Output: a `DmlError` whose class says what the caller should do, and
-that holds no credentials.
+Input: an exception of a catalog or its storage. Output: a `DmlError` whose class tells callers how to react, without
+credentials.
 """
 
 import re
@@ -52,7 +52,7 @@ from dml.errors import (
 
 __all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translated", "unmet_requirement"]
 
-# The first that fits counts: a class stands before its base class.
+# The first match wins, so subclasses come before their base classes.
 CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
     ((NoSuchTableError, NoSuchNamespaceError, NoSuchViewError, NoSuchIdentifierError), NotFoundError),
     ((TableAlreadyExistsError, NamespaceAlreadyExistsError, ViewAlreadyExistsError), AlreadyExistsError),
@@ -71,7 +71,7 @@ STORAGE: Final = (
     "Check that the storage can be reached, and the catalog's properties for it: its endpoint, region and credentials, "
     "and that the bucket or folder of the warehouse is there"
 )
-# The errors of AWS's client are no OSErrors, and it is not always installed.
+# Errors of AWS clients are not OSErrors, and the packages may not be installed, so the module name is compared.
 STORAGE_PACKAGES: Final = frozenset({"aiobotocore", "aiohttp", "botocore"})
 HINTS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
     ((UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, SignError), REFUSED),
@@ -84,14 +84,14 @@ BACKGROUND: Final = re.compile(r"\s*\(Background on this error at: \S+\)")
 
 @contextmanager
 def translated(action: str, catalog: Catalog) -> Iterator[None]:
-    """Run an action on a catalog; what it raises comes out as one of our errors.
+    """Translate errors of an action on a catalog.
 
     Args:
-        action: What is being done, as it stands in a message: "Creating the table 'db.t'".
-        catalog: The catalog, whose credentials are kept out of messages.
+        action: The start of the message, "Creating the table 'db.t'".
+        catalog: The catalog, whose credentials are masked in messages.
 
     Raises:
-        DmlError: the action failed.
+        DmlError: The action failed.
     """
     try:
         yield
@@ -102,51 +102,51 @@ def translated(action: str, catalog: Catalog) -> Iterator[None]:
 
 
 def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> DmlError:
-    """One of our errors for one that a catalog raised.
+    """Translate an exception of a catalog to a RowDelta error.
 
     Args:
-        error: What was raised.
-        action: What was being done.
+        error: The exception.
+        action: The action that failed, as the start of the message.
         properties: The catalog's properties, whose secrets are masked.
     """
     if isinstance(error, DmlError):
         return error
-    target = next((ours for theirs, ours in CLASSES if isinstance(error, theirs)), ExecutionError)
+    target = next((target for sources, target in CLASSES if isinstance(error, sources)), ExecutionError)
     return target(f"{action} failed: {error_text(error, properties)}", hint=hint_for(error))
 
 
 def unmet_requirement(
     requirements: Iterable[TableRequirement], metadata: TableMetadata, action: str
 ) -> ValidationFailedError | None:
-    """The error for a refused commit that requires what was not true even of the table that it was made for.
+    """Return the error for a refused commit whose requirements contradict the metadata that it was based on.
 
-    It was lost to no other writer: to try it again would only use up the retries, and call it a conflict.
+    No other commit landed first: retrying would only use up the retries and then report a conflict.
 
     Args:
-        requirements: What was required.
-        metadata: The table for which the commit was made.
-        action: What was being done, as in `translated`.
+        requirements: The requirements of the commit.
+        metadata: The metadata that the commit was based on.
+        action: The start of the message, as for `translated`.
 
     Returns:
-        The error to raise; None where all that was required was so, and another writer may have been first.
+        The error to raise; None if all requirements held, so that another commit may have landed first.
     """
     for requirement in requirements:
         try:
             requirement.validate(metadata)
         except CommitFailedException as error:
             return ValidationFailedError(
-                f"{action} can never succeed, as it requires what is not so: {error}",
-                hint="No other writer is in the way, so running it again would not help: report it",
+                f"{action} can never succeed, because a requirement does not hold: {error}",
+                hint="This is not a conflict with another commit, so running it again would not help: report it",
                 requirement=requirement.model_dump().get("type"),
             )
     return None
 
 
 def error_text(error: Exception, properties: Mapping[str, Any]) -> str:
-    """What an error says, without secrets, on as few lines as it can be, and without a final period.
+    """Return the text of an error on one line, without secrets and without a final period.
 
     Args:
-        error: What was raised.
+        error: The exception.
         properties: The catalog's properties, whose secrets are masked.
     """
     text = BACKGROUND.sub("", str(error)) or type(error).__name__
@@ -154,23 +154,23 @@ def error_text(error: Exception, properties: Mapping[str, Any]) -> str:
 
 
 def is_unreachable(error: Exception) -> bool:
-    """Whether an error says that a catalog or a storage cannot be reached, or does not let us in."""
+    """Return True if an error means that a catalog or storage is unreachable or denies access."""
     return hint_for(error) is not None
 
 
 def hint_for(error: Exception) -> str | None:
     if type(error).__module__.partition(".")[0] in STORAGE_PACKAGES:
         return STORAGE
-    return next((hint for theirs, hint in HINTS if isinstance(error, theirs)), None)
+    return next((hint for sources, hint in HINTS if isinstance(error, sources)), None)
 
 
 def shown_cause(error: Exception, properties: Mapping[str, Any]) -> Exception | None:
-    """An error as the cause of another one; None where it, or what it came from, holds a secret.
+    """Return an error for use as a cause, or None if its text or those of its causes contain a secret.
 
-    A traceback shows causes with their own texts.
+    Tracebacks print the texts of all causes.
 
     Args:
-        error: What was raised.
+        error: The exception.
         properties: The catalog's properties.
     """
     cause: BaseException | None = error

@@ -1,10 +1,9 @@
-"""Views of a catalog: Iceberg's, an SQL text with its columns. Driver.
+"""Iceberg views of SQL catalogs. Driver.
 
-Input: a catalog and an identifier (namespace and name). Output: PyIceberg's `View`s, or None where there is none; our
-errors.
+Input: a catalog and an identifier (namespace and name). Output: PyIceberg's `View`, or None if there is none.
 
-Catalogs in a SQL database alone: PyIceberg has no views there, so a view is written here as other engines read it, a
-metadata file and a row of the type VIEW beside those of the tables. A row is replaced only if it still is what was
+PyIceberg does not support views in SQL catalogs. This module writes them in the form that other engines read: a
+metadata file, and a row of type VIEW next to the rows of tables. A row is only replaced if it is unchanged since it was
 read.
 Source: Iceberg specification, "View Spec"; the table `iceberg_tables` of Iceberg's JDBC catalog.
 """
@@ -44,21 +43,21 @@ TYPE: Final = "VIEW"
 DIALECT: Final = "spark"
 FIRST_VERSION: Final = 1
 CURRENT_WITHOUT_USE: Final = ("default",)
-"""The current namespace that nobody has made: a view with a bare name makes it."""
+"""The initial current namespace, which may not exist: saving a view there creates it."""
 KEPT_VERSIONS: Final = 10
-"""How many versions a view's metadata keeps: Iceberg's default of `version.history.num-entries`."""
+"""The number of versions in a view's metadata: Iceberg's default of `version.history.num-entries`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDefinition:
-    """What a view is.
+    """The definition of a view.
 
     Attributes:
-        sql: Its query, as written.
-        schema: Its columns.
-        catalog: Where the query's names without a catalog are looked up.
-        namespace: Where its bare names are looked up.
-        properties: Its properties.
+        sql: The query, as written.
+        schema: The columns.
+        catalog: The catalog for names without one in the query.
+        namespace: The namespace for bare names in the query.
+        properties: The properties of the view.
     """
 
     sql: str
@@ -69,32 +68,32 @@ class ViewDefinition:
 
 
 def has_views(catalog: Catalog) -> bool:
-    """Whether a catalog can hold views that this module reads and writes: its rows tell tables from views."""
+    """Return True if this module can read and write views of the catalog: its rows have a type."""
     return isinstance(catalog, SqlCatalog) and catalog._schema_version == "v1"  # noqa: SLF001  no public name
 
 
 def load_view(catalog: Catalog, identifier: Identifier) -> View | None:
-    """A view as it is now; None where there is none.
+    """Load a view, or return None if it does not exist.
 
     Raises:
-        DmlError: the catalog or the storage failed.
+        DmlError: The catalog or the storage failed.
     """
     if not has_views(catalog) or len(identifier) < 2:
         return None
-    with translated(f"Loading the view '{shown(identifier)}'", catalog):
+    with translated(f"Loading the view '{dotted_name(identifier)}'", catalog):
         location = metadata_location(catalog, identifier)
         return None if location is None else View(identifier, read_metadata(catalog, location))
 
 
 def list_views(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
-    """Identifiers of a namespace's views, in order.
+    """Return the identifiers of a namespace's views, sorted.
 
     Raises:
         DmlError: the catalog failed.
     """
     if not has_views(catalog) or not namespace:
         return []
-    with translated(f"Listing the views of '{shown(namespace)}'", catalog):
+    with translated(f"Listing the views of '{dotted_name(namespace)}'", catalog):
         found = select(IcebergTables.table_name).where(
             IcebergTables.catalog_name == catalog.name,
             IcebergTables.table_namespace == Catalog.namespace_to_string(namespace),
@@ -105,27 +104,29 @@ def list_views(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
 
 
 def save_view(catalog: Catalog, identifier: Identifier, definition: ViewDefinition, *, replaces: View | None) -> View:
-    """Create a view, or give one that is there another definition, as its next version.
+    """Create a view, or replace the definition of an existing one with a new version.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name.
-        definition: What it is from now on.
-        replaces: The view as it was read; None for a new one.
+        definition: The new definition.
+        replaces: The view to replace, as it was read; None for a new view.
 
     Raises:
-        AlreadyExistsError: a new one was asked for, and there is a view or table of that name.
-        NotFoundError: the namespace is not there.
-        CommitConflictError: the view was changed or dropped meanwhile.
-        NotSupportedError: the catalog holds no views.
-        DmlError: the catalog or the storage failed.
+        AlreadyExistsError: The view is new, but a view or table with its name exists.
+        NotFoundError: The namespace does not exist.
+        CommitConflictError: The view was changed or dropped meanwhile.
+        NotSupportedError: The catalog does not support views.
+        DmlError: The catalog or the storage failed.
     """
     check_views(catalog)
-    with translated(f"Saving the view '{shown(identifier)}'", catalog):
+    with translated(f"Saving the view '{dotted_name(identifier)}'", catalog):
         if identifier[:-1] == CURRENT_WITHOUT_USE:
             catalog.create_namespace_if_not_exists(identifier[:-1])
         elif not catalog.namespace_exists(identifier[:-1]):
-            raise NotFoundError(f"There is no namespace '{shown(identifier[:-1])}' in the catalog '{catalog.name}'")
+            raise NotFoundError(
+                f"There is no namespace '{dotted_name(identifier[:-1])}' in the catalog '{catalog.name}'"
+            )
         metadata = new_metadata(catalog, identifier, definition, None if replaces is None else replaces.metadata)
         number = len(metadata.version_log) - 1
         location = f"{metadata.location}/metadata/{number:05d}-{uuid.uuid4()}.metadata.json"
@@ -141,10 +142,10 @@ def save_view(catalog: Catalog, identifier: Identifier, definition: ViewDefiniti
 
 
 def publish(catalog: Catalog, identifier: Identifier, location: str, replaces: View | None) -> None:
-    """Write a view's row."""
+    """Insert or update the row of a view."""
     with session_of(catalog) as session:
         if replaces is None:
-            namespace, name = names(identifier)
+            namespace, name = row_names(identifier)
             row = {
                 "catalog_name": catalog.name,
                 "table_namespace": namespace,
@@ -157,7 +158,7 @@ def publish(catalog: Catalog, identifier: Identifier, location: str, replaces: V
                 session.execute(insert(IcebergTables).values(**row))
                 session.commit()
             except IntegrityError:
-                raise AlreadyExistsError(f"There is a table or view '{shown(identifier)}' already") from None
+                raise AlreadyExistsError(f"There is a table or view '{dotted_name(identifier)}' already") from None
             return
         before = metadata_location(catalog, identifier)
         if before is None or read_metadata(catalog, before) != replaces.metadata:
@@ -173,14 +174,14 @@ def publish(catalog: Catalog, identifier: Identifier, location: str, replaces: V
 
 
 def drop_view(catalog: Catalog, identifier: Identifier) -> bool:
-    """Drop a view, and delete its metadata file; false if there is none.
+    """Drop a view and delete its metadata file; return False if there is none.
 
     Raises:
         DmlError: the catalog failed.
     """
     if not has_views(catalog) or len(identifier) < 2:
         return False
-    with translated(f"Dropping the view '{shown(identifier)}'", catalog):
+    with translated(f"Dropping the view '{dotted_name(identifier)}'", catalog):
         location = metadata_location(catalog, identifier)
         if location is None:
             return False
@@ -195,30 +196,30 @@ def rename_view(catalog: Catalog, old: Identifier, new: Identifier) -> None:
     """Rename a view.
 
     Raises:
-        NotFoundError: there is no such view, or not the new name's namespace.
-        AlreadyExistsError: the new name is taken.
-        DmlError: the catalog failed.
+        NotFoundError: The view or the new namespace does not exist.
+        AlreadyExistsError: The new name is taken.
+        DmlError: The catalog failed.
     """
     check_views(catalog)
-    with translated(f"Renaming the view '{shown(old)}' to '{shown(new)}'", catalog):
+    with translated(f"Renaming the view '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
         if not catalog.namespace_exists(new[:-1]):
-            raise NotFoundError(f"There is no namespace '{shown(new[:-1])}' in the catalog '{catalog.name}'")
-        namespace, name = names(new)
+            raise NotFoundError(f"There is no namespace '{dotted_name(new[:-1])}' in the catalog '{catalog.name}'")
+        namespace, name = row_names(new)
         renamed = update(IcebergTables).where(*row_of(catalog, old))
         with session_of(catalog) as session:
             try:
                 count = rows_of(session.execute(renamed.values(table_namespace=namespace, table_name=name)))
                 session.commit()
             except IntegrityError:
-                raise AlreadyExistsError(f"There is a table or view '{shown(new)}' already") from None
+                raise AlreadyExistsError(f"There is a table or view '{dotted_name(new)}' already") from None
         if count < 1:
-            raise NotFoundError(f"There is no view '{shown(old)}' in the catalog '{catalog.name}'")
+            raise NotFoundError(f"There is no view '{dotted_name(old)}' in the catalog '{catalog.name}'")
 
 
 def new_metadata(
     catalog: Catalog, identifier: Identifier, definition: ViewDefinition, before: ViewMetadata | None
 ) -> ViewMetadata:
-    """The metadata of a view with a definition as its newest version."""
+    """Build the metadata of a view with the definition as its newest version."""
     now = time.time_ns() // 1_000_000
     versions = [] if before is None else before.versions
     schemas = [] if before is None else before.schemas
@@ -253,28 +254,27 @@ def new_metadata(
 
 
 def new_location(catalog: Catalog, identifier: Identifier) -> str:
-    """A folder for a view alone: that of a table of its name may be another table's, which was renamed."""
+    """Return a folder for a new view; the folder of its name may belong to a table that was renamed."""
     check_new_location(catalog, identifier, None, {})
-    namespace, name = names(identifier)
+    namespace, name = row_names(identifier)
     usual = str(catalog._resolve_table_location(None, namespace, name))  # type: ignore[attr-defined]  # noqa: SLF001
     return f"{usual}-{uuid.uuid4()}"
 
 
 def read_metadata(catalog: Catalog, location: str) -> ViewMetadata:
-    """A metadata file."""
     with file_io(catalog, location).new_input(location).open() as file:
         return ViewMetadata.model_validate_json(file.read())
 
 
 def metadata_location(catalog: Catalog, identifier: Identifier) -> str | None:
-    """Where a view's metadata is."""
+    """Return the location of a view's metadata file, or None if there is no view."""
     with session_of(catalog) as session:
         return session.scalar(select(IcebergTables.metadata_location).where(*row_of(catalog, identifier)))
 
 
 def row_of(catalog: Catalog, identifier: Identifier) -> tuple[Any, ...]:
-    """The conditions of a view's row."""
-    namespace, name = names(identifier)
+    """Return the conditions that select a view's row."""
+    namespace, name = row_names(identifier)
     return (
         IcebergTables.catalog_name == catalog.name,
         IcebergTables.table_namespace == namespace,
@@ -283,43 +283,43 @@ def row_of(catalog: Catalog, identifier: Identifier) -> tuple[Any, ...]:
     )
 
 
-def names(identifier: Identifier) -> tuple[str, str]:
-    """Namespace and name as they stand in a row."""
+def row_names(identifier: Identifier) -> tuple[str, str]:
+    """Return namespace and name as stored in a row."""
     return Catalog.namespace_to_string(identifier[:-1]), identifier[-1]
 
 
 def session_of(catalog: Catalog) -> Session:
-    """A session of the catalog's database."""
     assert isinstance(catalog, SqlCatalog)
     return Session(catalog.engine)
 
 
 def rows_of(result: Any) -> int:
-    """How many rows a statement changed."""
     return int(result.rowcount)
 
 
 def file_io(catalog: Catalog, location: str) -> FileIO:
-    """Where a view's metadata is read and written: only where the catalog's tables may have files."""
-    return catalog._load_file_io(location=location)  # noqa: SLF001  the way of the catalog's tables
+    """Return the FileIO of a metadata file, restricted to the locations of the catalog's tables."""
+    return catalog._load_file_io(location=location)  # noqa: SLF001  as for the catalog's tables
 
 
 def check_views(catalog: Catalog) -> None:
     """Refuse a catalog without views.
 
     Raises:
-        NotSupportedError: it holds none.
+        NotSupportedError: The catalog does not support views.
     """
     if not has_views(catalog):
         raise NotSupportedError(
-            f"The catalog '{catalog.name}' holds no views",
-            hint="Views are there in the embedded catalog and in other SQL catalogs; use a temporary view",
+            f"The catalog '{catalog.name}' does not support views",
+            hint="Use the embedded catalog or another SQL catalog, or a temporary view",
         )
 
 
 def changed_meanwhile(identifier: Identifier) -> CommitConflictError:
-    return CommitConflictError(f"The view '{shown(identifier)}' was changed meanwhile", hint="Run the statement again")
+    return CommitConflictError(
+        f"The view '{dotted_name(identifier)}' was changed meanwhile", hint="Run the statement again"
+    )
 
 
-def shown(identifier: Identifier) -> str:
+def dotted_name(identifier: Identifier) -> str:
     return ".".join(identifier)

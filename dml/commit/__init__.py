@@ -1,16 +1,13 @@
 """Commits: files that tasks wrote become a snapshot of the table. Driver.
 
-Input: a table and an action, a frozen dataclass that names files. Output: the committed snapshot, or an error that says
-what happened to it: nothing was published (`CommitConflictError`, `ValidationFailedError` and all others), or nobody
-knows (`CommitStateUnknownError`).
+Input: a table and an action, a frozen dataclass that names files. Output: the committed snapshot, or an error.
+`CommitStateUnknownError` means that the commit may have landed; after any other error nothing was published.
 
-One commit goes through these modules. Before it `row_conservation` adds up the rows. `actions` says what the action
-comes to as `changes`. `publish` makes attempts, one thread after the other, until the catalog takes one
-(`dml.retry`); it looks whether the statement was applied already (`idempotency`), finds out what became of an attempt
-that was not answered (`outcome`), and deletes the metadata files that nothing uses. Each attempt is prepared by
-`snapshot_producer`: what others committed meanwhile (`window`), whether it stands in the way (`validation`,
-`concurrent_deletes`), the manifests without the files that go (`manifest_filter`), the new and merged ones
-(`new_manifests`), and the `summary`.
+One commit goes through these modules. First, `row_conservation` checks the row counts. `actions` turns the action into
+`changes`. `publish` makes attempts, one thread at a time, until the catalog accepts one (`dml.retry`). It detects
+statements that were applied before (`idempotency`), resolves attempts with an unknown outcome, and deletes unused
+metadata files. Each `attempt` determines the concurrent commits (`window`), checks them for conflicts (`validation`,
+`concurrent_deletes`), filters, writes and merges manifests (`new_manifests`), and builds the `summary`.
 """
 
 from dml.commit.actions import (

@@ -1,9 +1,9 @@
-"""What a commit can do, each as a frozen dataclass that names files, and what it comes to. Driver.
+"""The actions of a commit, frozen dataclasses that name files, and their file changes. Driver.
 
-Input: an action. Output: its `FileChanges`; an action knows nothing of attempts.
+Input: an action. Output: its `FileChanges`, which are the same for all attempts.
 
 =====================  =========================================  =====================================================
-action                 who commits it                             operation
+action                 committed by                               operation
 =====================  =========================================  =====================================================
 `AppendFiles`          INSERT, MERGE that only inserts, streams   `append`
 `OverwriteFiles`       copy-on-write DELETE, UPDATE, MERGE        `append` where files are only added, `delete` where
@@ -15,7 +15,7 @@ action                 who commits it                             operation
                                                                   evaluated again at each attempt
 `RowDelta`             merge-on-read DELETE, UPDATE, MERGE        `append` where only data is added, `delete` where only
                                                                   delete files are added, otherwise `overwrite`
-`RewriteFiles`         compaction                                 `replace`: says to all others that no row changed
+`RewriteFiles`         compaction                                 `replace`: tells other writers that no row changed
 =====================  =========================================  =====================================================
 """
 
@@ -47,15 +47,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsRead:
-    """What a row-level statement read of the table: its commit is validated against the changes of others by it.
+    """The rows that a row-level statement read; the commit is validated against concurrent changes of them.
 
     Attributes:
-        conflict_detection_filter: The rows that it read.
-        starting_snapshot_id: The snapshot that it read; None where the table had none.
-        rests_on_rows: Whether the result rests on rows of the filter that the statement leaves as they are: under
-            serializable isolation no other commit may have taken one away.
+        conflict_detection_filter: The rows that the statement read.
+        starting_snapshot_id: The snapshot that it read; None if the table had none.
+        rests_on_rows: True if the result depends on rows of the filter that the statement does not change: under
+            serializable isolation, a concurrent removal of such a row is a conflict.
         case_sensitive: How names in the filter match.
-        row_probe: Asks new data files of others for rows that the statement matches; None goes by their metrics.
+        row_probe: Searches concurrently added data files for rows that the statement matches. With None, only their
+            metrics count.
     """
 
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
@@ -65,10 +66,10 @@ class RowsRead:
     row_probe: RowProbe | None = None
 
     def validation(self, *, serializable: bool) -> Validation:
-        """What is validated for all of these statements.
+        """Return the checks that all row-level statements share.
 
         Args:
-            serializable: Whether rows of others that the statement would have met are a conflict.
+            serializable: Concurrent rows that the statement would have matched are a conflict.
         """
         return Validation(
             starting_snapshot_id=self.starting_snapshot_id,
@@ -85,11 +86,11 @@ class AppendFiles(RowsRead):
     """Add data files.
 
     Attributes:
-        data_files: The files; may be empty, the snapshot is then as well.
-        validate_new_data_files: Fail where a data file that may hold rows of `conflict_detection_filter` was added
-            since `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice. Where the files rest on
-            rows of the filter, nobody may have taken one away either.
-        is_fast: Whether manifests are left as they are: many small appends do not wait for a merge.
+        data_files: The files. Without any, the snapshot is empty.
+        validate_new_data_files: Fail if a data file that may hold rows of `conflict_detection_filter` was added since
+            `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice. With `rests_on_rows`,
+            concurrent removals of such rows fail too.
+        is_fast: Do not merge manifests, so that many small appends stay cheap.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -98,7 +99,6 @@ class AppendFiles(RowsRead):
 
 
 def append_changes(action: AppendFiles) -> FileChanges:
-    """The changes of an `AppendFiles`."""
     return FileChanges(
         operation=Operation.APPEND,
         added_data_files=action.data_files,
@@ -114,12 +114,12 @@ class OverwriteFiles(RowsRead):
 
     Attributes:
         data_files: New data files.
-        removed_data_files: Paths of the files that they replace; each has to be live still.
-        removed_delete_files: Keys of delete files that go with them. Deletion vectors of removed data files are
-            removed in any case.
-        listing: Where all of these were listed, if known: so other manifests need not be opened.
-        isolation_level: Of the command.
-        row_level: The rows that are changed, to stand beside concurrent deletes of others; None judges by files.
+        removed_data_files: Paths of the files that they replace; each must still be live.
+        removed_delete_files: Keys of delete files to remove with them. Deletion vectors of removed data files are
+            always removed.
+        listing: The manifests that listed all of these, if known; other manifests are then not opened.
+        isolation_level: The isolation level of the command.
+        row_level: The changed rows, to reconcile them with concurrent deletes; None compares whole files.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -136,10 +136,10 @@ class OverwriteByFilter:
 
     Attributes:
         data_files: New data files.
-        row_filter: Remove every file all of whose rows match; a file of which some rows match is an error.
+        row_filter: Remove the files whose rows all match; a file of which only some rows match is an error.
         starting_snapshot_id: Validate against snapshots after this one; None means all.
-        isolation_level: What to validate; None for nothing.
-        reads_table: Whether the new rows were made of rows of the table: what is validated then concerns all of it.
+        isolation_level: The isolation level to validate for; None skips validation.
+        reads_table: True if the new rows derive from rows of the table: validation then covers the whole table.
         case_sensitive: How names in the filter match.
     """
 
@@ -152,7 +152,6 @@ class OverwriteByFilter:
 
 
 def overwrite_changes(action: OverwriteFiles) -> FileChanges:
-    """The changes of an `OverwriteFiles`."""
     serializable = action.isolation_level is IsolationLevel.SERIALIZABLE
     return FileChanges(
         operation=operation_of(adds=bool(action.data_files), removes=bool(action.removed_data_files)),
@@ -170,7 +169,6 @@ def overwrite_changes(action: OverwriteFiles) -> FileChanges:
 
 
 def overwrite_by_filter_changes(action: OverwriteByFilter) -> FileChanges:
-    """The changes of an `OverwriteByFilter`."""
     return FileChanges(
         operation=operation_of(adds=bool(action.data_files), removes=True),
         added_data_files=action.data_files,
@@ -200,8 +198,8 @@ class ReplacePartitions:
     Attributes:
         data_files: New data files; without any there is nothing to commit.
         starting_snapshot_id: Validate against snapshots after this one; None means all.
-        isolation_level: What to validate; None for nothing.
-        reads_table: Whether the new rows were made of rows of the table: what is validated then concerns all of it.
+        isolation_level: The isolation level to validate for; None skips validation.
+        reads_table: True if the new rows derive from rows of the table: validation then covers the whole table.
     """
 
     data_files: tuple[ContentFile, ...]
@@ -211,7 +209,6 @@ class ReplacePartitions:
 
 
 def replace_changes(action: ReplacePartitions) -> FileChanges:
-    """The changes of a `ReplacePartitions`."""
     found = {partition_key(file.spec_id, file.partition): (file.spec_id, file.partition) for file in action.data_files}
     partitions = tuple(found.values())
     return FileChanges(
@@ -234,12 +231,12 @@ class DeleteFiles:
     """Remove data files, by a filter or by path.
 
     Attributes:
-        row_filter: Remove every file all of whose rows match; a file of which some rows match is an error.
-        paths: Remove these files; each has to be live.
-        listing: Where the files at `paths` were listed, if known.
+        row_filter: Remove the files whose rows all match; a file of which only some rows match is an error.
+        paths: Remove these files; each must be live.
+        listing: The manifests that listed the files at `paths`, if known.
         case_sensitive: How names in the filter match.
         starting_snapshot_id: The snapshot that the statement read.
-        rows_deleted: Live rows of the files as they were then; None where metadata does not say.
+        rows_deleted: The live rows of the files at that snapshot; None if metadata does not determine it.
     """
 
     row_filter: BooleanExpression | None = None
@@ -251,7 +248,6 @@ class DeleteFiles:
 
 
 def delete_changes(action: DeleteFiles) -> FileChanges:
-    """The changes of a `DeleteFiles`."""
     return FileChanges(
         operation=Operation.DELETE,
         removed_data_files=action.paths,
@@ -259,7 +255,7 @@ def delete_changes(action: DeleteFiles) -> FileChanges:
         row_filter=action.row_filter,
         case_sensitive=action.case_sensitive,
         planned_filter=True,
-        # After a commit of others the filter may meet other files than those that were counted.
+        # Only at the start: after a concurrent commit the filter may match other files than those that were counted.
         summary_at_start=() if action.rows_deleted is None else ((ROWS_DELETED, str(action.rows_deleted)),),
         validation=Validation(starting_snapshot_id=action.starting_snapshot_id),
     )
@@ -270,16 +266,16 @@ class RowDelta(RowsRead):
     """Delete rows by position and add rows.
 
     Attributes:
-        command: Which command it is: a DELETE has fewer conflicts than an UPDATE or a MERGE.
+        command: The command: a DELETE has fewer conflicts than an UPDATE or a MERGE.
         data_files: New data files.
         delete_files: New position delete files or deletion vectors.
-        rewritten_delete_files: Keys of delete files that `delete_files` hold merged; they are removed.
+        rewritten_delete_files: Keys of delete files to remove because their deletes are merged into `delete_files`.
         removed_data_files: Paths of data files to remove.
-        listing: Where the files that are removed were listed, if known: so other manifests need not be opened.
+        listing: The manifests that listed the removed files, if known; other manifests are then not opened.
         referenced_data_files: Paths of the data files that `delete_files` point to.
-        isolation_level: Of the command.
-        rows_deleted: How many rows are deleted, by data file, if known.
-        row_level: The rows that are deleted, to stand beside concurrent deletes of others; None judges by files.
+        isolation_level: The isolation level of the command.
+        rows_deleted: The number of deleted rows per data file, if known.
+        row_level: The deleted rows, to reconcile them with concurrent deletes; None compares whole files.
     """
 
     command: Command
@@ -295,7 +291,6 @@ class RowDelta(RowsRead):
 
 
 def row_delta_changes(action: RowDelta) -> FileChanges:
-    """The changes of a `RowDelta`."""
     serializable = action.isolation_level is IsolationLevel.SERIALIZABLE
     only_deletes = action.command is Command.DELETE
     validation = action.validation(serializable=serializable)
@@ -306,7 +301,7 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
         removed_data_files=action.removed_data_files,
         removed_delete_files=action.rewritten_delete_files,
         listing=action.listing,
-        # Two DELETEs that merged the same old position delete file are both right: what it held is in both new ones.
+        # Two DELETEs may merge the same old position delete file: both new files contain its deletes.
         require_removed_delete_files=not only_deletes,
         rows_deleted=action.rows_deleted,
         row_level=action.row_level,
@@ -324,7 +319,7 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
 
 
 def referenced_by(delete_files: Iterable[ContentFile]) -> frozenset[str]:
-    """Paths of the data files that delete files name as theirs alone."""
+    """Return the paths of the data files to which single delete files are scoped."""
     return frozenset(file.referenced_data_file for file in delete_files if file.referenced_data_file is not None)
 
 
@@ -338,17 +333,17 @@ def delta_operation(action: RowDelta) -> Operation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteFiles:
-    """Replace files by others that hold the same rows, or the same deletes.
+    """Replace files with others that hold the same rows or the same deletes.
 
     Attributes:
         data_files: New data files: the live rows of the removed ones.
-        delete_files: New position delete files or deletion vectors: what the removed delete files deleted.
-        removed_data_files: Paths of the data files that they replace; each has to be live still.
-        removed_delete_files: Keys of the delete files that they replace, or that nothing needs any more; each has to be
-            live still. Deletion vectors of removed data files are removed in any case.
-        listing: Where all of these were listed, if known: so other manifests need not be opened.
+        delete_files: New position delete files or deletion vectors: the deletes of the removed delete files.
+        removed_data_files: Paths of the data files that they replace; each must still be live.
+        removed_delete_files: Keys of delete files that are replaced or no longer needed; each must still be live.
+            Deletion vectors of removed data files are always removed.
+        listing: The manifests that listed all of these, if known; other manifests are then not opened.
         data_sequence_number: The data sequence number of the new data files, usually that of the snapshot that was
-            read; None for that of the commit: then equality deletes that came since are a conflict.
+            read. With None they get that of the commit, and concurrent equality deletes are a conflict.
         starting_snapshot_id: The snapshot whose rows were read.
     """
 
@@ -362,10 +357,10 @@ class RewriteFiles:
 
 
 def rewrite_changes(action: RewriteFiles) -> FileChanges:
-    """The changes of a `RewriteFiles`.
+    """Check a rewrite and return its changes.
 
     Raises:
-        ValidationFailedError: files are added that replace none of their kind.
+        ValidationFailedError: The rewrite adds data or delete files but removes none of that kind.
     """
     changes = FileChanges(
         operation=Operation.REPLACE,
@@ -387,14 +382,14 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
 
 
 Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RewriteFiles | RowDelta
-"""What a commit can do."""
+"""An action that `commit` takes."""
 
 
 def changes_of(action: Action) -> FileChanges:
-    """What an action comes to.
+    """Return the file changes of an action.
 
     Raises:
-        ValidationFailedError: it contradicts itself.
+        ValidationFailedError: The action contradicts itself.
     """
     match action:
         case AppendFiles():

@@ -1,8 +1,8 @@
-"""One attempt of a commit, and the checks that it has to pass. Driver.
+"""One attempt to commit, and its checks. Driver.
 
-Input: what is committed, the table as it is now, the files that earlier attempts wrote. Output: what the attempt comes
-to (the snapshots since the start, the changes beside what others did, the manifests without the files that go), each
-worked out once, when a check or the snapshot asks for it; or the error of the first check that fails.
+Input: the request, the table's current metadata, the files that earlier attempts wrote. Output: the snapshots since the
+start, the changes reconciled with concurrent deletes, and the filtered manifests, each computed once on first use; or
+the error of the first check that fails.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,9 +49,9 @@ class TargetBranch:
     """The branch that a commit adds a snapshot to.
 
     Attributes:
-        branch: The branch that moves to it.
-        create_branch: Whether the branch may be created, from main's head.
-        stage_only: Add the snapshot, a child of the branch's head, without moving anything.
+        branch: The branch to move to the snapshot.
+        create_branch: Create the branch from main's head if it does not exist.
+        stage_only: Add the snapshot, a child of the branch's head, without moving the branch.
     """
 
     branch: str = MAIN_BRANCH
@@ -60,11 +60,11 @@ class TargetBranch:
 
 
 def parent_of(metadata: TableMetadata, target: TargetBranch) -> Snapshot | None:
-    """The head of the branch; of a branch that is to be created, main's; None where there is no snapshot yet.
+    """Return the head of the branch, or main's head for a branch to be created; None if there is no snapshot yet.
 
     Raises:
-        NotFoundError: there is no such branch, and it may not be created.
-        AnalysisError: it is a tag.
+        NotFoundError: The branch does not exist and may not be created.
+        AnalysisError: The name is a tag.
     """
     ref = metadata.refs.get(target.branch)
     if ref is None:
@@ -83,7 +83,7 @@ def parent_of(metadata: TableMetadata, target: TargetBranch) -> Snapshot | None:
 def requirements_of(
     metadata: TableMetadata, target: TargetBranch, parent: Snapshot | None
 ) -> tuple[TableRequirement, ...]:
-    """What has to be true of the table when the snapshot is committed: the same table, the same head."""
+    """Return the requirements of the commit: the same table, and the same head of the branch."""
     table = AssertTableUUID(uuid=metadata.table_uuid)
     if target.stage_only:
         return (table,)
@@ -93,31 +93,31 @@ def requirements_of(
 
 
 class BranchHead(AssertRefSnapshotId):
-    """The head of a branch; the first snapshot of a table may be that of another branch than main.
+    """Requires a head of a branch; the first snapshot of a table may be on a branch other than main.
 
-    So it is with Iceberg's Java library (a first write under `spark.wap.branch`) and with REST catalogs. PyIceberg
-    0.12, which checks the requirements of the catalogs that write metadata themselves, refuses it whatever the branch.
+    Iceberg's Java library (a first write under `spark.wap.branch`) and REST catalogs allow that. PyIceberg 0.12, which
+    checks the requirements for catalogs that write metadata themselves, rejects it for any branch.
     """
 
     def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]  # pydantic has one, too
-        """Raise `CommitFailedException` where the head is another one."""
+        """Raise `CommitFailedException` if the branch has another head."""
         if base_metadata is None or base_metadata.snapshots or self.snapshot_id is not None:
             super().validate(base_metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
-    """What all attempts of a commit have in common.
+    """The input that all attempts of a commit share.
 
     Attributes:
         io: The table's FileIO.
-        planned: The table as the statement knows it.
-        changes: What the commit does.
-        target: Where it goes.
-        snapshot_id: The id of the snapshot.
-        summary: Further keys of its summary.
-        location: A file's name to its location in the table's metadata folder.
-        reader: Reads manifests, each once.
+        planned: The table's metadata when the statement was planned.
+        changes: The files to add and remove.
+        target: The branch to commit to.
+        snapshot_id: The id of the new snapshot.
+        summary: Additional keys of its summary.
+        location: Maps a file name to its location in the table's metadata folder.
+        reader: Reads each manifest once.
     """
 
     io: FileIO = field(repr=False)
@@ -132,12 +132,12 @@ class CommitRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A commit against the table as it is now.
+    """An attempt to commit on the newest metadata.
 
     Attributes:
-        request: What is committed.
-        metadata: The table.
-        files: What the commit has written in all attempts.
+        request: The commit.
+        metadata: The table's newest metadata.
+        files: The files that the commit has written in all attempts.
     """
 
     request: CommitRequest
@@ -146,12 +146,12 @@ class Attempt:
 
     @cached_property
     def parent(self) -> Snapshot | None:
-        """The snapshot that the new one follows."""
+        """The parent of the new snapshot."""
         return parent_of(self.metadata, self.request.target)
 
     @cached_property
     def window(self) -> CommitWindow:
-        """The snapshots that came since the statement read the table, as far as anything asks for them."""
+        """The snapshots since the statement read the table; empty if no check needs them."""
         validation = self.request.changes.validation
         if not validation.checks_history:
             return CommitWindow(snapshots=(), reader=self.request.reader)
@@ -165,7 +165,7 @@ class Attempt:
 
     @cached_property
     def wanted(self) -> FileFilter:
-        """The files that may hold rows which the statement read."""
+        """The files that may hold rows that the statement read."""
         validation = self.request.changes.validation
         if validation.partitions is not None:
             return PartitionSet(validation.partitions, self.metadata)
@@ -178,7 +178,7 @@ class Attempt:
 
     @cached_property
     def own(self) -> PartitionSet:
-        """The partitions in which the commit itself deletes rows: what happened to these data files always counts."""
+        """The partitions in which the commit deletes rows: concurrent changes of their data files always count."""
         partitions = [(file.spec_id, file.partition) for file in self.request.changes.added_delete_files]
         rows = self.request.changes.row_level
         if rows is not None:
@@ -188,14 +188,14 @@ class Attempt:
 
     @cached_property
     def without_rows(self) -> frozenset[DeleteFileKey]:
-        """New data files of others that may match by their metrics, but hold no row which the statement matches."""
+        """Concurrently added data files whose metrics may match, but that hold no row that the statement matches."""
         changes, window, known = self.request.changes, self.window, self.files.without_rows
         probe, head = changes.row_probe, self.parent
         if probe is None or not changes.validation.new_data_files or head is None or not window.snapshots:
             return frozenset()
         adding = frozenset({Operation.APPEND, Operation.OVERWRITE})
         added = window.entries(ManifestContent.DATA, EntryStatus.ADDED, adding, self.wanted)
-        # The rows of a file that was compacted since live on in another one.
+        # If an added file was compacted meanwhile, its rows are now in another file.
         replacing = frozenset({Operation.REPLACE})
         compacted = {
             entry.data_file.key
@@ -213,12 +213,12 @@ class Attempt:
 
     @cached_property
     def reconciled(self) -> Reconciled:
-        """The changes beside the deletes of others, row by row."""
+        """The changes, reconciled with concurrent deletes row by row."""
         return reconcile(self.request.changes, self.window, AnyFilter((self.wanted, self.own)), self.files)
 
     @cached_property
     def changes(self) -> FileChanges:
-        """What is committed: without deletes in data files that a concurrent DELETE removed, which need no mark."""
+        """The changes to commit, without deletes in data files that a concurrent DELETE removed."""
         changes = self.reconciled.changes
         if not changes.validation.tolerate_deleted or not self.window.snapshots:
             return changes
@@ -234,18 +234,18 @@ class Attempt:
 
     @cached_property
     def manifests(self) -> NewManifests:
-        """Writes new manifests."""
+        """The writer of new manifests."""
         request = self.request
         return NewManifests.of(self.metadata, request.io, self.files, request.snapshot_id, request.location)
 
     @cached_property
     def data(self) -> FilteredManifests:
-        """The parent's manifests of data files, without those that go."""
+        """The parent's data manifests, without the removed files."""
         return self._filter.data_files(self._base(ManifestContent.DATA))
 
     @cached_property
     def deletes(self) -> FilteredManifests:
-        """The parent's manifests of delete files, without those that go."""
+        """The parent's delete manifests, without the removed files."""
         least = least_sequence_number(self.data.manifests, self.metadata, self.changes)
         return self._filter.delete_files(self._base(ManifestContent.DELETES), self.data.removed, least)
 
@@ -260,11 +260,11 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that an attempt has to pass.
+    """A named check of an attempt.
 
     Attributes:
         label: V1 to V10, or a word.
-        run: Raises what is wrong.
+        run: Raises an error if the check fails.
     """
 
     label: str
@@ -272,13 +272,13 @@ class Check:
 
 
 def check(attempt: Attempt) -> None:
-    """Run all checks, in their order.
+    """Run all checks in order.
 
     Raises:
-        CommitConflictError: another commit stands in the way.
-        ValidationFailedError: the changes do not fit the table.
-        NotFoundError: there is no such branch.
-        DmlError: metadata files cannot be read or written.
+        CommitConflictError: A concurrent commit conflicts.
+        ValidationFailedError: The changes do not fit the table.
+        NotFoundError: The branch does not exist.
+        DmlError: A metadata file cannot be read or written.
     """
     for one in CHECKS:
         one.run(attempt)
@@ -298,16 +298,16 @@ def check_final_format(attempt: Attempt) -> None:
 
 
 def entry_check(rule: EntryCheck) -> Check:
-    """A check of what others added and removed."""
+    """Wrap a rule about the entries of concurrent commits as a check."""
 
     def run(attempt: Attempt) -> None:
         changes, window = attempt.request.changes, attempt.window
         if not window.snapshots or not rule.applies(changes):
             return
-        settled = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.settled
+        compared = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.compared_files
         files = attempt.own if rule.own_files else attempt.wanted
         entries = window.entries(rule.content, rule.status, rule.operations(changes), files)
-        rule.run(changes, attempt.request.planned, entries, attempt.wanted, settled)
+        rule.run(changes, attempt.request.planned, entries, attempt.wanted, compared)
 
     return Check(rule.label, run)
 
@@ -320,10 +320,10 @@ def check_replaced_files(attempt: Attempt) -> None:
     partitions = ((entry.data_file.spec_id, entry.data_file.partition) for entry in removed)
     replaced = PartitionSet(partitions, attempt.metadata, with_global_deletes=True)
     entries = attempt.window.entries(ManifestContent.DELETES, EntryStatus.ADDED, DELETING, replaced)
-    settled = attempt.reconciled.settled
+    compared = attempt.reconciled.compared_files
     check_deletes_of_replaced_files(
         removed,
-        (entry for entry in entries if entry.data_file.key not in settled),
+        (entry for entry in entries if entry.data_file.key not in compared),
         unpartitioned_specs(attempt.metadata.specs()),
         ignore_equality_deletes=changes.data_sequence_number is not None,
     )
@@ -366,11 +366,11 @@ CHECKS: Final = (
     Check("rewrite", check_rewrite),
     Check("V3", check_removed_delete_files),
 )
-"""All checks of an attempt, in their order: cheap ones and those that a user can mend come first."""
+"""All checks of an attempt, in order: cheap ones and those that a user can fix come first."""
 
 
 def least_sequence_number(manifests: tuple[ManifestFile, ...], metadata: TableMetadata, changes: FileChanges) -> int:
-    """The least data sequence number of the data files that stay or come; at most the table's last one."""
+    """Return the least data sequence number of remaining and new data files, at most the table's last one."""
     if metadata.format_version == 1:
         return 0
     numbers = [

@@ -1,7 +1,7 @@
-"""What a commit does to a table's files, whatever the statement: the common denominator of all actions. Driver.
+"""The file changes of a commit, the common form of all actions. Driver.
 
-Input: made of an action; `RowLevelChanges`, the single rows that a statement changed, by the engine. Output: read by
-the snapshot producer and the checks. Without `RowLevelChanges` a commit follows the rules for whole files.
+`actions` builds `FileChanges` from an action; the engine builds `RowLevelChanges`, the rows that a statement changed.
+`attempt` and the checks read both. Without `RowLevelChanges` the checks compare whole files.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,22 +24,22 @@ __all__ = ["FileChanges", "Operation", "RowLevelChanges", "RowProbe", "Validatio
 WriteDeletes = Callable[[Sequence[FileDeletes]], tuple[ContentFile, ...]]
 
 RowProbe = Callable[[TableMetadata, int, Sequence[ContentFile]], bool]
-"""Whether data files that others added hold a row that the statement matches.
+"""Returns True if concurrently added data files hold, or may hold, a row that the statement matches.
 
-From the table as it is now, the snapshot whose live rows count, and the files; True also where it is not known.
+Its arguments are the table's newest metadata, the id of the snapshot whose live rows count, and the files.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLevelChanges:
-    """The rows that a statement changed and looked at.
+    """The rows that a statement changed or matched.
 
     Attributes:
         changed: The data files with changed rows, by path.
-        tasks: The data files that were read, by path, with the delete files that applied.
+        tasks: The scan tasks of the data files that were read, by path.
         loader: Reads the positions that delete files delete.
         write_deletes: Writes new delete files: on version 3 a deletion vector for each data file.
-        row_origins: Where the rows of new data files that replace others were, as far as that is known.
+        row_origins: The old positions of the rows in rewritten data files, as far as they are known.
     """
 
     changed: Mapping[str, ChangedFile] = field(repr=False)
@@ -50,32 +50,32 @@ class RowLevelChanges:
 
     @property
     def is_known(self) -> bool:
-        """Whether the positions are known: a statement that changes very many rows does not report them."""
+        """True if the positions are known: a statement that changes very many rows does not report them."""
         return all(file.deleted is not None for file in self.changed.values())
 
     def changed_rows(self, path: str) -> PositionDeleteIndex:
-        """The rows of a data file that the statement deleted or updated."""
+        """Return the positions in a data file that the statement deleted or updated."""
         file = self.changed[path]
-        return decoded(file.deleted).union(decoded(file.updated))
+        return decode_positions(file.deleted).union(decode_positions(file.updated))
 
     def observed_rows(self, path: str) -> PositionDeleteIndex:
-        """The rows of a data file that it matched and left alone."""
-        return decoded(self.changed[path].observed)
+        """Return the positions in a data file that the statement matched without changing them."""
+        return decode_positions(self.changed[path].observed)
 
     def rows_deleted_before(self, path: str) -> PositionDeleteIndex:
-        """The rows of a data file that were deleted by position when the statement read it."""
+        """Return the positions in a data file that were deleted by position when the statement read it."""
         task = self.tasks[path]
         base = task.position_deletes if task.deletion_vector is None else (task.deletion_vector,)
         return self.loader.positions_in(path, base) if base else PositionDeleteIndex()
 
 
-def decoded(vector: bytes | None) -> PositionDeleteIndex:
-    assert vector is not None, "positions are asked for only where they are known"
+def decode_positions(vector: bytes | None) -> PositionDeleteIndex:
+    assert vector is not None, "positions are only read if they are known"
     return decode(vector, file="the task's report", cardinality=None)
 
 
 class Operation(StrEnum):
-    """`operation` of a snapshot's summary."""
+    """The `operation` of a snapshot's summary."""
 
     APPEND = "append"
     DELETE = "delete"
@@ -85,23 +85,23 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What has to hold of the snapshots that were committed since the statement read the table.
+    """The rules for snapshots that were committed since the statement read the table.
 
     Attributes:
-        starting_snapshot_id: The snapshot that the statement read; None where the table had none: then every snapshot
-            of the branch is a concurrent one.
+        starting_snapshot_id: The snapshot that the statement read. None if the table had none: then every snapshot
+            of the branch is concurrent.
         conflict_filter: Rows that the statement read; files that cannot hold such rows do not conflict.
-        partitions: Instead of the filter: exactly these partitions.
+        partitions: Replaces the filter: exactly these partitions.
         case_sensitive: How names in `conflict_filter` match.
-        must_descend: The starting snapshot has to be an ancestor of the branch's head.
+        must_descend: The starting snapshot must be an ancestor of the branch's head.
         new_data_files: No data file that may match was added.
         removed_data_files: No data file that may match was removed.
         removed_rows: No data file that may match was removed by a commit that changes rows.
         new_delete_files: No delete file that may match was added.
-        deletes_of_replaced_files: No delete file was added that applies to a data file which this commit replaces.
-        referenced_data_files: Paths of the data files that the added delete files point to; they have to be there.
+        deletes_of_replaced_files: No delete file was added that applies to a data file that this commit replaces.
+        referenced_data_files: Paths of the data files that the added delete files point to; they must still exist.
         tolerate_deleted: A referenced file may have been removed by a commit that only deletes.
-        added_vectors: Paths of the data files that get a deletion vector; no other one was added for them.
+        added_vectors: Paths of the data files that get a deletion vector; no concurrent commit added one for them.
     """
 
     starting_snapshot_id: int | None = None
@@ -120,7 +120,7 @@ class Validation:
 
     @property
     def checks_history(self) -> bool:
-        """Whether any check looks at the snapshots since the start."""
+        """True if any check examines the snapshots since the start."""
         return (
             self.must_descend
             or self.new_data_files
@@ -135,29 +135,30 @@ class Validation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChanges:
-    """Files to add and to remove.
+    """The files that a commit adds and removes.
 
     Attributes:
-        operation: Value for the summary.
+        operation: The operation for the summary.
         added_data_files: New data files.
         added_delete_files: New delete files.
-        removed_data_files: Paths of data files to remove; each has to be live.
+        removed_data_files: Paths of data files to remove; each must be live.
         removed_delete_files: Keys of delete files to remove.
-        listing: Where those were listed, if known: other manifests are opened only if files are not there any more.
-        data_sequence_number: Of the added data files; None for that of the commit.
-        require_removed_delete_files: Whether each of those has to be live.
-        row_filter: Remove all files of rows for which it is true; every row of such a file has to match.
+        listing: The manifests that listed those, if known; others are opened only if files are missing there.
+        data_sequence_number: The data sequence number of the added data files; None for that of the commit.
+        require_removed_delete_files: Each delete file to remove must be live.
+        row_filter: Remove the files with rows for which it is TRUE; all rows of such a file must match.
         case_sensitive: How names in `row_filter` match.
         replaced_partitions: Remove all files of these partitions.
-        planned_filter: Whether `row_filter` matched whole files when the statement was planned: where it does not any
-            more, another commit came first.
-        merges_manifests: Whether small manifests are merged, as the table's properties say.
-        summary: Further keys for the summary.
-        summary_at_start: Those that are true only where the snapshot follows the one that the statement read.
-        rows_deleted: How many rows the commit deletes in data files that stay, by path, if known.
-        row_level: The single rows that the commit is about; None judges the deletes of others by whole files.
-        row_probe: Asks new data files of others for rows of the statement; None judges them by their metrics.
-        validation: What has to hold.
+        planned_filter: `row_filter` matched whole files when the statement was planned. A partial match is then
+            the effect of a concurrent commit.
+        merges_manifests: Merge small manifests as the table's properties configure.
+        summary: Additional keys for the summary.
+        summary_at_start: Keys that are only valid if the snapshot directly follows the one that the statement read.
+        rows_deleted: The number of rows that the commit deletes in remaining data files, by path, if known.
+        row_level: The changed rows, to reconcile them with concurrent deletes; None compares whole files.
+        row_probe: Searches concurrently added data files for rows of the statement. With None, only their metrics
+            count.
+        validation: The rules for concurrent snapshots.
     """
 
     operation: Operation

@@ -1,13 +1,12 @@
-"""Deletes that other commits made in the data files whose rows this commit changes: row against row. Driver.
+"""Reconciles this commit's changes with concurrent deletes in the same data files, row by row. Driver.
 
-Input: the changes, with the rows that they are about, and the delete files that came since the statement read the
-table. Output: changes that keep both sides' deletes; or a conflict that names the file and the rows.
+Input: the changes with their rows, and the delete files that were added since the statement read the table. Output:
+changes that keep both sides' deletes, or a conflict that names the file and the rows.
 
-Each side's own rows are what its delete file holds beyond the delete files that were there at the start, so that rows
-deleted before count for neither. Merge-on-read: on version 3 the two vectors of a data file become one, which replaces
-the other's; on version 2 both position delete files stand. Copy-on-write: what the other deleted is deleted in the new
-data files too. Rows that the statement matched and left as they are count as well under serializable isolation: without
-them it might have inserted.
+Each side's own rows are the positions in its delete file that were not deleted at the start. Merge-on-read: on version
+3 the two vectors of a data file become one, which replaces the concurrent one; on version 2 both position delete files
+remain. Copy-on-write: concurrent deletes are applied to the new data files too. Under serializable isolation, rows that
+the statement matched without changing them count as well: without them it might have inserted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,60 +35,62 @@ ALL = frozenset(Operation)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """Changes that stand beside what others did.
+    """Changes that are compatible with concurrent deletes.
 
     Attributes:
         changes: The changes.
-        settled: Keys of the delete files of others that were looked at row by row: they are no conflict.
+        compared_files: Keys of concurrent delete files that were compared row by row: later checks pass over them.
     """
 
     changes: FileChanges
-    settled: frozenset[DeleteFileKey] = frozenset()
+    compared_files: frozenset[DeleteFileKey] = frozenset()
 
 
 def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, files: CommitFiles) -> Reconciled:
-    """Look at the deletes of others row by row, if that is possible.
+    """Compare concurrent deletes row by row, if possible.
 
     Args:
-        changes: What the commit does.
+        changes: The changes of this commit.
         window: The snapshots since the statement read the table.
-        wanted: The files that hold rows which the statement read.
-        files: What the commit has written: delete files are added to it.
+        wanted: The files that may hold rows that the statement read.
+        files: The files that the commit has written; new delete files are added.
 
     Raises:
-        CommitConflictError: another commit deleted a row that this one changes.
-        CorruptFileError: a delete file cannot be read.
+        CommitConflictError: Another commit deleted a row that this one changes.
+        CorruptFileError: A delete file cannot be read.
     """
     rows = changes.row_level
     if rows is None or not window.snapshots or not rows.is_known or changes.removed_data_files - rows.changed.keys():
         return Reconciled(changes=changes)
-    gone = {entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)}
+    removed_keys = {
+        entry.data_file.key for entry in window.entries(ManifestContent.DELETES, EntryStatus.DELETED, ALL, wanted)
+    }
     added = [
         entry
         for entry in window.entries(ManifestContent.DELETES, EntryStatus.ADDED, ALL, wanted)
         if entry.data_file.content is FileContent.POSITION_DELETES
     ]
-    # What one of them took away again lives on in the delete file that replaced it.
-    theirs = [entry for entry in added if entry.data_file.key not in gone]
+    # Deletes of a delete file that was replaced meanwhile are in its replacement.
+    theirs = [entry for entry in added if entry.data_file.key not in removed_keys]
     found = {path: deletes_of(rows.tasks[path], theirs) for path in rows.changed if path in rows.tasks}
     conflicting = {path: entries for path, entries in found.items() if entries}
     unions: dict[str, FileDeletes] = {}
     moved: dict[str, PositionDeleteIndex] = {}
     for path, entries in conflicting.items():
-        deletes = compared(rows, path, entries, serializable=changes.validation.new_data_files)
+        deletes = compare_deletes(rows, path, entries, serializable=changes.validation.new_data_files)
         if path in changes.removed_data_files:
             moved[path] = deletes.theirs
         elif any(entry.data_file.is_deletion_vector for entry in entries):
             unions[path] = deletes.union(rows.tasks[path])
-    late = reapplied(moved, rows.tasks, changes.added_data_files, rows.row_origins)
+    late = map_late_deletes(moved, rows.tasks, changes.added_data_files, rows.row_origins)
     if late is None:
         return Reconciled(changes=changes)
     if late:
         keys = frozenset(entry.data_file.key for path in moved for entry in conflicting[path])
         changes = with_late_deletes(changes, rows, keys, late, files)
     return Reconciled(
-        changes=with_unions(changes, rows, conflicting, unions, gone, files),
-        settled=frozenset(entry.data_file.key for entry in added),
+        changes=with_unions(changes, rows, conflicting, unions, removed_keys, files),
+        compared_files=frozenset(entry.data_file.key for entry in added),
     )
 
 
@@ -100,7 +101,7 @@ def with_late_deletes(
     late: Sequence[FileDeletes],
     files: CommitFiles,
 ) -> FileChanges:
-    new = written(rows, {file.path: (file, theirs) for file in late}, files)
+    new = write_delete_files(rows, {file.path: (file, theirs) for file in late}, files)
     return replace(
         changes,
         added_delete_files=(*changes.added_delete_files, *new),
@@ -108,12 +109,12 @@ def with_late_deletes(
     )
 
 
-def written(
+def write_delete_files(
     rows: RowLevelChanges,
     wanted: Mapping[str, tuple[FileDeletes, frozenset[DeleteFileKey]]],
     files: CommitFiles,
 ) -> tuple[ContentFile, ...]:
-    """Delete files, each written once for the same deletes of others."""
+    """Return delete files for the paths; each is written once per set of concurrent deletes."""
     missing = {path: key for path, (_, key) in wanted.items() if (path, key) not in files.delete_files}
     new = rows.write_deletes([wanted[path][0] for path in missing])
     files.delete_files.update(zip(missing.items(), new, strict=True))
@@ -125,23 +126,23 @@ def with_unions(
     rows: RowLevelChanges,
     theirs: Mapping[str, Sequence[ManifestEntry]],
     unions: Mapping[str, FileDeletes],
-    gone: set[DeleteFileKey],
+    removed_keys: set[DeleteFileKey],
     files: CommitFiles,
 ) -> FileChanges:
     keys = {path: frozenset(entry.data_file.key for entry in theirs[path]) for path in unions}
-    new = written(rows, {path: (union, keys[path]) for path, union in unions.items()}, files)
+    new = write_delete_files(rows, {path: (union, keys[path]) for path, union in unions.items()}, files)
     kept = tuple(file for file in changes.added_delete_files if file.referenced_data_file not in unions)
     replaced = frozenset(key for path in unions for key in keys[path])
     return replace(
         changes,
         added_delete_files=(*kept, *new),
-        # What another commit took away before us, its own delete files hold.
-        removed_delete_files=(changes.removed_delete_files - gone) | replaced,
+        # Delete files that another commit already removed: its own delete files contain their deletes.
+        removed_delete_files=(changes.removed_delete_files - removed_keys) | replaced,
     )
 
 
 def deletes_of(task: ScanTask, entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
-    """The entries of position deletes that may hold rows of a data file."""
+    """Return the position delete entries that may delete rows of a data file."""
     key = partition_key(task.spec_id, task.partition)
     return [entry for entry in entries if may_cover(entry.data_file, task.path, key)]
 
@@ -160,9 +161,9 @@ class Deletes:
     """Deleted rows of a data file.
 
     Attributes:
-        theirs: What others deleted since the statement read the file.
-        mine: What this commit takes away.
-        others: What was deleted before, and theirs.
+        theirs: Rows that others deleted since the statement read the file.
+        mine: Rows that this commit deletes or updates.
+        others: `theirs`, and rows deleted before.
     """
 
     theirs: PositionDeleteIndex
@@ -170,19 +171,21 @@ class Deletes:
     others: PositionDeleteIndex
 
     def union(self, task: ScanTask) -> FileDeletes:
-        """All deletes of the file."""
+        """Return all deletes of the file."""
         positions = self.others.union(self.mine)
         return FileDeletes(path=task.path, spec_id=task.spec_id, partition=task.partition, positions=positions)
 
 
-def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool) -> Deletes:
-    """Both sides' deletes of a data file.
+def compare_deletes(
+    rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry], *, serializable: bool
+) -> Deletes:
+    """Return both sides' deletes of a data file.
 
     Raises:
-        CommitConflictError: the two have a row in common.
+        CommitConflictError: Both sides deleted the same row.
     """
     before = rows.rows_deleted_before(path)
-    now = rows.loader.positions_in(path, [reference(entry) for entry in entries])
+    now = rows.loader.positions_in(path, [delete_file_ref(entry) for entry in entries])
     theirs, mine = now.difference(before), rows.changed_rows(path)
     read = mine.union(rows.observed_rows(path)) if serializable else mine
     both = theirs.intersection(read)
@@ -191,30 +194,29 @@ def compared(rows: RowLevelChanges, path: str, entries: Sequence[ManifestEntry],
     return Deletes(theirs=theirs, mine=mine, others=now.union(before))
 
 
-def reference(entry: ManifestEntry) -> DeleteFileRef:
-    """A delete file as a reader takes it."""
+def delete_file_ref(entry: ManifestEntry) -> DeleteFileRef:
     file = entry.data_file
     return DeleteFileRef.of(
         file, referenced_data_file=only_data_file(file), data_sequence_number=entry.data_sequence_number or 0
     )
 
 
-def reapplied(
+def map_late_deletes(
     deleted: Mapping[str, PositionDeleteIndex],
     tasks: Mapping[str, ScanTask],
     data_files: Iterable[ContentFile],
     row_origins: Iterable[RowOrigins],
 ) -> tuple[FileDeletes, ...] | None:
-    """Find the rows in the new files.
+    """Map concurrently deleted rows to their positions in the new files.
 
     Args:
-        deleted: The rows that others deleted, by old data file; none of them is one that this commit took away.
+        deleted: The rows that others deleted, by old data file; disjoint from those that this commit deletes.
         tasks: The old data files, by path.
-        data_files: The new ones.
-        row_origins: Where their rows were.
+        data_files: The new data files.
+        row_origins: The old positions of their rows.
 
     Returns:
-        The deletes of each new file that has any; None where a row was not found.
+        The deletes of each new file that has any; None if a row was not found.
     """
     by_path = {origins.data_file: origins for origins in row_origins}
     missing = {path: positions.to_numpy() for path, positions in deleted.items()}

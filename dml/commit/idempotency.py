@@ -1,14 +1,14 @@
-"""What keeps a statement, or a micro-batch of a stream, from being applied a second time. Driver.
+"""Applies a statement, or a micro-batch of a stream, only once. Driver.
 
-Input: an idempotency key and what the statement says, or a streaming query and the number of its micro-batch. Output:
-keys of the snapshot's summary; on a second run the first one's snapshot, as an error that nobody but the engine sees.
+Input: an idempotency key and the text of the statement, or a streaming query and the number of its micro-batch. Output:
+keys for the snapshot's summary; on a second run the first run's snapshot, in an error that only the engine handles.
 
-Both are looked for among the ancestors of the head of the branch that is written to, so they live as long as their
-snapshot: until it expires, or the branch is rolled back behind it.
+Keys are searched among the ancestors of the target branch's head. They last as long as their snapshot: until it
+expires or the branch is rolled back past it.
 
-Of a query the newest snapshot counts, as in the reference: its micro-batches come one after the other, so what it has
-written up to its last one is there. The first one leaves a snapshot even if it is empty. A query whose number is not 0
-and of which a whole history knows nothing has therefore not written this table.
+For a query the newest snapshot counts, as in the reference: its micro-batches are committed in order, so all earlier
+ones have landed. The first micro-batch leaves a snapshot even if it is empty. A query at a number other than 0 that has
+no snapshot in a complete history has therefore not written this table.
 """
 
 import re
@@ -32,11 +32,11 @@ ALLOWED: Final = re.compile(r"[!-~]{1,255}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyKey:
-    """A key, and the statement that it is for.
+    """A key and its statement.
 
     Attributes:
         value: The key.
-        statement_sha256: Digest of what the statement says.
+        statement_sha256: The digest of the statement's canonical text.
     """
 
     value: str
@@ -44,26 +44,26 @@ class IdempotencyKey:
 
     @staticmethod
     def of(value: object, statement: str) -> "IdempotencyKey":
-        """The key of a statement.
+        """Validate a key and bind it to a statement.
 
         Args:
-            value: What the user gave.
-            statement: What counts as the same statement: its text, as `canonical_text` gives it.
+            value: The user's value.
+            statement: The statement's text, normalized by `canonical_text`.
 
         Raises:
-            AnalysisError: it is no key.
+            AnalysisError: The value is not a valid key.
         """
         if not isinstance(value, str) or ALLOWED.fullmatch(value) is None:
             shown = type(value).__name__ if not isinstance(value, str) else f"{len(value)} characters: {value[:60]!a}"
             raise AnalysisError(
-                f"An idempotency key is a text of 1 to 255 visible ASCII characters, and this is {shown}",
+                f"An idempotency key is a string of 1 to 255 visible ASCII characters, got {shown}",
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Use letters, digits and punctuation, such as 'orders-2026-11-21' or a UUID",
             )
         return IdempotencyKey(value=value, statement_sha256=sha256(statement.encode()).hexdigest())
 
     def summary(self) -> dict[str, str]:
-        """Keys of the snapshot's summary."""
+        """Return the key as keys of the snapshot's summary."""
         return {IDEMPOTENCY_KEY: self.value, STATEMENT: self.statement_sha256}
 
 
@@ -72,10 +72,10 @@ class StreamEpoch:
     """A micro-batch of a streaming query.
 
     Attributes:
-        query_id: The query: the id in its checkpoint, which stays when it is started again.
-        epoch_id: The number of the micro-batch, from 0 on.
-        table_uuid: The table that the query writes to since it was started; None where that is not known.
-        adopts_checkpoint: Whether the query may go on although the table knows nothing of its earlier micro-batches.
+        query_id: The query's id in its checkpoint, which survives restarts.
+        epoch_id: The number of the micro-batch, from 0.
+        table_uuid: The table that the query was started on; None if unknown.
+        adopts_checkpoint: The query may continue although the table has none of its earlier micro-batches.
     """
 
     query_id: str
@@ -84,7 +84,7 @@ class StreamEpoch:
     adopts_checkpoint: bool = False
 
     def summary(self) -> dict[str, str]:
-        """Keys of the snapshot's summary."""
+        """Return the micro-batch as keys of the snapshot's summary."""
         return {QUERY_ID: self.query_id, EPOCH_ID: str(self.epoch_id)}
 
     def __str__(self) -> str:
@@ -92,15 +92,15 @@ class StreamEpoch:
 
 
 CommitKey = IdempotencyKey | StreamEpoch
-"""What is applied once."""
+"""The identity of a change that is applied once."""
 
 
 class AlreadyAppliedError(DmlError):
-    """The statement is in the branch's history already: its first run's snapshot is the result.
+    """The branch's history already contains the statement; its first run's snapshot is the result.
 
     Args:
         key: The key.
-        snapshot: The first run's snapshot; of a query the newest one.
+        snapshot: The first run's snapshot; for a query its newest one.
     """
 
     def __init__(self, key: CommitKey, snapshot: Snapshot) -> None:
@@ -110,17 +110,17 @@ class AlreadyAppliedError(DmlError):
 
 
 def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: CommitKey) -> None:
-    """Look for a key in the history of a branch.
+    """Raise if a key is in the history of a branch.
 
     Args:
-        metadata: The table as it is now.
-        head: The branch's head; None where it has no snapshot.
+        metadata: The table's newest metadata.
+        head: The branch's head; None without a snapshot.
         key: The key.
 
     Raises:
-        AlreadyAppliedError: the statement, or the micro-batch, was applied.
-        AnalysisError: another statement was applied with the key; the query has not written this table before.
-        CommitConflictError: the table is not the one that the query was started on.
+        AlreadyAppliedError: The statement or micro-batch was applied.
+        AnalysisError: Another statement used the key, or the query has not written this table before.
+        CommitConflictError: The table is not the one that the query was started on.
     """
     match key:
         case IdempotencyKey():
@@ -130,7 +130,6 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Commi
 
 
 def refuse_second_statement(metadata: TableMetadata, head: Snapshot | None, key: IdempotencyKey) -> None:
-    """As `refuse_second_run`, for a statement."""
     history = ancestors(metadata, None if head is None else head.snapshot_id)
     found = next((snapshot for snapshot in history if summary_value(snapshot, IDEMPOTENCY_KEY) == key.value), None)
     if found is None:
@@ -139,7 +138,7 @@ def refuse_second_statement(metadata: TableMetadata, head: Snapshot | None, key:
         raise AnalysisError(
             f"The idempotency key '{key.value}' belongs to another statement, which made snapshot {found.snapshot_id}",
             kind=ErrorKind.IDEMPOTENCY_KEY,
-            hint="A key stands for one statement: use a new key for a new one. Nothing was changed",
+            hint="A key belongs to one statement: use a new key for a new one. Nothing was changed",
             idempotency_key=key.value,
             snapshot_id=found.snapshot_id,
         )
@@ -147,7 +146,6 @@ def refuse_second_statement(metadata: TableMetadata, head: Snapshot | None, key:
 
 
 def refuse_second_epoch(metadata: TableMetadata, head: Snapshot | None, epoch: StreamEpoch) -> None:
-    """As `refuse_second_run`, for a micro-batch."""
     if epoch.table_uuid is not None and metadata.table_uuid != epoch.table_uuid:
         raise CommitConflictError(
             f"The table at {metadata.location} is not the one that the stream was started on: "
@@ -166,29 +164,29 @@ def refuse_second_epoch(metadata: TableMetadata, head: Snapshot | None, epoch: S
         f"{metadata.location}: the checkpoint belongs to a stream into another table or branch, "
         "or this one was replaced or rolled back",
         kind=ErrorKind.CHECKPOINT,
-        hint="Start the stream with a new checkpoint; if it is to go on from here although rows of earlier "
-        "micro-batches are not in the table, say adopt-checkpoint. Nothing was changed",
+        hint="Start the stream with a new checkpoint; to continue from here although the table lacks the "
+        "rows of earlier micro-batches, set the option adopt-checkpoint. Nothing was changed",
         query_id=epoch.query_id,
         epoch_id=epoch.epoch_id,
     )
 
 
 def has_epochs(metadata: TableMetadata, head: Snapshot | None, epoch: StreamEpoch) -> bool:
-    """Whether the history of a branch has any micro-batch of a query."""
+    """Return True if the history of a branch has any micro-batch of the query."""
     return newest_epoch(metadata, head, epoch.query_id) is not None
 
 
 def newest_epoch(metadata: TableMetadata, head: Snapshot | None, query_id: str) -> Snapshot | None:
-    """The newest snapshot of a query in the history of a branch."""
+    """Return the newest snapshot of a query in the history of a branch."""
     history = ancestors(metadata, None if head is None else head.snapshot_id)
     return next((snapshot for snapshot in history if summary_value(snapshot, QUERY_ID) == query_id), None)
 
 
 def epoch_of(snapshot: Snapshot) -> int:
-    """The number of the micro-batch that made a snapshot.
+    """Return the number of the micro-batch that committed a snapshot.
 
     Raises:
-        CorruptFileError: the summary has no number.
+        CorruptFileError: The summary has no valid number.
     """
     text = summary_value(snapshot, EPOCH_ID) or ""
     try:
@@ -202,7 +200,7 @@ def epoch_of(snapshot: Snapshot) -> int:
 
 
 def is_whole(metadata: TableMetadata, head: Snapshot | None) -> bool:
-    """Whether the history of a branch is there from its first snapshot on: none of it has expired."""
+    """Return True if the history of a branch is complete: none of it has expired."""
     if head is None:
         return True
     *_, first = ancestors(metadata, head.snapshot_id)
@@ -210,5 +208,4 @@ def is_whole(metadata: TableMetadata, head: Snapshot | None) -> bool:
 
 
 def summary_value(snapshot: Snapshot, name: str) -> str | None:
-    """A key of a snapshot's summary."""
     return None if snapshot.summary is None else snapshot.summary.additional_properties.get(name)

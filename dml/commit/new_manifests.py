@@ -1,17 +1,17 @@
-"""The manifests of a commit: those without the files that it removes, and those that it writes. Driver.
+"""Filters, writes and merges the manifests of a commit. Driver.
 
-Input: manifests, and what the commit removes. Output: the manifests to carry on, of which only those that lose a file
-are written anew: what stays is EXISTING, what goes is DELETED by this snapshot, what was deleted before is dropped.
-Files that are removed by name are looked for where the statement saw them listed; where another commit has moved them,
-among their partitions; and then everywhere.
+Filtering. Input: manifests, and the files to remove. Output: the manifests of the snapshot. Only manifests that lose a
+file are rewritten: remaining entries become EXISTING, removed ones DELETED by this snapshot, and entries deleted before
+are dropped. Files that are removed by name are searched in the manifests that listed them for the statement, then in
+manifests of their partitions (another commit may have moved them), then in all.
 
-Input: entries of new files, and of manifests that change; the properties `commit.manifest-merge.enabled`,
+Writing. Input: entries of new files and of rewritten manifests; the properties `commit.manifest-merge.enabled`,
 `commit.manifest.target-size-bytes` and `commit.manifest.min-count-to-merge`. Output: `ManifestFile`s, each written once
-however many attempts the commit takes; all locations, for the cleaning up.
+for all attempts of the commit; all locations, for cleanup.
 
-Merging keeps the number of manifests bounded. Those of one content and spec are packed from the oldest on into bins of
-the target size, without changing their order. A bin of several becomes one manifest. The bin with the newest one waits
-until it has the least count, so that small commits stay cheap.
+Merging limits the number of manifests. Manifests of one content and spec are packed, oldest first and in order, into
+bins of the target size. Each bin of several becomes one manifest. The bin with the newest manifest waits until it has
+the minimum count, so that small commits stay cheap.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -54,15 +54,15 @@ __all__ = [
 
 
 class CommitFiles:
-    """The files that a commit has written, over all its attempts: each is written once, and all of them are known.
+    """The files that a commit has written in all attempts, for reuse and cleanup.
 
     Attributes:
-        commit_id: Part of their names.
+        commit_id: A part of their names.
         lists: Locations of manifest lists.
-        manifests: By what is in them.
+        manifests: Manifests by layout and content.
         entries: The entries of each manifest, by location.
-        delete_files: Those that hold the deletes of others as well, by path and by whose.
-        without_rows: Keys of data files of others that were found to hold no row of the statement.
+        delete_files: Delete files that include concurrent deletes, by data file path and keys of the concurrent files.
+        without_rows: Keys of concurrently added data files that hold no row of the statement.
     """
 
     def __init__(self) -> None:
@@ -75,25 +75,25 @@ class CommitFiles:
 
     @property
     def metadata_locations(self) -> tuple[str, ...]:
-        """Manifest lists and manifests."""
+        """The locations of manifest lists and manifests."""
         return (*self.lists, *self.entries)
 
     @property
     def delete_file_locations(self) -> frozenset[str]:
-        """Delete files."""
+        """The locations of delete files."""
         return frozenset(file.path for file in self.delete_files.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewManifests:
-    """Writes the manifests of one attempt; those that earlier ones wrote are used again.
+    """Writes the manifests of one attempt; manifests of earlier attempts are reused.
 
     Attributes:
-        files: What the commit has written.
-        writer: Writes manifests as the table has them now.
-        layout: What they depend on: a manifest of another format version or other specs is not used again.
-        snapshot_id: The commit's snapshot.
-        location: A file's name to its location in the table's metadata folder.
+        files: The files that the commit has written.
+        writer: Writes manifests for the table's newest metadata.
+        layout: Format version and specs: a manifest with another layout is not reused.
+        snapshot_id: The id of the commit's snapshot.
+        location: Maps a file name to its location in the table's metadata folder.
     """
 
     files: CommitFiles
@@ -106,14 +106,14 @@ class NewManifests:
     def of(
         metadata: TableMetadata, io: FileIO, files: CommitFiles, snapshot_id: int, location: Callable[[str], str]
     ) -> "NewManifests":
-        """Those of an attempt.
+        """Create the writer of an attempt.
 
         Args:
-            metadata: The table as it is now.
-            io: Its FileIO.
-            files: What the commit has written.
-            snapshot_id: The commit's snapshot.
-            location: A file's name to its location in the table's metadata folder.
+            metadata: The table's newest metadata.
+            io: The table's FileIO.
+            files: The files that the commit has written.
+            snapshot_id: The id of the commit's snapshot.
+            location: Maps a file name to its location in the table's metadata folder.
         """
         specs = ",".join(spec.model_dump_json() for spec in metadata.partition_specs)
         return NewManifests(
@@ -125,18 +125,18 @@ class NewManifests:
         )
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...] | None:
-        """The entries of a manifest that this commit wrote; None for others."""
+        """Return the entries of a manifest that this commit wrote, or None for other manifests."""
         return self.files.entries.get(manifest.manifest_path)
 
-    def added(
+    def write_added(
         self, content: ManifestContent, files: Iterable[ContentFile], data_sequence_number: int | None = None
     ) -> list[ManifestFile]:
-        """Manifests of new files, one for each spec, the newest spec first.
+        """Write manifests of new files, one per spec, and return them with the newest spec first.
 
         Args:
-            content: Of data files or of delete files.
-            files: The files.
-            data_sequence_number: Of the files; None for that of the commit.
+            content: The content of the manifests.
+            files: The new files.
+            data_sequence_number: The data sequence number of the files; None for that of the commit.
         """
         by_spec: dict[int, list[ContentFile]] = {}
         for file in files:
@@ -157,13 +157,15 @@ class NewManifests:
             data_file=file,
         )
 
-    def rewritten(self, source: ManifestFile, entries: tuple[ManifestEntry, ...]) -> ManifestFile:
-        """A manifest in place of one of which files were removed."""
+    def write_rewritten(self, source: ManifestFile, entries: tuple[ManifestEntry, ...]) -> ManifestFile:
+        """Write the replacement of a manifest that loses files."""
         removed = tuple(entry.data_file.key for entry in entries if not entry.is_live)
         return self._write(("rewritten", source, removed), source.partition_spec_id, source.content, entries)
 
-    def merged(self, sources: Sequence[ManifestFile], entries: Callable[[], tuple[ManifestEntry, ...]]) -> ManifestFile:
-        """A manifest in place of several of one spec and content."""
+    def write_merged(
+        self, sources: Sequence[ManifestFile], entries: Callable[[], tuple[ManifestEntry, ...]]
+    ) -> ManifestFile:
+        """Write one manifest that replaces several of one spec and content."""
         key = ("merged", *sources)
         if (self.layout, key) in self.files.manifests:
             return self.files.manifests[self.layout, key]
@@ -186,13 +188,13 @@ def merge_manifests(
     """Merge manifests of one content.
 
     Args:
-        manifests: Newest first.
-        options: Of the table.
+        manifests: The manifests, newest first.
+        options: The table's commit options.
         reader: Reads manifests of earlier commits.
-        written: Knows and writes those of this one.
+        written: Writes the manifests of this commit and holds their entries.
 
     Raises:
-        DmlError: a manifest cannot be read or written.
+        DmlError: A manifest cannot be read or written.
     """
     if not options.manifest_merge_enabled or len(manifests) < 2:
         return tuple(manifests)
@@ -206,16 +208,16 @@ def merge_manifests(
             if len(group) == 1 or waits:
                 merged += group
             else:
-                merged.append(written.merged(group, partial(merged_entries, group, reader, written)))
+                merged.append(written.write_merged(group, partial(merged_entries, group, reader, written)))
     return tuple(merged)
 
 
 def pack_from_end(manifests: Sequence[ManifestFile], target_size: int) -> list[list[ManifestFile]]:
-    """Neighbours together, up to a size, starting with the last; what fits nowhere is alone.
+    """Pack neighbours into bins up to a size, from the last to the first; oversized manifests are alone.
 
     Args:
-        manifests: In an order that is kept.
-        target_size: Bytes.
+        manifests: The manifests; their order is preserved.
+        target_size: The size of a bin in bytes.
     """
     bins: list[list[ManifestFile]] = []
     room = 0
@@ -233,10 +235,10 @@ def merged_entries(
     manifests: Sequence[ManifestFile], reader: ManifestReader, written: NewManifests
 ) -> tuple[ManifestEntry, ...]:
     reader.prepare(manifest for manifest in manifests if written.entries(manifest) is None)
-    return tuple(entry for manifest in manifests for entry in carried(manifest, reader, written))
+    return tuple(entry for manifest in manifests for entry in carried_entries(manifest, reader, written))
 
 
-def carried(manifest: ManifestFile, reader: ManifestReader, written: NewManifests) -> Iterable[ManifestEntry]:
+def carried_entries(manifest: ManifestFile, reader: ManifestReader, written: NewManifests) -> Iterable[ManifestEntry]:
     own = written.entries(manifest)
     if own is not None:
         return own
@@ -249,11 +251,11 @@ FileTest = Callable[[ManifestEntry], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilteredManifests:
-    """What is left of a snapshot's manifests of one content.
+    """The manifests of a snapshot that remain after removing files, for one content.
 
     Attributes:
-        manifests: In their order; each is carried over, or stands for one that lost files.
-        removed: Entries of the files that were taken out, as they were.
+        manifests: Manifests in order; each is carried over or rewritten without some files.
+        removed: The original entries of the removed files.
     """
 
     manifests: tuple[ManifestFile, ...]
@@ -261,14 +263,14 @@ class FilteredManifests:
 
 
 class ManifestFilter:
-    """Takes out what one commit removes.
+    """Removes files from manifests.
 
     Args:
-        metadata: The table as it is now.
-        named_by: The schema whose names a row filter has.
-        changes: What the commit does.
+        metadata: The table's newest metadata.
+        named_by: The schema that a row filter's names refer to.
+        changes: The changes of the commit.
         reader: Reads manifests.
-        written: Writes those that change.
+        written: Writes the manifests that change.
     """
 
     def __init__(
@@ -291,15 +293,15 @@ class ManifestFilter:
         )
 
     def data_files(self, manifests: Sequence[ManifestFile]) -> FilteredManifests:
-        """Take out data files.
+        """Remove data files.
 
         Args:
-            manifests: Of data files.
+            manifests: Data manifests.
 
         Raises:
             CommitConflictError: V9: the filter matches some rows of a file that a concurrent commit added.
             ValidationFailedError: V9: the filter matches some rows of a file, but not all.
-            DmlError: a manifest cannot be read or written.
+            DmlError: A manifest cannot be read or written.
         """
         paths, listing = self._changes.removed_data_files, self._changes.listing
 
@@ -320,24 +322,24 @@ class ManifestFilter:
     def delete_files(
         self, manifests: Sequence[ManifestFile], removed: Iterable[ManifestEntry], least_sequence_number: int
     ) -> FilteredManifests:
-        """Take out delete files: those that the commit names, and those that apply to nothing any more.
+        """Remove delete files that the commit names, and those that no longer apply to any data file.
 
         Args:
-            manifests: Of delete files.
-            removed: Entries of the data files that were taken out: their deletion vectors go with them.
-            least_sequence_number: Of the data files that stay: an older delete file applies to none of them.
+            manifests: Delete manifests.
+            removed: Entries of the removed data files: their deletion vectors are removed too.
+            least_sequence_number: The least one of the remaining data files: older delete files apply to none.
 
         Raises:
-            DmlError: a manifest cannot be read or written.
+            DmlError: A manifest cannot be read or written.
         """
         keys = self._changes.removed_delete_files
-        gone = {entry.data_file.path: (entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+        replaced = {entry.data_file.path: (entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
 
         def selects(entry: ManifestEntry) -> bool:
             file = entry.data_file
             return (
                 file.key in keys
-                or (file.is_deletion_vector and file.referenced_data_file in gone)
+                or (file.is_deletion_vector and file.referenced_data_file in replaced)
                 or self._replaced.may_match(file)
                 or (self._rows is not None and self._rows.must_match(file))
             )
@@ -348,16 +350,18 @@ class ManifestFilter:
         def all_found(found: FilteredManifests) -> bool:
             return len({entry.data_file.key for entry in found.removed} & keys) == len(keys)
 
-        # A delete file that is replaced lies where the one lies that replaces it.
-        partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(gone.values())
-        places: list[ManifestTest] = [self._in_partitions(partitions), everywhere] if keys or gone else [nowhere]
+        # A replaced delete file is in the same partition as its replacement.
+        partitions = {(file.spec_id, file.partition) for file in self._changes.added_delete_files} | set(
+            replaced.values()
+        )
+        places: list[ManifestTest] = [self._in_partitions(partitions), everywhere] if keys or replaced else [nowhere]
         listing = self._changes.listing
         if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
-            places.insert(0, self._at_or_since(listing.delete_manifests, gone.values()))
+            places.insert(0, self._at_or_since(listing.delete_manifests, replaced.values()))
         return self._filter(manifests, places, all_found, selects, applies_to_nothing)
 
     def _at_or_since(self, locations: frozenset[str], partitions: Iterable[Partition]) -> ManifestTest:
-        """Manifests that the statement knows, and newer ones: there a removed data file may have got a vector since."""
+        """Match listed manifests, and newer ones: a removed data file may have got a vector since."""
         start_id = self._changes.validation.starting_snapshot_id
         start = None if start_id is None else self._metadata.snapshot_by_id(start_id)
         number = (start.sequence_number or 0) if start is not None else 0
@@ -387,19 +391,21 @@ class ManifestFilter:
         selects: FileTest,
         drops: FileTest = lambda _: False,
     ) -> FilteredManifests:
-        """Look for files that are removed by name in one place after the other, until all are found."""
+        """Search the places in order for the files that are removed by name, until all are found."""
         for place in places:
-            found = self._without(manifests, place, selects, drops)
+            found = self._remove(manifests, place, selects, drops)
             if all_found(found):
                 break
         return found
 
-    def _without(
+    def _remove(
         self, manifests: Sequence[ManifestFile], named: ManifestTest, selects: FileTest, drops: FileTest
     ) -> FilteredManifests:
-        """Take out what is selected, and out of the manifests that are written anyway also what may be dropped."""
+        """Remove selected files; manifests that are rewritten for them also lose files that may be dropped."""
         live = [manifest for manifest in manifests if manifest.has_live_files]
-        opened = set(self._reader.prepare(manifest for manifest in live if named(manifest) or self._matching(manifest)))
+        opened = set(
+            self._reader.prepare(manifest for manifest in live if named(manifest) or self._may_list_matches(manifest))
+        )
         kept: list[ManifestFile] = []
         removed: list[ManifestEntry] = []
         for manifest in live:
@@ -407,13 +413,15 @@ class ManifestFilter:
             if not any(selects(entry) for entry in entries):
                 kept.append(manifest)
                 continue
-            gone = [entry for entry in entries if selects(entry) or drops(entry)]
-            removed += gone
-            kept.append(self._written.rewritten(manifest, rewritten(entries, gone, self._written.snapshot_id)))
+            dropped = [entry for entry in entries if selects(entry) or drops(entry)]
+            removed += dropped
+            kept.append(
+                self._written.write_rewritten(manifest, rewritten_entries(entries, dropped, self._written.snapshot_id))
+            )
         return FilteredManifests(manifests=tuple(kept), removed=tuple(removed))
 
-    def _matching(self, manifest: ManifestFile) -> bool:
-        """Whether a manifest may list a file to remove that is not named: of a partition, or of a filter's rows."""
+    def _may_list_matches(self, manifest: ManifestFile) -> bool:
+        """Return True if a manifest may list files to remove by partition or row filter."""
         return self._replaced.manifest(manifest) or (self._rows is not None and self._rows.manifest(manifest))
 
 
@@ -429,10 +437,10 @@ def nowhere(_: ManifestFile) -> bool:
     return False
 
 
-def rewritten(
-    entries: Iterable[ManifestEntry], gone: Iterable[ManifestEntry], snapshot_id: int
+def rewritten_entries(
+    entries: Iterable[ManifestEntry], dropped: Iterable[ManifestEntry], snapshot_id: int
 ) -> tuple[ManifestEntry, ...]:
-    leaving = {id(entry) for entry in gone}
+    leaving = {id(entry) for entry in dropped}
     return tuple(
         replace(entry, status=EntryStatus.DELETED, snapshot_id=snapshot_id)
         if id(entry) in leaving
@@ -444,30 +452,30 @@ def rewritten(
 def commit_pruner(
     expression: BooleanExpression, metadata: TableMetadata, *, case_sensitive: bool, named_by: Schema
 ) -> Pruner:
-    """The files that hold rows of a filter, in the table as it is now.
+    """Bind a filter to the table's newest metadata, as a pruner.
 
     Args:
         expression: The filter, unbound.
-        metadata: The table: its current schema, all its specs.
+        metadata: The table's newest metadata: supplies the current schema and all specs.
         case_sensitive: How names in the filter match.
-        named_by: The schema whose names they are.
+        named_by: The schema that the filter's names refer to.
 
     Raises:
-        CommitConflictError: the filter does not fit the table's schema any more.
+        CommitConflictError: The filter no longer fits the table's schema.
     """
     now = metadata.schema()
-    # Names of columns can be exchanged: each has to mean what it meant.
+    # Columns may have been renamed or swapped names: each name must still refer to the same field.
     for field_id in extract_field_ids(bind(named_by, expression, case_sensitive)):
         name = named_by.find_column_name(field_id)
         if name != (now.find_column_name(field_id) if field_id in now.field_ids else None):
-            raise outdated(expression, f"the column {name} was dropped or renamed")
+            raise outdated_filter(expression, f"the column {name} was dropped or renamed")
     try:
         return Pruner(metadata.specs(), now, expression, case_sensitive=case_sensitive, older_schemas=metadata.schemas)
     except ValueError as error:
-        raise outdated(expression, str(error)) from error
+        raise outdated_filter(expression, str(error)) from error
 
 
-def outdated(expression: BooleanExpression, reason: str) -> CommitConflictError:
+def outdated_filter(expression: BooleanExpression, reason: str) -> CommitConflictError:
     return CommitConflictError(
         f"The filter {filter_text(expression)} does not fit the table's schema any more: {reason}",
         hint="The schema was changed meanwhile: run the statement again",

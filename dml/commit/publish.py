@@ -1,12 +1,13 @@
-"""Committing: attempts until one is taken, and no file left behind. Driver.
+"""Commits an action: retries until an attempt is accepted, then cleans up. Driver.
 
 Input: a table and an action. Output: a `CommittedSnapshot`. `prepare` turns a checked `Attempt` into a snapshot and
 requests to the catalog. Source: Iceberg specification, "Snapshots", "Optimistic Concurrency", "Row Lineage".
 
-Rules: each attempt starts from the newest metadata. Commits of one process to one table take turns: threads that race
-each other would only use up their retries. An error of the catalog is one of three: the race was lost and it may be
-tried again, it was refused for good, or the result is unknown. Then the table itself is asked whether it has the
-snapshot. Metadata files of attempts that are certainly lost are deleted; data files never: they are the caller's.
+Rules: each attempt starts from the newest metadata. Commits of one process to one table take turns, because racing
+threads would only use up their retries. A catalog error has one of three outcomes: the attempt lost the race and may be
+retried, it was rejected for good, or the outcome is unknown. For an unknown outcome the table is reloaded and searched
+for the snapshot. Metadata files of attempts that certainly failed are deleted. Data files never are: the caller owns
+them.
 """
 
 import time
@@ -59,14 +60,14 @@ __all__ = ["Action", "CommittedSnapshot", "commit", "outcome_of", "prepare"]
 
 
 class CommitOutcome(Enum):
-    """What an error says about a commit: another one landed first, the catalog refused it, or it may have landed."""
+    """The outcome that an error implies: another commit landed first, the catalog refused, or it may have landed."""
 
     LOST = "lost"
     REFUSED = "refused"
     UNKNOWN = "unknown"
 
 
-# The catalog looked at the request and did not take it; or it was not asked, because its new metadata was not written.
+# The catalog rejected the request, or never received it because its new metadata was not written.
 REFUSALS = (
     AuthorizationExpiredError,
     BadRequestError,
@@ -80,14 +81,14 @@ REFUSALS = (
 
 
 def outcome_of(error: Exception) -> CommitOutcome:
-    """What an error means; whatever is not known to be harmless may have been raised after the commit."""
+    """Classify an error; unless it is known to be harmless, it may have been raised after the commit."""
     if isinstance(error, CommitFailedException):
         return CommitOutcome.LOST
     return CommitOutcome.REFUSED if isinstance(error, REFUSALS) else CommitOutcome.UNKNOWN
 
 
-def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:
-    """Whether a refusal is a race that was lost to another branch.
+def is_lost_race(error: Exception, catalog: Catalog, identifier: Identifier, snapshot: Snapshot) -> bool:
+    """Return True if a refusal means that a commit to another branch landed first.
 
     A conflict is 409, but many servers answer 400 to a snapshot whose sequence number is taken (apache/iceberg#15001).
     """
@@ -101,7 +102,7 @@ def was_outrun(error: Exception, catalog: Catalog, identifier: Identifier, snaps
 
 
 def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier, snapshot_id: int) -> bool:
-    """Whether a creation failed because of a table that somebody else made.
+    """Return True if a creation failed because another writer created the table.
 
     A request that was sent twice gets the same answer because of our own table.
     """
@@ -116,20 +117,20 @@ def is_another_table(error: Exception, catalog: Catalog, identifier: Identifier,
 def find_commit(
     catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None, options: CommitOptions
 ) -> tuple[TableMetadata, str] | None:
-    """Look for a snapshot whose commit was not answered, more than once where the table does not show it.
+    """Search the table for a snapshot whose commit has an unknown outcome, polling while it is absent.
 
     Args:
         catalog: The catalog.
         identifier: The table.
         snapshot: The snapshot.
-        branch: The branch that was to move to it; None where it was only to be staged.
-        options: How often, and how long.
+        branch: The branch to move; None if the snapshot is only staged.
+        options: The number and interval of the checks.
 
     Returns:
-        The table's metadata that has it, and its location; None if nobody knows.
+        The table's metadata with the snapshot, and its location; None if the outcome stays unknown.
 
     Raises:
-        CommitFailedException: another snapshot has taken its place, so that it cannot come any more: try again.
+        CommitFailedException: The branch moved on without the snapshot, which can no longer land: retry.
     """
     return status_checks(options)(find_commit_once, catalog, identifier, snapshot, branch)
 
@@ -137,25 +138,25 @@ def find_commit(
 def find_commit_once(
     catalog: Catalog, identifier: Identifier, snapshot: Snapshot, branch: str | None
 ) -> tuple[TableMetadata, str] | None:
-    """Look once; see `find_commit`."""
+    """Check once; see `find_commit`."""
     try:
         table = catalog.load_table(identifier)
-    except Exception:  # noqa: BLE001 - the catalog is in trouble already: whatever it raises, the outcome stays unknown
+    except Exception:  # noqa: BLE001 - whatever a failing catalog raises, the outcome stays unknown
         return None
     metadata = table.metadata
     if metadata.snapshot_by_id(snapshot.snapshot_id) is not None:
         return metadata, table.metadata_location
     head = metadata.refs.get(branch) if branch is not None else None
     if head is not None and has_passed(metadata, head.snapshot_id, snapshot):
-        # The request asked for the old head: it is refused now, whenever it arrives.
+        # The request requires the old head: from now on the catalog refuses it, even if it arrives late.
         raise CommitFailedException(f"The commit was not answered, and the branch {branch} moved on without it")
     return None
 
 
 def has_passed(metadata: TableMetadata, head_id: int, snapshot: Snapshot) -> bool:
-    """Whether a branch came from a snapshot's parent to where it is now without that snapshot.
+    """Return True if a branch moved from a snapshot's parent to its current head without that snapshot.
 
-    Every step has to be there to be seen: where snapshots were expired, ours may have been among them.
+    Returns False if expired snapshots leave a gap: the snapshot may have been among them.
     """
     passed, end_id = walk_back(metadata, head_id, snapshot.parent_snapshot_id)
     return bool(passed) and end_id == snapshot.parent_snapshot_id
@@ -167,11 +168,11 @@ class Prepared:
 
     Attributes:
         snapshot: The new snapshot.
-        updates: What the catalog is to change.
-        requirements: What has to be true of the table for that.
+        updates: The updates for the catalog.
+        requirements: The requirements of those updates.
         manifests: Locations of all manifests of the snapshot.
-        unused_delete_files: Locations of new delete files that turned out not to be needed.
-        is_empty: Whether no file is added or removed.
+        unused_delete_files: Locations of new delete files that the snapshot does not need.
+        is_empty: No file is added or removed.
     """
 
     snapshot: Snapshot
@@ -185,21 +186,18 @@ class Prepared:
 def prepare(attempt: Attempt) -> Prepared:
     """Check an attempt, and write its manifests and its manifest list.
 
-    Args:
-        attempt: The attempt.
-
     Raises:
-        CommitConflictError: another commit stands in the way.
-        ValidationFailedError: the changes do not fit the table.
-        NotFoundError: there is no such branch.
-        DmlError: metadata files cannot be read or written.
+        CommitConflictError: A concurrent commit conflicts.
+        ValidationFailedError: The changes do not fit the table.
+        NotFoundError: The branch does not exist.
+        DmlError: A metadata file cannot be read or written.
     """
     check(attempt)
     changes, data, deletes, parent = attempt.changes, attempt.data, attempt.deletes, attempt.parent
     options = CommitOptions.from_properties(attempt.metadata.properties)
     manifests = (
-        *merged(attempt, ManifestContent.DATA, changes, data, options),
-        *merged(attempt, ManifestContent.DELETES, changes, deletes, options),
+        *merged_manifests(attempt, ManifestContent.DATA, changes, data, options),
+        *merged_manifests(attempt, ManifestContent.DELETES, changes, deletes, options),
     )
     summary = SummaryBuilder(attempt.metadata, options.partition_summary_limit)
     summary.add((*changes.added_data_files, *changes.added_delete_files))
@@ -219,7 +217,7 @@ def prepare(attempt: Attempt) -> Prepared:
     )
 
 
-def merged(
+def merged_manifests(
     attempt: Attempt,
     content: ManifestContent,
     changes: FileChanges,
@@ -228,7 +226,7 @@ def merged(
 ) -> tuple[ManifestFile, ...]:
     files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
     number = changes.data_sequence_number if content is ManifestContent.DATA else None
-    added = attempt.manifests.added(content, files, number)
+    added = attempt.manifests.write_added(content, files, number)
     if not changes.merges_manifests:
         return (*added, *filtered.manifests)
     return merge_manifests((*added, *filtered.manifests), options, attempt.request.reader, attempt.manifests)
@@ -257,7 +255,7 @@ def new_snapshot(attempt: Attempt, manifests: tuple[ManifestFile, ...], summary:
         snapshot_id=request.snapshot_id,
         parent_snapshot_id=None if parent is None else parent.snapshot_id,
         sequence_number=sequence_number,
-        # A table's time never runs backwards, whatever the clocks of its writers say.
+        # Snapshot timestamps never decrease, even if the clocks of writers differ.
         timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
         manifest_list=location,
         summary=Summary(IcebergOperation(request.changes.operation.value), **summary),
@@ -294,7 +292,7 @@ GUARD = Lock()
 
 
 class Turn:
-    """A lock that can be held weakly: it goes when nobody waits for it. A catalog may commit again while it commits."""
+    """A weakly referenced lock, freed with its last waiter. Reentrant: a catalog may commit while it commits."""
 
     __slots__ = ("__weakref__", "lock")
 
@@ -310,10 +308,10 @@ def turn(table: object) -> Iterator[bool]:
     """Wait until no other thread of this process commits to a table.
 
     Args:
-        table: What identifies the table, its UUID.
+        table: The table's UUID.
 
     Yields:
-        Whether it had to wait.
+        True if the thread had to wait.
     """
     with GUARD:
         held = TURNS.get(table)
@@ -333,16 +331,16 @@ WAP_ID = "wap.id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedSnapshot:
-    """A snapshot that the table has.
+    """A committed snapshot.
 
     Attributes:
-        snapshot_id: Its id.
-        parent_snapshot_id: The snapshot that it followed.
+        snapshot_id: The id of the snapshot.
+        parent_snapshot_id: The id of its parent.
         sequence_number: Its sequence number; 0 in format version 1.
         operation: `append`, `delete`, `overwrite` or `replace`.
         summary: All keys of its summary, without the operation.
-        metadata_location: The table's metadata file that has it.
-        attempts: How many attempts it took.
+        metadata_location: The location of the table's metadata file with the snapshot.
+        attempts: The number of attempts.
     """
 
     snapshot_id: int
@@ -403,27 +401,27 @@ def commit(
 
     Args:
         table: The table; its handle is not changed.
-        action: What to do.
+        action: The action.
         branch: The branch to commit to.
-        create_branch: Whether the branch may be created, from main's head.
+        create_branch: Create the branch from main's head if it does not exist.
         summary: Keys of the engine and of the user for the snapshot's summary.
         wap_id: Write-audit-publish: stage the snapshot under this id instead of moving the branch.
         stage_only: Stage the snapshot without an id.
-        skip_empty: Commit nothing where no file would be added or removed.
-        load_state: Where this commit also creates or replaces `table`, or changes its schema: finds it as it is for
-            each attempt, with these changes.
+        skip_empty: Commit nothing if no file would be added or removed.
+        load_state: For a commit that also creates or replaces `table`, or changes its schema: loads the newest table
+            with those changes, once per attempt.
         idempotency_key: Commit only if the branch's history does not have the key, and record it there.
 
     Returns:
-        The snapshot; None where there was nothing to commit, and that was to be skipped.
+        The snapshot; None if `skip_empty` skipped an empty commit.
 
     Raises:
-        CommitConflictError: other commits stand in the way; nothing was published, the caller deletes its files.
-        ValidationFailedError: the table cannot take the files; likewise.
-        CommitStateUnknownError: the commit may have landed; no file may be deleted.
-        NotFoundError: the table or the branch is not there.
-        AlreadyAppliedError: the history has the key; nothing was published, the caller deletes its files.
-        DmlError: metadata files could not be read or written; nothing was published.
+        CommitConflictError: Concurrent commits conflict; nothing was published, the caller deletes its files.
+        ValidationFailedError: The files do not fit the table; likewise.
+        CommitStateUnknownError: The commit may have landed; no file may be deleted.
+        NotFoundError: The table or the branch does not exist.
+        AlreadyAppliedError: The history has the key; nothing was published, the caller deletes its files.
+        DmlError: A metadata file could not be read or written; nothing was published.
     """
     further = {
         **(summary or {}),
@@ -464,12 +462,13 @@ class Publication:
         self._uuid = table.metadata.table_uuid
         self._load_state = load_state
         planned = table.metadata
-        self._state = self._loaded()
+        self._state = self._load()
         table = self._state.table
         location = table.location_provider().new_metadata_location
         snapshot_id = table.metadata.new_snapshot_id()
         self._attempts = 0
-        # An attempt was answered as lost, and the table was not looked at since: it may have won (see `_landed`).
+        # True after an attempt that the catalog reported as lost, until the table is reloaded: it may have landed
+        # (see `_find_landed`).
         self._in_doubt = False
         self._prepared: dict[str, Prepared] = {}
         self._files = CommitFiles()
@@ -484,14 +483,14 @@ class Publication:
             reader=ManifestReader(table.io),
         )
 
-    def _loaded(self) -> CommitBase:
+    def _load(self) -> CommitBase:
         if self._load_state is None:
             state = CommitBase(table=load_table(self._catalog, self._name))
         else:
             state = self._load_state()
         if state.table.metadata.table_uuid != self._uuid:
             raise CommitConflictError(
-                f"The table '{'.'.join(self._name)}' was dropped and created anew since the statement read it",
+                f"The table '{'.'.join(self._name)}' was dropped and recreated since the statement read it",
                 hint="Run the statement again",
             )
         return state
@@ -503,7 +502,7 @@ class Publication:
         except CommitStateUnknownError:
             raise
         except CommitFailedException as error:
-            found = self._landed(error)
+            found = self._find_landed(error)
             if found is None:
                 self._delete_all()
                 raise CommitConflictError(
@@ -513,9 +512,9 @@ class Publication:
                     attempts=self._attempts,
                 ) from self._cause(error)
         except Exception as error:
-            # All that is left was raised before the catalog was asked, or is its refusal. An interrupt is no Exception:
-            # it may come while the catalog is at work, and then nothing may be deleted.
-            found = self._landed(error) if self._in_doubt else None
+            # Other errors were raised before the request or are the catalog's refusal. Interrupts are not an Exception:
+            # during a request the commit may land, so nothing may be deleted.
+            found = self._find_landed(error) if self._in_doubt else None
             if found is None:
                 self._delete_all()
                 raise
@@ -526,45 +525,46 @@ class Publication:
         snapshot = metadata.snapshot_by_id(self._request.snapshot_id)
         assert snapshot is not None
         self._delete_unused(snapshot)
-        return self._committed(snapshot, location)
+        return self._committed_snapshot(snapshot, location)
 
-    def _landed(self, error: Exception) -> tuple[TableMetadata, str] | None:
-        """The table, if it has the snapshot although an attempt lost: to itself, when its request was sent twice.
+    def _find_landed(self, error: Exception) -> tuple[TableMetadata, str] | None:
+        """Return the table's metadata if a supposedly lost attempt has landed, else None.
 
-        A proxy before the catalog may do that; the next attempt finds out, and after the last one there is none.
+        A proxy may send a request twice, so that an attempt loses to itself. The next attempt would notice; after the
+        last one there is none.
 
         Raises:
-            CommitStateUnknownError: the table cannot be looked at.
+            CommitStateUnknownError: The table cannot be loaded.
         """
-        try:  # as it is: what the commit changes besides may not fit the table any more, and the snapshot be there
+        try:  # without `load_state`, whose changes may not fit the table even if the snapshot landed
             table = load_table(self._catalog, self._name)
         except NotFoundError:
             return None
         except DmlError:
-            raise self._unknown(error) from self._cause(error)
+            raise self._state_unknown(error) from self._cause(error)
         if table.metadata.table_uuid != self._uuid:
-            return None  # created anew: no snapshot of ours is in it
+            return None  # recreated: it cannot contain this commit's snapshot
         self._in_doubt = False
         has_it = table.metadata.snapshot_by_id(self._request.snapshot_id) is not None
         return (table.metadata, table.metadata_location) if has_it else None
 
-    def _unknown(self, error: Exception) -> CommitStateUnknownError:
+    def _state_unknown(self, error: Exception) -> CommitStateUnknownError:
         text = translate(error, self._action, self._catalog.properties).message
         return CommitStateUnknownError(
-            f"{text}; whether the snapshot {self._request.snapshot_id} was committed is not known",
+            f"{text}; the commit of snapshot {self._request.snapshot_id} may have landed",
             hint="Look at the table's snapshots before running the statement again. No file was deleted",
             snapshot_id=self._request.snapshot_id,
         )
 
     def _attempt(self) -> tuple[TableMetadata, str] | None:
-        """Try once: the table's metadata that has the snapshot, and its location; None where nothing is to be done."""
+        """Try once; return the metadata with the snapshot and its location, or None if there is nothing to commit."""
         self._attempts += 1
         with turn(self._uuid) as waited:
             return self._attempt_now(refresh=waited or self._attempts > 1)
 
     def _attempt_now(self, *, refresh: bool) -> tuple[TableMetadata, str] | None:
         if refresh:
-            self._state = self._loaded()
+            self._state = self._load()
             self._in_doubt = False
         table = self._state.table
         if refresh and table.metadata.snapshot_by_id(self._request.snapshot_id) is not None:
@@ -582,17 +582,17 @@ class Publication:
             response = commit_table(self._catalog, table, requirements, (*self._state.updates, *prepared.updates))
         except CommitFailedException as error:
             self._in_doubt = True
-            # A table that the commit changes otherwise too is not the one that its requirements are about.
+            # With further updates, the requirements refer to another state of the table than the loaded one.
             unmet = None if self._state.updates else unmet_requirement(requirements, table.metadata, self._action)
-            if unmet is not None and self._landed(error) is None:
+            if unmet is not None and self._find_landed(error) is None:
                 raise unmet from self._cause(error)
             raise
         except Exception as error:  # noqa: BLE001 - each catalog raises what its drivers raise
-            return self._answered(error, prepared.snapshot)
+            return self._resolve_error(error, prepared.snapshot)
         return response.metadata, response.metadata_location
 
-    def _answered(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
-        """What became of a commit that the catalog answered with an error."""
+    def _resolve_error(self, error: Exception, snapshot: Snapshot) -> tuple[TableMetadata, str]:
+        """Determine the outcome of a commit whose request raised an error."""
         outcome = outcome_of(error)
         if outcome is CommitOutcome.LOST:
             raise error
@@ -600,7 +600,7 @@ class Publication:
         if outcome is CommitOutcome.REFUSED or is_another_table(
             error, self._catalog, self._name, self._request.snapshot_id
         ):
-            if was_outrun(error, self._catalog, self._name, snapshot):
+            if is_lost_race(error, self._catalog, self._name, snapshot):
                 raise CommitFailedException(str(error)) from error
             raise translate(error, action, self._catalog.properties) from self._cause(error)
         target = self._request.target
@@ -608,13 +608,13 @@ class Publication:
         options = CommitOptions.from_properties(self._state.table.metadata.properties)
         landed = find_commit(self._catalog, self._name, snapshot, branch, options)
         if landed is None:
-            raise self._unknown(error) from self._cause(error)
+            raise self._state_unknown(error) from self._cause(error)
         return landed
 
     def _cause(self, error: Exception) -> Exception | None:
         return shown_cause(error, self._catalog.properties)
 
-    def _committed(self, snapshot: Snapshot, location: str) -> CommittedSnapshot:
+    def _committed_snapshot(self, snapshot: Snapshot, location: str) -> CommittedSnapshot:
         assert snapshot.summary is not None
         return CommittedSnapshot(
             snapshot_id=snapshot.snapshot_id,
@@ -627,7 +627,7 @@ class Publication:
         )
 
     def _delete_unused(self, snapshot: Snapshot) -> None:
-        """Delete manifests and manifest lists of attempts that were lost."""
+        """Delete manifests and manifest lists of lost attempts."""
         prepared = self._prepared.get(snapshot.manifest_list)
         if prepared is not None:
             used = prepared.manifests | {snapshot.manifest_list}

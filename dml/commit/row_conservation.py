@@ -1,7 +1,7 @@
-"""Row conservation: before anything is published, every row has to be accounted for. Pure; driver.
+"""Row conservation: accounts for every row before anything is published. Pure; driver.
 
-Input: what tasks counted row by row, the manifest entries of the data files that were read, and the files that were
-written. Output: the counts for the snapshot's summary, or an error that names the file.
+Input: the row counts of tasks, the manifest entries of the data files that were read, and the files that were written.
+Output: the counts for the snapshot's summary, or an error that names the file.
 
 For each data file: rows before = carried + updated + deleted (copy-on-write), positions newly deleted = deleted +
 updated (merge-on-read). For the statement: rows added = carried + updated + inserted. The two sides of each equation
@@ -28,7 +28,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCounts:
-    """The rows of a statement.
+    """The row counts of a statement.
 
     Attributes:
         deleted: Rows deleted.
@@ -49,16 +49,16 @@ def check_changed_files(
     delete_files: Iterable[ContentFile],
     counts: RowCounts,
 ) -> None:
-    """Check data file by data file, and that the files together give the statement's counts.
+    """Check each data file, and the sum of all files against the statement's counts.
 
     Args:
-        changed: What the tasks did to each data file.
+        changed: The changes of each data file, as tasks reported them.
         tasks: The data files that were scanned, by path.
         delete_files: New delete files.
-        counts: What the tasks counted over the statement.
+        counts: The row counts of the whole statement.
 
     Raises:
-        RowConservationError: rows were lost or doubled; the context names the file.
+        RowConservationError: Rows were lost or duplicated; the context names the file.
     """
     vectors = {file.referenced_data_file: file.record_count for file in delete_files if file.is_deletion_vector}
     deleted = updated = 0
@@ -90,7 +90,7 @@ def check_rewritten(file: ChangedFile, task: ScanTask) -> None:
         )
     vector = task.deletion_vector
     expected = task.record_count - (0 if vector is None else vector.record_count)
-    exact = not task.position_deletes and not task.equality_deletes  # these may name a row twice
+    exact = not task.position_deletes and not task.equality_deletes  # delete files may name a row twice
     if before > expected or (exact and before != expected):
         raise not_conserved(f"'{file.path}' has {expected} rows by its manifest, and {before} were read", file.path)
 
@@ -118,10 +118,10 @@ def check_marked(file: ChangedFile, task: ScanTask, vector_rows: int | None) -> 
 
 
 def check_rows_added(data_files: Iterable[ContentFile], counts: RowCounts) -> None:
-    """Check that new data files hold what they should.
+    """Check that new data files hold the expected number of rows.
 
     Raises:
-        RowConservationError: they do not.
+        RowConservationError: They hold more or fewer rows.
     """
     files = tuple(data_files)
     added = sum(file.record_count for file in files)
@@ -135,7 +135,7 @@ def check_rows_added(data_files: Iterable[ContentFile], counts: RowCounts) -> No
 
 
 def conservation_summary(counts: RowCounts) -> dict[str, str]:
-    """The counts as keys of the snapshot's summary."""
+    """Return the counts as keys of the snapshot's summary."""
     return {
         ROWS_DELETED: str(counts.deleted),
         ROWS_UPDATED: str(counts.updated),

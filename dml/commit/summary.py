@@ -1,4 +1,4 @@
-"""The summary of a snapshot: counters, totals, and what the engine and the user say. Driver.
+"""The summary of a snapshot: counters, totals, and keys of the engine and the user. Driver.
 
 Input: the files added and removed, the parent's summary. Output: the keys and values of the specification's
 "Optional Snapshot Summary Fields", as Iceberg's Java library counts them.
@@ -72,17 +72,18 @@ RESERVED_BEGINNINGS: Final = ("rowdelta.", "partitions.", "spark.merge-into.")
 
 
 def is_reserved(key: str) -> bool:
-    """Whether a key of a summary has a meaning for Iceberg or RowDelta, so that no user can give it another one."""
+    """Return True if users cannot set a summary key because it has a meaning for Iceberg or RowDelta."""
     lower = key.lower()
     return lower in RESERVED or lower.startswith(RESERVED_BEGINNINGS)
 
 
 class SummaryBuilder:
-    """Counts files.
+    """Counts the files of a snapshot and builds its summary.
 
     Args:
         metadata: The table, for the paths of its partitions.
-        partition_limit: `write.summary.partition-limit`: up to so many changed partitions get a summary of their own.
+        partition_limit: `write.summary.partition-limit`: the maximum number of changed partitions that are
+            summarized one by one.
     """
 
     def __init__(self, metadata: TableMetadata, partition_limit: int) -> None:
@@ -103,17 +104,19 @@ class SummaryBuilder:
             self._count(file, counts_removed(file))
 
     def build(self, previous: Mapping[str, str] | None, further: Mapping[str, str]) -> dict[str, str]:
-        """The summary, without its operation.
+        """Return the summary, without its operation.
 
         Args:
-            previous: The parent's summary; None where there is no parent.
-            further: Keys of the action, the engine and the user; none of them can stand for a count.
+            previous: The parent's summary; None without a parent.
+            further: Keys of the action, the engine and the user; counts override them.
         """
-        summary = {**shown(self._total), "changed-partition-count": str(len(self._partitions))}
+        summary = {**nonzero_counts(self._total), "changed-partition-count": str(len(self._partitions))}
         if 0 < len(self._partitions) <= self._limit:
             summary["partition-summaries-included"] = "true"
             for path, counter in self._partitions.items():
-                summary[f"partitions.{path}"] = ",".join(f"{key}={value}" for key, value in shown(counter).items())
+                summary[f"partitions.{path}"] = ",".join(
+                    f"{key}={value}" for key, value in nonzero_counts(counter).items()
+                )
         given = {key: value for key, value in further.items() if key != OPERATION}
         return {**given, **summary, **self._totals(previous)}
 
@@ -121,7 +124,7 @@ class SummaryBuilder:
         totals = {}
         for total, added, removed in TOTALS:
             before = "0" if previous is None else previous.get(total, "")
-            # Where the parent does not say, or says something impossible, nobody can know.
+            # The total is unknown if the parent's is missing or impossible.
             if before.isdecimal():
                 value = int(before) + self._total[added] - self._total[removed]
                 if value >= 0:
@@ -140,17 +143,17 @@ class SummaryBuilder:
         return self._paths[key]
 
 
-def shown(counter: Mapping[str, int]) -> dict[str, str]:
+def nonzero_counts(counter: Mapping[str, int]) -> dict[str, str]:
     return {key: str(counter[key]) for key in COUNTERS if counter.get(key, 0) > 0}
 
 
-def size(file: ContentFile) -> int:
-    """Bytes: of a deletion vector its blob, not the file that it shares with others."""
+def file_size(file: ContentFile) -> int:
+    """Return the size in bytes: of a deletion vector its blob, not the Puffin file that it shares with others."""
     return file.content_size_in_bytes or 0 if file.is_deletion_vector else file.file_size_in_bytes
 
 
 def counts_added(file: ContentFile) -> dict[str, int]:
-    sizes = {"added-files-size": size(file)}
+    sizes = {"added-files-size": file_size(file)}
     match file.content:
         case FileContent.DATA:
             return {**sizes, "added-data-files": 1, "added-records": file.record_count}
@@ -163,7 +166,7 @@ def counts_added(file: ContentFile) -> dict[str, int]:
 
 
 def counts_removed(file: ContentFile) -> dict[str, int]:
-    sizes = {"removed-files-size": size(file)}
+    sizes = {"removed-files-size": file_size(file)}
     match file.content:
         case FileContent.DATA:
             return {**sizes, "deleted-data-files": 1, "deleted-records": file.record_count}

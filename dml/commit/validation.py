@@ -1,26 +1,26 @@
-"""The checks of a commit against the snapshots that came before it, in their order. Pure; driver.
+"""The checks of a commit against concurrent snapshots, in order. Pure; driver.
 
-Input: what has to hold (`Validation`), entries of other commits. Output: an error that names the files.
-Each check looks at one kind of entries; what it is fed has been read elsewhere.
+Input: the rules (`Validation`), entries of concurrent commits. Output: an error that names the files.
+Each check covers one kind of entries, which the caller reads.
 
 =====  ==========================================================  =================================================
-label  what must not have happened                                 who asks for it
+label  conflict                                                    applies to
 =====  ==========================================================  =================================================
 V4     a data file that new deletes point to was removed           merge-on-read
 V1     a data file that may hold rows of the filter was added      serializable isolation
 V7     a data file that may hold rows of the filter was removed    overwrite by filter, replace partitions
 V5     a delete file that may apply to such rows was added         merge-on-read UPDATE and MERGE; overwrites as V7
-V6     a data file got a deletion vector from someone else as well merge-on-read, version 3
+V6     another commit added a deletion vector for the data file    merge-on-read, version 3
 V10    a data file that may hold rows of the filter was removed,   serializable statements that rest on rows which they
        and its rows changed                                        do not change
 V2     a delete was added for a data file that is replaced         copy-on-write, compaction
-V3     a file to remove is not there any more                      all that remove files by name
+V3     a file to remove is no longer live                          all that remove files by name
 V8     a file is both removed and pointed to by a new delete       row delta
 =====  ==========================================================  =================================================
 
-`attempt.CHECKS` runs all of them in their order. V9, the rule that a filter removes whole files only, is where
-manifests are filtered. Where the rows of a commit are known, `concurrent_deletes` looks at the delete files of others
-row by row, and V2, V5 and V6 pass over those.
+`attempt.CHECKS` lists all checks in order. V9, the rule that a filter only removes whole files, is checked in
+`new_manifests`. If the rows of a commit are known, `concurrent_deletes` compares concurrent delete files row by row,
+and V2, V5 and V6 pass over those.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
@@ -70,12 +70,12 @@ MOST_NAMED: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """A file of another commit that stands in the way.
+    """A file of a concurrent commit that conflicts.
 
     Attributes:
-        label: Which check found it.
-        path: The file.
-        snapshot_id: The commit.
+        label: The check that found it.
+        path: The path of the file.
+        snapshot_id: The snapshot of the commit.
     """
 
     label: str
@@ -85,17 +85,17 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryCheck:
-    """One rule about the entries of concurrent commits.
+    """A rule for the entries of concurrent commits.
 
     Attributes:
         label: V1 to V10.
-        content: Which manifests it looks at.
-        status: Which entries.
-        operations: Which snapshots, given the changes.
-        own_files: Whether it is about the data files that the commit itself changes, whatever the filter says of them.
-        applies: Whether the changes ask for it.
-        conflicts: Whether an entry breaks it, given the changes and the filter.
-        message: What it says of the files, given the changes and the table.
+        content: The content of the manifests to read.
+        status: The status of the entries to check.
+        operations: Returns the operations of the snapshots to read, given the changes.
+        own_files: The rule covers the data files that the commit changes, regardless of the filter.
+        applies: Returns True if the changes need the rule.
+        conflicts: Returns True if an entry breaks the rule, given the changes and the filter.
+        message: Returns the error message, given the changes and the table.
     """
 
     label: str
@@ -113,37 +113,37 @@ class EntryCheck:
         table: TableMetadata,
         entries: Iterable[ManifestEntry],
         wanted: FileFilter,
-        settled: frozenset[DeleteFileKey] = frozenset(),
+        compared_files: frozenset[DeleteFileKey] = frozenset(),
     ) -> None:
-        """Look at entries, but for those of delete files that are settled.
+        """Check entries, except those that are known not to conflict.
 
         Raises:
-            CommitConflictError: an entry breaks the rule.
+            CommitConflictError: An entry breaks the rule.
         """
         found = [
-            Conflict(label=self.label, path=name(entry.data_file), snapshot_id=entry.snapshot_id)
+            Conflict(label=self.label, path=file_text(entry.data_file), snapshot_id=entry.snapshot_id)
             for entry in entries
-            if entry.data_file.key not in settled and self.conflicts(changes, entry, wanted)
+            if entry.data_file.key not in compared_files and self.conflicts(changes, entry, wanted)
         ]
         if found:
-            raise conflict(self.message(changes, table), found)
+            raise conflict_error(self.message(changes, table), found)
 
 
-def conflict(message: str, found: Sequence[Conflict]) -> CommitConflictError:
+def conflict_error(message: str, found: Sequence[Conflict]) -> CommitConflictError:
     return CommitConflictError(
-        f"{message}: {named([conflict.path for conflict in found])}",
+        f"{message}: {paths_text([conflict.path for conflict in found])}",
         hint="Another commit came first: run the statement again",
         conflicts=tuple(found),
     )
 
 
 def row_conflict(path: str, rows: PositionDeleteIndex, snapshot_ids: Iterable[int | None]) -> CommitConflictError:
-    """Rows of a data file that this commit changes, or relies on, and that others deleted.
+    """Build the error for rows that this commit changes, or relies on, and that others deleted.
 
     Args:
         path: The data file.
-        rows: Their positions.
-        snapshot_ids: The other commits.
+        rows: The positions of the rows.
+        snapshot_ids: The snapshots of the other commits.
     """
     shown = [str(position) for position in rows.to_numpy()[:MOST_NAMED].tolist()]
     more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
@@ -158,25 +158,25 @@ def row_conflict(path: str, rows: PositionDeleteIndex, snapshot_ids: Iterable[in
     )
 
 
-def name(file: ContentFile) -> str:
+def file_text(file: ContentFile) -> str:
     return f"{file.path} (for {file.referenced_data_file})" if file.is_deletion_vector else file.path
 
 
-def named(paths: Sequence[str]) -> str:
+def paths_text(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
     return f"[{', '.join(paths[:MOST_NAMED])}{more}]"
 
 
-def about(changes: FileChanges, table: TableMetadata, verb: str) -> str:
+def matching_text(changes: FileChanges, table: TableMetadata, verb: str) -> str:
     validation = changes.validation
     if validation.partitions is not None:
         paths = sorted(partition_text(partition, table) for partition in validation.partitions)
-        return f"{verb} matching partitions {named(paths)}"
+        return f"{verb} matching partitions {paths_text(paths)}"
     return f"{verb} matching {filter_text(validation.conflict_filter)}"
 
 
 def partition_text(partition: Partition, table: TableMetadata) -> str:
-    """A partition as the folders of its files are called: `day=2026-01-01/kind=a`."""
+    """Format a partition like the folders of its files: `day=2026-01-01/kind=a`."""
     spec_id, values = partition
     if not values:
         return "all"
@@ -224,7 +224,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.APPEND, Operation.OVERWRITE),
         applies=lambda changes: changes.validation.new_data_files,
         conflicts=may_match,
-        message=lambda changes, now: about(changes, now, "Found conflicting files that can contain records"),
+        message=lambda changes, now: matching_text(changes, now, "Found conflicting files that can contain records"),
     ),
     EntryCheck(
         label="V7",
@@ -233,7 +233,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.REPLACE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_data_files,
         conflicts=may_match,
-        message=lambda changes, table: about(
+        message=lambda changes, table: matching_text(
             changes, table, "Found conflicting deleted files that can contain records"
         ),
     ),
@@ -244,7 +244,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.removed_rows,
         conflicts=may_match,
-        message=lambda changes, table: about(
+        message=lambda changes, table: matching_text(
             changes, table, "Found conflicting removed files that can contain records"
         ),
     ),
@@ -255,7 +255,7 @@ ENTRY_CHECKS: Final = (
         operations=always(Operation.OVERWRITE, Operation.DELETE),
         applies=lambda changes: changes.validation.new_delete_files,
         conflicts=may_match,
-        message=lambda changes, table: about(
+        message=lambda changes, table: matching_text(
             changes, table, "Found new conflicting delete files that can apply to records"
         ),
     ),
@@ -270,19 +270,19 @@ ENTRY_CHECKS: Final = (
         message=lambda _, __: "Found concurrently added deletion vectors",
     ),
 )
-"""The checks on the entries of concurrent commits, in their order; `attempt.CHECKS` has all."""
+"""The checks of concurrent commits' entries, in order; `attempt.CHECKS` has all checks."""
 
 
 def check_not_upgraded(changes: FileChanges, planned: int, version: int) -> None:
-    """What was written for version 2 may not do for version 3: deletes have another form there, and rows have ids.
+    """Reject files for version 2 in version 3, which stores deletes differently and has row ids.
 
     Args:
-        changes: What the commit does.
-        planned: The format version that the statement knows.
-        version: The table's now.
+        changes: The changes of the commit.
+        planned: The format version when the statement was planned.
+        version: The table's current format version.
 
     Raises:
-        CommitConflictError: position deletes, or rows of replaced files without their ids, would get into version 3.
+        CommitConflictError: The changes have position deletes, or rows of replaced files without their ids.
     """
     rewrites = changes.added_data_files and changes.removed_data_files
     if planned < 3 <= version and (changes.added_delete_files or rewrites):
@@ -293,7 +293,7 @@ def check_not_upgraded(changes: FileChanges, planned: int, version: int) -> None
 
 
 def check_format_version(changes: FileChanges, version: int, spec_ids: Iterable[int]) -> None:
-    """New files have to fit the table.
+    """Check that new files fit the table's format version and specs.
 
     Raises:
         ValidationFailedError: they do not.
@@ -314,30 +314,30 @@ def check_format_version(changes: FileChanges, version: int, spec_ids: Iterable[
 
 
 def check_removed_files_are_not_referenced(changes: FileChanges) -> None:
-    """V8.
+    """Check V8.
 
     Raises:
-        ValidationFailedError: a removed data file is one that new deletes point to.
+        ValidationFailedError: New deletes point to a removed data file.
     """
     both = sorted(changes.removed_data_files & changes.validation.referenced_data_files)
     if both:
         raise ValidationFailedError(
-            f"Cannot delete data files {named(both)} that are referenced by new delete files", files=tuple(both)
+            f"Cannot delete data files {paths_text(both)} that are referenced by new delete files", files=tuple(both)
         )
 
 
 def check_removed_files_are_live(missing: Iterable[str]) -> None:
-    """V3.
+    """Check V3.
 
     Args:
-        missing: Paths of files to remove that the branch's head does not have.
+        missing: Paths of files to remove that are not live in the branch's head.
 
     Raises:
-        CommitConflictError: there are any.
+        CommitConflictError: There are any.
     """
     found = [Conflict(label="V3", path=path, snapshot_id=None) for path in sorted(missing)]
     if found:
-        raise conflict("Missing required files to delete", found)
+        raise conflict_error("Missing required files to delete", found)
 
 
 def check_deletes_of_replaced_files(
@@ -347,34 +347,35 @@ def check_deletes_of_replaced_files(
     *,
     ignore_equality_deletes: bool = False,
 ) -> None:
-    """V2: whatever rows the statement read, it carried all others of the files, and a delete of any would be undone.
+    """Check V2: replaced files carry over all rows, so a concurrent delete of any row would be undone.
 
     Args:
         removed: Entries of the data files that this commit replaces.
         new_deletes: Entries of the delete files that other commits added.
-        unpartitioned: Ids of the specs that partition nothing.
-        ignore_equality_deletes: The new files are as old as the replaced ones: equality deletes apply to them too.
+        unpartitioned: The ids of unpartitioned specs.
+        ignore_equality_deletes: The new files keep the data sequence number: equality deletes apply to them too.
 
     Raises:
-        CommitConflictError: a new delete applies to a replaced file.
+        CommitConflictError: A new delete applies to a replaced file.
     """
     replaced = {partition_key(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
     paths = {entry.data_file.path for entry in removed}
     found = [
-        Conflict(label="V2", path=name(entry.data_file), snapshot_id=entry.snapshot_id)
+        Conflict(label="V2", path=file_text(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
         if not (ignore_equality_deletes and entry.data_file.content is FileContent.EQUALITY_DELETES)
         and may_apply(entry.data_file, paths, replaced, unpartitioned)
     ]
     if found:
-        raise conflict("Cannot commit, found new delete for replaced data file", found)
+        raise conflict_error("Cannot commit, found new delete for replaced data file", found)
 
 
 def check_rewrite_replaces_files(changes: FileChanges) -> None:
-    """A rewrite puts files in the place of files of their kind, and of nothing else.
+    """Check that a rewrite replaces files only with files of the same kind.
 
     Raises:
-        ValidationFailedError: it removes none, or adds some of a kind of which it removes none.
+        ValidationFailedError: It removes no file, adds files of a kind of which it removes none, or adds equality
+            deletes.
     """
     data, deletes = changes.removed_data_files, changes.removed_delete_files
     if not data and not deletes:
@@ -385,14 +386,16 @@ def check_rewrite_replaces_files(changes: FileChanges) -> None:
         raise ValidationFailedError("A rewrite cannot add delete files: it removes none")
     equality = [file.path for file in changes.added_delete_files if file.content is FileContent.EQUALITY_DELETES]
     if equality:
-        raise ValidationFailedError(f"A rewrite cannot add equality deletes: {named(equality)}", files=tuple(equality))
+        raise ValidationFailedError(
+            f"A rewrite cannot add equality deletes: {paths_text(equality)}", files=tuple(equality)
+        )
 
 
 def check_rewrite_adds_no_rows(changes: FileChanges, removed: Iterable[ManifestEntry]) -> None:
-    """A rewrite holds the rows of the files that it replaces, less those that were deleted.
+    """Check that a rewrite holds at most the rows of the files that it replaces.
 
     Raises:
-        ValidationFailedError: the new files hold more rows.
+        ValidationFailedError: The new files hold more rows.
     """
     before = sum(entry.data_file.record_count for entry in removed)
     after = sum(file.record_count for file in changes.added_data_files)
@@ -401,15 +404,15 @@ def check_rewrite_adds_no_rows(changes: FileChanges, removed: Iterable[ManifestE
 
 
 def check_data_sequence_number(changes: FileChanges, removed: Iterable[ManifestEntry], first_since: int) -> None:
-    """New files that keep a data sequence number: old equality deletes must miss them, and later ones must not.
+    """Check a data sequence number that new files keep: only later equality deletes may apply to them.
 
     Args:
-        changes: What the commit does.
-        removed: Entries of the data files that are replaced.
-        first_since: The sequence number of the first snapshot after the one whose rows they hold.
+        changes: The changes of the commit.
+        removed: Entries of the replaced data files.
+        first_since: The sequence number of the first snapshot after the one whose rows the new files hold.
 
     Raises:
-        ValidationFailedError: the number is below that of a replaced file, or not below `first_since`.
+        ValidationFailedError: The number is below that of a replaced file, or not below `first_since`.
     """
     number = changes.data_sequence_number
     if number is None:
@@ -432,7 +435,7 @@ def may_apply(delete: ContentFile, paths: set[str], partitions: set[Hashable], u
 
 
 def only_data_file(delete: ContentFile) -> str | None:
-    """The one data file that a delete file covers, or None: equal bounds of the path say so as well."""
+    """Return the single data file that a delete file covers, or None; equal bounds of the path also prove it."""
     if delete.referenced_data_file is not None or delete.content is FileContent.EQUALITY_DELETES:
         return delete.referenced_data_file
     lower, upper = delete.lower_bounds.get(FILE_PATH_ID), delete.upper_bounds.get(FILE_PATH_ID)
@@ -440,16 +443,16 @@ def only_data_file(delete: ContentFile) -> str | None:
 
 
 def vanished_data_files(changes: FileChanges, removed: Iterable[ManifestEntry]) -> frozenset[str]:
-    """Data files that our deletes point to and that another DELETE removed as a whole: our deletes are done by it.
+    """Return the data files of our deletes that a concurrent DELETE removed whole, which makes our deletes moot.
 
     Args:
-        changes: What the commit does.
+        changes: The changes of the commit.
         removed: Entries that concurrent DELETEs removed.
     """
-    return frozenset(referenced(changes, removed))
+    return frozenset(referenced_paths(changes, removed))
 
 
-def referenced(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
+def referenced_paths(changes: FileChanges, removed: Iterable[ManifestEntry]) -> Iterator[str]:
     for entry in removed:
         if entry.data_file.path in changes.validation.referenced_data_files:
             yield entry.data_file.path

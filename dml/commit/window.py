@@ -1,7 +1,7 @@
 """The snapshots that were committed since a statement read the table, and what they added and removed. Driver.
 
-Input: the table's metadata, where the statement started, the head of its branch. Output: manifest entries. Manifest
-lists and manifests are read once for a commit, several at a time.
+Input: the table's metadata, the starting snapshot of the statement, the head of its branch. Output: manifest entries.
+Manifest lists and manifests are read once per commit, several in parallel.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ class ManifestReader:
         self._known: dict[ManifestFile, tuple[ManifestEntry, ...]] = {}
 
     def manifests(self, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
-        """The manifests of a snapshot; none of no snapshot.
+        """Return the manifests of a snapshot; none without a snapshot.
 
         Raises:
             CorruptFileError: the manifest list is missing or broken.
@@ -49,19 +49,19 @@ class ManifestReader:
         return self._lists[snapshot.manifest_list]
 
     def entries(self, manifest: ManifestFile) -> tuple[ManifestEntry, ...]:
-        """The entries of a manifest, deleted ones included.
+        """Return the entries of a manifest, deleted ones included.
 
         Raises:
             CorruptFileError: the manifest is missing or broken.
             ExecutionError: the storage failed.
         """
-        # The whole line is the key: another line for the same file can give it other row ids.
+        # The whole list entry is the key: another entry for the same manifest may assign other row ids.
         if manifest not in self._known:
             self._known[manifest] = tuple(entries_of(manifest, self._io))
         return self._known[manifest]
 
     def prepare(self, manifests: Iterable[ManifestFile]) -> Sequence[ManifestFile]:
-        """Read manifests at once, so that `entries` has them.
+        """Read manifests in parallel and cache their entries.
 
         Returns:
             The same manifests.
@@ -76,10 +76,10 @@ class ManifestReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitWindow:
-    """Snapshots after a start, up to a head.
+    """The snapshots after a start, up to a head.
 
     Attributes:
-        snapshots: Newest first.
+        snapshots: The snapshots, newest first.
         reader: Reads manifests.
     """
 
@@ -89,13 +89,13 @@ class CommitWindow:
     def entries(
         self, content: ManifestContent, status: EntryStatus, operations: frozenset[Operation], wanted: FileFilter
     ) -> Iterator[ManifestEntry]:
-        """Entries that the window's snapshots wrote.
+        """Yield entries that the window's snapshots wrote.
 
         Args:
-            content: Of data files or of delete files.
+            content: The content of the manifests.
             status: ADDED or DELETED.
-            operations: Only snapshots with one of these; a snapshot that does not say is looked at.
-            wanted: Leave out manifests that cannot list such files.
+            operations: Read only snapshots with one of these operations, or without a summary.
+            wanted: Prunes manifests that cannot list such files.
         """
         ids = {snapshot.snapshot_id for snapshot in self.snapshots}
         manifests = [
@@ -115,7 +115,7 @@ class CommitWindow:
 
 
 def is_first(snapshot: Snapshot, reader: ManifestReader) -> bool:
-    """Whether nothing was there before a snapshot without a parent; some writers forget parents that expired."""
+    """Return True if a snapshot without a parent has no predecessor; some writers drop ids of expired parents."""
     return all(
         manifest.added_snapshot_id == snapshot.snapshot_id and not manifest.existing_files_count
         for manifest in reader.manifests(snapshot)
@@ -132,8 +132,8 @@ def may_have(manifest: ManifestFile, status: EntryStatus) -> bool:
 
 
 def ancestors(metadata: TableMetadata, head_id: int | None) -> Iterator[Snapshot]:
-    """A snapshot and those before it, newest first, as far as they are there."""
-    # What was passed leaves the map, so that a history that bites its own tail ends.
+    """Yield a snapshot and its ancestors, newest first, up to the first that is missing."""
+    # Visited snapshots are removed, so that a cyclic history ends.
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     current_id = head_id
     while current_id is not None and (current := known.pop(current_id, None)) is not None:
@@ -144,16 +144,15 @@ def ancestors(metadata: TableMetadata, head_id: int | None) -> Iterator[Snapshot
 def walk_back(
     metadata: TableMetadata, head_id: int | None, start_id: int | None
 ) -> tuple[tuple[Snapshot, ...], int | None]:
-    """The snapshots after a start up to a head.
+    """Return the snapshots after a start, up to a head.
 
     Args:
         metadata: The table.
-        head_id: The head; None for a branch without any.
-        start_id: Where to stop; it need not be there any more. None for before the first one.
+        head_id: The head; None for a branch without snapshots.
+        start_id: The snapshot to stop at, which may have expired. None walks to the first snapshot.
 
     Returns:
-        The snapshots, newest first, and the id at which the walk ended: the start's, or that of a snapshot which is
-        missing.
+        The snapshots, newest first, and the id at which the walk ended: the start's, or that of a missing snapshot.
     """
     walked = tuple(takewhile(lambda snapshot: snapshot.snapshot_id != start_id, ancestors(metadata, head_id)))
     return walked, walked[-1].parent_snapshot_id if walked else head_id
@@ -170,14 +169,14 @@ def open_window(
     """Walk from the branch's head back to the start.
 
     Args:
-        metadata: The table as it is now.
+        metadata: The table's newest metadata.
         reader: Reads manifests.
-        starting_snapshot_id: What the statement read; None where the table had no snapshot.
-        head: The branch's head; None for a branch without any.
-        must_descend: Whether the start has to be an ancestor of the head in so many words.
+        starting_snapshot_id: The snapshot that the statement read; None if the table had none.
+        head: The branch's head; None for a branch without snapshots.
+        must_descend: Word the error as a missing ancestor.
 
     Raises:
-        CommitConflictError: the walk does not arrive at the start.
+        CommitConflictError: The walk does not reach the start.
     """
     walked, end_id = walk_back(metadata, None if head is None else head.snapshot_id, starting_snapshot_id)
     if end_id != starting_snapshot_id or (starting_snapshot_id is None and walked and not is_first(walked[-1], reader)):

@@ -1,8 +1,7 @@
 """Statements on tables and namespaces: CREATE, ALTER, DROP, SHOW, DESCRIBE. Driver; no Spark.
 
-`execute` takes a statement of `dml.sqlparse` with the session's catalogs and time zone, and returns a small table of
-values. `stage_table` prepares the table of CREATE TABLE ... AS SELECT for the engine, which writes the rows and
-commits both.
+`execute` runs a statement of `dml.sqlparse` with the session's catalogs and time zone, and returns a small table of
+values. `stage_table` prepares the table of CREATE TABLE ... AS SELECT; the engine writes its rows and commits both.
 """
 
 from dml.ddl.create_table import create_table, stage_table

@@ -1,8 +1,8 @@
 """ALTER TABLE. Driver.
 
-Input: one action and the table's metadata. Output: the updates of the metadata, and what they require; `alter_table`
-commits them, and runs an action again on the newer state where another writer was first. Source: Iceberg's Spark DDL,
-"ALTER TABLE"; Iceberg specification, "Schema Evolution", "Partition Evolution".
+Input: one action and the table's metadata. Output: metadata updates and their requirements. `alter_table` commits them,
+and reruns the action on newer metadata if another commit lands first. Source: Iceberg's Spark DDL, "ALTER TABLE";
+Iceberg specification, "Schema Evolution", "Partition Evolution".
 """
 
 from collections.abc import Mapping
@@ -80,22 +80,22 @@ def alter_table(
     catalog_name: str | None = None,
     time_zone: str = "UTC",
 ) -> None:
-    """Change a table.
+    """Run an ALTER TABLE action.
 
     Args:
-        action: What to change.
+        action: The change.
         catalog: The catalog.
         identifier: Namespace and name.
-        catalog_name: The name by which the session knows the catalog, for RENAME TO.
+        catalog_name: The catalog's name in the session, for RENAME TO.
         time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Raises:
-        NotFoundError: the table or a partition field is not there.
-        AlreadyExistsError: a name is taken.
-        AnalysisError: a column is not there, or a type, a default or a property does not fit.
-        NotSupportedError: the format does not allow the change.
-        CommitConflictError: other writers were first, each time.
-        CommitStateUnknownError: the catalog's answer was lost.
+        NotFoundError: The table or a partition field does not exist.
+        AlreadyExistsError: A name is taken.
+        AnalysisError: A column does not exist, or a type, a default or a property is invalid.
+        NotSupportedError: The format does not allow the change.
+        CommitConflictError: Other commits landed first on every attempt.
+        CommitStateUnknownError: The commit may have landed.
     """
     if isinstance(action, RenameTable):
         rename_table(action, catalog, identifier, catalog_name or catalog.name)
@@ -104,18 +104,18 @@ def alter_table(
 
 
 def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: str = "UTC") -> MetadataChange:
-    """What an action changes in a table's metadata.
+    """Return the metadata updates of an action.
 
     Args:
-        action: What to change; no RENAME TO.
-        metadata: The table's newest state.
+        action: The change; no RENAME TO.
+        metadata: The table's newest metadata.
         time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Returns:
-        The updates, none where the table is so already.
+        The updates; empty if the table already has them.
 
     Raises:
-        AnalysisError: as of `alter_table`.
+        AnalysisError: As for `alter_table`.
     """
     match action:
         case SetProperties():
@@ -154,41 +154,41 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
 def evolution_change(
     added: AddColumns, altered: AlterColumns, metadata: TableMetadata, *, time_zone: str = "UTC"
 ) -> MetadataChange:
-    """ADD COLUMNS and ALTER COLUMN as one change of the schema.
+    """Return ADD COLUMNS and ALTER COLUMN as one schema change.
 
     Args:
         added: New columns, perhaps none.
-        altered: Columns that change, perhaps none.
-        metadata: The table's newest state.
+        altered: Changed columns, perhaps none.
+        metadata: The table's newest metadata.
         time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Returns:
-        The updates, none where the table is so already.
+        The updates; empty if the table already has them.
 
     Raises:
-        AnalysisError: as of `alter_table`.
+        AnalysisError: As for `alter_table`.
     """
     grown = with_columns(added, metadata, time_zone)
     return schema_change(metadata, with_altered(altered.columns, grown, metadata, time_zone))
 
 
 def replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sensitive: bool) -> MetadataChange:
-    """Other columns in the place of all, for a table whose rows are all replaced.
+    """Replace all columns of a table whose rows are all replaced.
 
-    A column of the name and of a type that the old one can be widened to keeps its id, and all that is said of it. One
-    of another type is a new column: files that other branches and snapshots have are read by its id no more.
+    A column keeps its id and attributes if the name matches and the old type can be widened to the new one. Otherwise
+    it is a new column: it reads no values from the files of other branches and snapshots.
 
     Args:
-        metadata: The table's newest state.
-        columns: The columns; their ids mean nothing.
-        case_sensitive: How names are compared.
+        metadata: The table's newest metadata.
+        columns: The new columns; their ids are ignored.
+        case_sensitive: Compare names case-sensitively.
 
     Returns:
-        The updates, none where the table is so already.
+        The updates; empty if the table already has them.
 
     Raises:
-        NotSupportedError: the table is partitioned, sorted or identified by a column that goes, or a name is reserved.
-        AlreadyExistsError: two columns have one name.
+        NotSupportedError: The table is partitioned, sorted or identified by a removed column, or a name is reserved.
+        AlreadyExistsError: Two columns have the same name.
     """
     return schema_change(metadata, with_replaced_columns(metadata, columns, case_sensitive=case_sensitive))
 
@@ -205,8 +205,8 @@ def set_properties(action: SetProperties, metadata: TableMetadata) -> MetadataCh
 
 def unset_properties(action: UnsetProperties, metadata: TableMetadata) -> MetadataChange:
     check_removals(action.keys)
-    there = [key for key in dict.fromkeys(action.keys) if key in metadata.properties]
-    return MetadataChange(updates=(RemovePropertiesUpdate(removals=there),) if there else ())
+    present = [key for key in dict.fromkeys(action.keys) if key in metadata.properties]
+    return MetadataChange(updates=(RemovePropertiesUpdate(removals=present),) if present else ())
 
 
 def property_updates(properties: Mapping[str, str]) -> tuple[TableUpdate, ...]:

@@ -1,4 +1,4 @@
-"""Columns as CREATE TABLE and ALTER TABLE define and change them, and what rows or settings forbid. Pure; driver.
+"""Column definitions and changes of CREATE TABLE and ALTER TABLE, and their restrictions. Pure; driver.
 
 Input: `ColumnDefinition`, or ADD, DROP, ALTER COLUMN with the table's metadata; the session's time zone. Output: fields
 without ids, or the new schema. Source: Iceberg specification, "Default values" (version 3), "Reserved Field IDs",
@@ -40,19 +40,19 @@ RESERVED = frozenset({*METADATA_COLUMNS, ROW_OPERATION, "_deleted", "_change_typ
 
 
 def field_of(definition: ColumnDefinition, *, format_version: int, time_zone: str) -> NestedField:
-    """The field that a definition means; its default is both the initial and the write default.
+    """Convert a column definition to a field; its default is both the initial and the write default.
 
     Args:
-        definition: As written.
-        format_version: The table's.
-        time_zone: The session's, for TIMESTAMP defaults.
+        definition: The definition as written.
+        format_version: The table's format version.
+        time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Returns:
         The field, with id 0.
 
     Raises:
-        AnalysisError: the type or the default does not read, or the default is NULL where NULL may not be.
-        NotSupportedError: the format version has no defaults, or the name is reserved.
+        AnalysisError: The type or default is invalid, or the default of a NOT NULL column is NULL.
+        NotSupportedError: The format version has no defaults, or the name is reserved.
     """
     name = definition.path[-1]
     if len(definition.path) == 1:
@@ -67,7 +67,7 @@ def field_of(definition: ColumnDefinition, *, format_version: int, time_zone: st
             raise AnalysisError(
                 f"Column {quote_name(definition.path)} is NOT NULL, so its default cannot be NULL",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="Leave out the one or the other",
+                hint="Leave out NOT NULL or the default",
             )
     return NestedField(
         0,
@@ -81,10 +81,10 @@ def field_of(definition: ColumnDefinition, *, format_version: int, time_zone: st
 
 
 def refuse_default(format_version: int, path: tuple[str, ...]) -> None:
-    """Refuse a default where the format has none.
+    """Refuse a default if the format version has none.
 
     Raises:
-        NotSupportedError: the format version is below 3.
+        NotSupportedError: The format version is below 3.
     """
     if format_version < DEFAULTS_SINCE:
         raise NotSupportedError(
@@ -94,7 +94,7 @@ def refuse_default(format_version: int, path: tuple[str, ...]) -> None:
 
 
 def refuse_reserved_name(name: str) -> None:
-    """Refuse a column that would hide a metadata column, or one that statements use inside their queries.
+    """Refuse a column name of a metadata column or of an internal column.
 
     Raises:
         NotSupportedError: the name is reserved.
@@ -104,7 +104,7 @@ def refuse_reserved_name(name: str) -> None:
 
 
 def check_format_version(schema: Schema, format_version: int) -> None:
-    """Refuse types that the format version does not have.
+    """Refuse types that the format version does not support.
 
     Raises:
         NotSupportedError: a type needs a later version.
@@ -119,10 +119,10 @@ def check_format_version(schema: Schema, format_version: int) -> None:
 
 
 def with_columns(action: AddColumns, metadata: TableMetadata, time_zone: str) -> Schema:
-    """The schema after ADD COLUMNS.
+    """Return the schema after ADD COLUMNS.
 
     Raises:
-        AnalysisError: a type, a default or a place does not fit, or a name is taken.
+        AnalysisError: A type, default or position is invalid, or a name is taken.
         NotSupportedError: NOT NULL without a default, or a default below format version 3.
     """
     schema, last_column_id = metadata.schema(), metadata.last_column_id
@@ -139,18 +139,18 @@ def with_column(
     field = field_of(definition, format_version=format_version, time_zone=time_zone)
     if field.required and field.initial_default is None:
         raise NotSupportedError(
-            f"Column {quote_name(definition.path)} cannot be added as NOT NULL: rows that are there have no value",
+            f"Column {quote_name(definition.path)} cannot be added as NOT NULL: existing rows have no value",
             hint="Leave NOT NULL out, or give it a DEFAULT (format version 3)",
         )
     return add_field(schema, definition.path, field, last_column_id=last_column_id, move=definition.position)
 
 
 def without_columns(action: DropColumns, metadata: TableMetadata) -> Schema:
-    """The schema after DROP COLUMNS.
+    """Return the schema after DROP COLUMNS.
 
     Raises:
-        AnalysisError: a column is not there, or is the last one.
-        NotSupportedError: the table is partitioned or sorted by a column.
+        AnalysisError: A column does not exist or is the last one.
+        NotSupportedError: The table is partitioned or sorted by a column.
     """
     schema = metadata.schema()
     for path, span in zip(action.columns, action.spans, strict=True):
@@ -183,11 +183,11 @@ def refuse_used(dropped: NestedField, path: tuple[str, ...], metadata: TableMeta
                 f"Column {column} partitions the table, by {term_text(field, metadata.schema())}",
                 hint=f"First: ALTER TABLE ... {first}DROP PARTITION FIELD {quote_name((field.name,))}",
             )
-    # The reference allows this one, and then fails to read the table's metadata tables.
+    # The reference allows this, but can then no longer read the table's metadata tables.
     past = [field for spec in metadata.partition_specs for field in spec.fields if field.source_id in ids]
     if metadata.snapshots and any(not isinstance(field.transform, VoidTransform) for field in past):
         raise NotSupportedError(
-            f"Column {column} partitioned the table before, and files of that time may be there still",
+            f"Column {column} partitioned the table before, and files of that time may still exist",
             hint="Keep the column, or copy the rows into a new table without it",
         )
     if any(field.source_id in ids for field in metadata.sort_order().fields):
@@ -197,19 +197,19 @@ def refuse_used(dropped: NestedField, path: tuple[str, ...], metadata: TableMeta
 
 
 def altered_column(action: AlterColumn, schema: Schema, format_version: int, time_zone: str) -> Schema:
-    """The schema after ALTER COLUMN of one column.
+    """Return the schema after ALTER COLUMN of one column.
 
     Raises:
-        AnalysisError: the column is not there, or the default does not fit.
-        NotSupportedError: the format does not allow the change.
+        AnalysisError: The column does not exist, or the default does not fit.
+        NotSupportedError: The format does not allow the change.
     """
     path = action.column
     field = find_field(schema, path)
     changes: dict[str, object] = {}
     if action.data_type is not None:
-        changes["field_type"] = promoted(field, action, action.data_type)
+        changes["field_type"] = promoted_type(field, action, action.data_type)
     if action.required is not None and action.required != field.required:
-        changes["required"] = made_optional(path, required=action.required)
+        changes["required"] = check_optional(path, required=action.required)
     if action.comment is not None:
         changes["doc"] = action.comment
     if action.drop_default:
@@ -223,7 +223,7 @@ def altered_column(action: AlterColumn, schema: Schema, format_version: int, tim
     return schema if action.position is None else move_field(schema, path, action.position)
 
 
-def promoted(field: NestedField, action: AlterColumn, data_type: str) -> IcebergType:
+def promoted_type(field: NestedField, action: AlterColumn, data_type: str) -> IcebergType:
     old, new = field.field_type, parse_type(data_type)
     change = f"The type of {quote_name(action.column)} cannot change from {type_text(old)} to {type_text(new)}"
     if any(isinstance(kind, StructType | ListType | MapType) for kind in (old, new)):
@@ -242,7 +242,7 @@ def promoted(field: NestedField, action: AlterColumn, data_type: str) -> Iceberg
     return new
 
 
-def made_optional(path: tuple[str, ...], *, required: bool) -> bool:
+def check_optional(path: tuple[str, ...], *, required: bool) -> bool:
     if required:
         raise NotSupportedError(
             f"Column {quote_name(path)} cannot become NOT NULL: rows may have no value there",
@@ -261,40 +261,40 @@ def write_default(action: AlterColumn, text: str, format_version: int, field: Ne
         raise AnalysisError(
             f"Column {quote_name(action.column)} is NOT NULL, so its default cannot be NULL",
             kind=ErrorKind.INVALID_VALUE,
-            hint="DROP DEFAULT takes the default away",
+            hint="Use DROP DEFAULT to remove the default",
             column=quote_name(action.column),
         )
     return value
 
 
 def refuse_lost(parent: NestedField, path: tuple[str, ...], changes: Mapping[str, object]) -> None:
-    # The inside of an array or a map has a type and a nullability, but no place for the rest.
+    # Iceberg stores only a type and a nullability for array elements and map values.
     if not isinstance(parent.field_type, StructType) and not {"doc", "write_default"}.isdisjoint(changes):
         raise NotSupportedError(
-            f"{quote_name(path)} is the inside of {type_text(parent.field_type)}: it has no comment and no default",
+            f"{quote_name(path)} is part of {type_text(parent.field_type)}: it has no comment and no default",
             hint=f"Give them to {quote_name(path[:-1])}",
             column=quote_name(path),
         )
 
 
 def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sensitive: bool) -> Schema:
-    """The schema with other columns in the place of all.
+    """Return the schema with all columns replaced.
 
     Raises:
-        NotSupportedError: the table is partitioned, sorted or identified by a column that goes, or a name is reserved.
-        AlreadyExistsError: two columns have one name.
+        NotSupportedError: The table is partitioned, sorted or identified by a removed column, or a name is reserved.
+        AlreadyExistsError: Two columns have the same name.
     """
     schema = metadata.schema()
-    there = {folded(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
+    by_name = {fold_case(field.name, case_sensitive=case_sensitive): field for field in schema.fields}
     next_id = counting_ids(metadata.last_column_id + 1)
     fields: list[NestedField] = []
     for field in columns.fields:
-        name = folded(field.name, case_sensitive=case_sensitive)
-        if any(folded(other.name, case_sensitive=case_sensitive) == name for other in fields):
+        name = fold_case(field.name, case_sensitive=case_sensitive)
+        if any(fold_case(other.name, case_sensitive=case_sensitive) == name for other in fields):
             raise AlreadyExistsError(f"Two of the columns are called '{field.name}'", hint="Give each its own name")
         refuse_reserved_name(field.name)
-        old = there.get(name)
-        kind = None if old is None else widened(old.field_type, field.field_type)
+        old = by_name.get(name)
+        kind = None if old is None else widen_type(old.field_type, field.field_type)
         if old is None or kind is None:
             fields.extend(assign_field_ids((field,), next_id))
         else:
@@ -311,30 +311,29 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
-def widened(old: IcebergType, new: IcebergType) -> IcebergType | None:
-    """A type with the ids of an old one that it is, or is wider than; None where it is another."""
+def widen_type(old: IcebergType, new: IcebergType) -> IcebergType | None:
+    """Return the new type with the ids of the old one if the old one can be widened to it, else None."""
     if old.is_primitive and new.is_primitive:
         return new if is_promotion(old, new) else None
     match old, new:
         case VariantType(), VariantType():
             return old
         case ListType(), ListType():
-            element = widened(old.element_type, new.element_type)
+            element = widen_type(old.element_type, new.element_type)
             if element is not None:
                 return ListType(old.element_id, element, old.element_required)
         case MapType(), MapType():
-            value = widened(old.value_type, new.value_type)
-            if value is not None and widened(old.key_type, new.key_type) == old.key_type:
+            value = widen_type(old.value_type, new.value_type)
+            if value is not None and widen_type(old.key_type, new.key_type) == old.key_type:
                 return MapType(old.key_id, old.key_type, old.value_id, value, old.value_required)
         case StructType(), StructType():
             pairs = list(zip(old.fields, new.fields, strict=False))
-            kinds = [widened(of.field_type, to.field_type) for of, to in pairs if of.name == to.name]
+            kinds = [widen_type(of.field_type, to.field_type) for of, to in pairs if of.name == to.name]
             if len(kinds) == len(old.fields) == len(new.fields) and None not in kinds:
                 fields = zip(old.fields, kinds, strict=True)
                 return StructType(*(with_field(field, field_type=kind) for field, kind in fields))
     return None
 
 
-def folded(name: str, *, case_sensitive: bool) -> str:
-    """A name as it is compared."""
+def fold_case(name: str, *, case_sensitive: bool) -> str:
     return name if case_sensitive else name.lower()

@@ -1,15 +1,14 @@
-"""A change of a table's metadata, made visible. Driver.
+"""Commits metadata changes of a table. Driver.
 
-Input: a function from the table's metadata to updates and requirements. Output: the catalog's new state. When another
-writer was first, the function runs again on the newer state: it never sees an old one twice. What the table has already
-(a schema, a spec, a sort order) is used again.
+Input: a function from the table's metadata to updates and requirements. Output: the catalog's new state. If another
+commit lands first, the function runs again on the newer metadata. An equal schema, spec or sort order of the table is
+reused.
 
-A schema that changes together with the snapshot of the first rows that have it (`SchemaEvolution`) is committed by
-whoever wrote the rows, by the field ids that they were written with. A table that is replaced together with the
-snapshot of its first rows is committed by whoever wrote the rows: by the schema and partition spec that the replaced
-table has then. Where another commit would change these, the statement fails. Source: Iceberg specification, "Optimistic
-Concurrency"; REST catalog, "Commit updates to a table", "TableUpdate"; `TableMetadata.Builder`;
-`Transactions.replaceTableTransaction`.
+`SchemaEvolution` changes the schema in the commit of the first rows that use it; `TableReplacement` replaces a table in
+the commit of its first rows. In both cases the engine writes the rows, with planned field ids and partition spec, and
+commits them with the change. If another commit changes those ids or that spec, the statement fails. Source: Iceberg
+specification, "Optimistic Concurrency"; REST catalog, "Commit updates to a table", "TableUpdate";
+`TableMetadata.Builder`; `Transactions.replaceTableTransaction`.
 """
 
 from collections.abc import Callable
@@ -62,11 +61,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataChange:
-    """What a statement changes.
+    """The metadata updates of a statement.
 
     Attributes:
-        updates: In order; none is a statement that changes nothing.
-        requirements: What must still hold when the catalog applies them.
+        updates: The updates in order; empty if nothing changes.
+        requirements: Conditions that must still hold when the catalog applies the updates.
     """
 
     updates: tuple[TableUpdate, ...] = ()
@@ -76,20 +75,20 @@ class MetadataChange:
 def commit_change(
     catalog: Catalog, identifier: tuple[str, ...], change: Callable[[TableMetadata], MetadataChange]
 ) -> Table:
-    """Apply a change to the newest state of a table.
+    """Apply a change to the newest metadata of a table.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name.
-        change: From the table's metadata to what is to change; runs once for each attempt.
+        change: Maps the table's metadata to the change; runs once per attempt.
 
     Returns:
-        The table as it is after the change.
+        The table after the change.
 
     Raises:
-        NotFoundError: there is no such table.
-        CommitConflictError: other writers were first, each time.
-        CommitStateUnknownError: the catalog's answer was lost.
+        NotFoundError: The table does not exist.
+        CommitConflictError: Other commits landed first on every attempt.
+        CommitStateUnknownError: The commit may have landed.
     """
     options = CommitOptions.from_properties(load_table(catalog, identifier).properties)
     attempts = commit_retries(options, CommitConflictError)
@@ -126,8 +125,8 @@ LAST_ADDED = -1
 
 
 def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
-    """Make a schema the current one."""
-    known = next((known for known in metadata.schemas if same_schema(known, schema)), None)
+    """Return updates that make a schema the current one; none if it is."""
+    known = next((known for known in metadata.schemas if is_same_schema(known, schema)), None)
     if known is not None:
         current = known.schema_id == metadata.current_schema_id
         return () if current else (SetCurrentSchemaUpdate(schema_id=known.schema_id),)
@@ -137,7 +136,7 @@ def schema_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate
 
 
 def spec_updates(metadata: TableMetadata, spec: PartitionSpec) -> tuple[TableUpdate, ...]:
-    """Make a partition spec the default one; its id says whether the table has it."""
+    """Return updates that make a partition spec the default one; its id determines whether the table has it."""
     if spec.spec_id in metadata.specs():
         current = spec.spec_id == metadata.default_spec_id
         return () if current else (SetDefaultSpecUpdate(spec_id=spec.spec_id),)
@@ -145,7 +144,7 @@ def spec_updates(metadata: TableMetadata, spec: PartitionSpec) -> tuple[TableUpd
 
 
 def sort_order_updates(metadata: TableMetadata, order: SortOrder) -> tuple[TableUpdate, ...]:
-    """Make a sort order the default one; its id says whether the table has it."""
+    """Return updates that make a sort order the default one; its id determines whether the table has it."""
     if metadata.sort_order_by_id(order.order_id) is not None:
         current = order.order_id == metadata.default_sort_order_id
         return () if current else (SetDefaultSortOrderUpdate(sort_order_id=order.order_id),)
@@ -153,10 +152,10 @@ def sort_order_updates(metadata: TableMetadata, order: SortOrder) -> tuple[Table
 
 
 def upgrade_updates(metadata: TableMetadata, format_version: int | None) -> tuple[TableUpdate, ...]:
-    """Raise the format version.
+    """Return updates that raise the format version.
 
     Raises:
-        NotSupportedError: the version is lower than the table's.
+        NotSupportedError: The version is lower than the table's.
     """
     if format_version is None or format_version == metadata.format_version:
         return ()
@@ -169,7 +168,7 @@ def upgrade_updates(metadata: TableMetadata, format_version: int | None) -> tupl
     return (UpgradeFormatVersionUpdate(format_version=format_version),)
 
 
-def same_schema(one: Schema, other: Schema) -> bool:
+def is_same_schema(one: Schema, other: Schema) -> bool:
     same_identifiers = set(one.identifier_field_ids) == set(other.identifier_field_ids)
     return same_identifiers and one.as_struct() == other.as_struct()
 
@@ -181,9 +180,9 @@ class TableReplacement:
     Attributes:
         catalog: The catalog.
         identifier: Namespace and name.
-        change: From the table's metadata to what is to change.
-        schema: By which rows are written.
-        spec: By which they are partitioned.
+        change: Maps the table's metadata to the change.
+        schema: The schema that rows are written with.
+        spec: The spec that rows are partitioned by.
     """
 
     catalog: Catalog
@@ -196,11 +195,11 @@ class TableReplacement:
     def of(
         cls, catalog: Catalog, identifier: tuple[str, ...], change: Callable[[TableMetadata], MetadataChange]
     ) -> Self:
-        """The replacement of a table as it is now.
+        """Plan the replacement of a table on its newest metadata.
 
         Raises:
-            NotFoundError: there is no such table.
-            DmlError: the definition does not fit the table.
+            NotFoundError: The table does not exist.
+            DmlError: The definition does not fit the table.
         """
         metadata = load_table(catalog, identifier).metadata
         replaced = changed_metadata(metadata, change(metadata).updates)
@@ -209,10 +208,10 @@ class TableReplacement:
         )
 
     def load(self) -> CommitBase:
-        """The table as it is now, replaced.
+        """Load the newest table and return it replaced.
 
         Raises:
-            CommitConflictError: rows that were written do not fit the replaced table any more.
+            CommitConflictError: The written rows no longer fit the replaced table.
             NotFoundError: the table was dropped.
         """
         table = load_table(self.catalog, self.identifier)
@@ -243,8 +242,8 @@ class SchemaEvolution:
     Attributes:
         catalog: The catalog.
         identifier: Namespace and name.
-        change: From the table's metadata to what is to change.
-        metadata: The table's metadata with the change, by which rows are written.
+        change: Maps the table's metadata to the change.
+        metadata: The table's metadata with the change, which rows are written with.
     """
 
     catalog: Catalog = field(repr=False)
@@ -254,10 +253,10 @@ class SchemaEvolution:
 
     @classmethod
     def of(cls, table: Table, change: Callable[[TableMetadata], MetadataChange]) -> Self | None:
-        """The change of a table as it is now; None where nothing changes.
+        """Plan the change of a table, or return None if nothing changes.
 
         Raises:
-            DmlError: the change does not fit the table.
+            DmlError: The change does not fit the table.
         """
         updates = change(table.metadata).updates
         if not updates:
@@ -266,10 +265,10 @@ class SchemaEvolution:
         return cls(catalog=table.catalog, identifier=table.name(), change=change, metadata=metadata)
 
     def load(self) -> CommitBase:
-        """The table as it is now, with the change; it may be there already.
+        """Load the newest table and return it with the change, which it may already have.
 
         Raises:
-            CommitConflictError: rows that were written do not fit the schema that comes of it any more.
+            CommitConflictError: The written rows no longer fit the resulting schema.
             NotFoundError: the table was dropped.
         """
         table = load_table(self.catalog, self.identifier)
@@ -287,27 +286,27 @@ class SchemaEvolution:
         )
 
     def commit(self) -> None:
-        """Change the schema alone, where there are no rows.
+        """Commit the schema change alone, without rows.
 
         Raises:
-            NotFoundError: the table was dropped.
-            CommitConflictError: other writers were first, each time.
-            CommitStateUnknownError: the catalog's answer was lost.
+            NotFoundError: The table was dropped.
+            CommitConflictError: Other commits landed first on every attempt.
+            CommitStateUnknownError: The commit may have landed.
         """
         commit_change(self.catalog, self.identifier, self.same_table)
 
     def same_table(self, metadata: TableMetadata) -> MetadataChange:
-        """The change of a table, unless that has been created anew."""
+        """Return the change of the table; raise if the table was recreated."""
         if metadata.table_uuid != self.metadata.table_uuid:
             raise NotFoundError(
-                f"The table {quote_name(self.identifier)} was dropped and created anew since the statement read it",
+                f"The table {quote_name(self.identifier)} was dropped and recreated since the statement read it",
                 hint="Run the statement again",
             )
         return self.change(metadata)
 
 
 def table_with(table: Table, metadata: TableMetadata) -> Table:
-    """A table with other metadata of the same files."""
+    """Return a table handle with other metadata."""
     return Table(
         identifier=table.name(),
         metadata=metadata,

@@ -1,7 +1,7 @@
 """CREATE TABLE, CREATE OR REPLACE TABLE and REPLACE TABLE. Driver.
 
 Input: the statement, a catalog, an identifier, and for AS SELECT the schema of the query. Output: the table. A replaced
-table keeps its history: columns of the same name keep their ids, the snapshots stay, and `main` points to none of them.
+table keeps its history: columns of the same name keep their ids, snapshots remain, and the branch `main` is removed.
 Source: Iceberg specification, "Table Metadata"; `TableMetadata.newTableMetadata` and `buildReplacement`.
 """
 
@@ -60,7 +60,7 @@ PATH_OPTION = "path"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    # What the statement says, checked; the schema has fresh ids.
+    # The validated content of the statement; the schema has fresh ids.
     schema: Schema
     spec: PartitionSpec
     format_version: int
@@ -70,7 +70,7 @@ class Definition:
     @property
     def stored_properties(self) -> dict[str, str]:
         """The properties of a new table."""
-        # As Iceberg's Java library does for a new table, so that every engine compresses alike.
+        # Iceberg's Java library sets the same codec for new tables, so that all engines compress alike.
         return {PARQUET_COMPRESSION: "zstd"} | self.properties | {FORMAT_VERSION: str(self.format_version)}
 
 
@@ -84,7 +84,7 @@ def create_table(
 ) -> Table:
     """Create a table, or replace one.
 
-    The rows of AS SELECT are not written here: the engine writes them into the table that this returns.
+    This does not write the rows of AS SELECT: the engine writes them into the returned table.
 
     Args:
         statement: The statement.
@@ -94,20 +94,20 @@ def create_table(
         time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Returns:
-        The new table; with IF NOT EXISTS, the one that is there.
+        The new table; with IF NOT EXISTS, perhaps the existing one.
 
     Raises:
-        AlreadyExistsError: the table is there, or a column or partition field is there twice.
-        NotFoundError: the namespace is not there, or the table that REPLACE TABLE names.
-        AnalysisError: a type, a default, a transform or a property does not fit.
-        NotSupportedError: another provider than Iceberg, or something that the format version does not have.
+        AlreadyExistsError: The table exists, or a column or partition field is repeated.
+        NotFoundError: The namespace does not exist, or the table of REPLACE TABLE does not.
+        AnalysisError: A type, a default, a transform or a property is invalid.
+        NotSupportedError: The provider is not Iceberg, or the format version lacks a feature.
     """
     check_clauses(statement, schema)
     exists = catalogs.table_exists(catalog, identifier)
     if exists and statement.if_not_exists:
         return load_table(catalog, identifier)
     if replaces(statement, catalog, identifier, exists=exists):
-        return commit_change(catalog, identifier, replacing(statement, schema, time_zone))
+        return commit_change(catalog, identifier, replacement_change(statement, schema, time_zone))
     definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     try:
         return catalogs.create_table(
@@ -119,7 +119,7 @@ def create_table(
             properties=definition.stored_properties,
         )
     except AlreadyExistsError:
-        # Another writer was faster, between our look and our creation.
+        # Another writer created the table after `table_exists`.
         if statement.if_not_exists:
             return load_table(catalog, identifier)
         raise existing_table(identifier) from None
@@ -128,24 +128,24 @@ def create_table(
 def stage_table(
     statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], schema: Schema, *, time_zone: str = "UTC"
 ) -> LoadState | None:
-    """Prepare the table of CREATE TABLE ... AS SELECT, which comes, or is replaced, with the snapshot of its rows.
+    """Prepare the table of CREATE TABLE ... AS SELECT, to be created or replaced in the commit of its rows.
 
     Args:
-        statement: The statement; of IF NOT EXISTS the table is not there.
+        statement: The statement. With IF NOT EXISTS, the table must not exist.
         catalog: The catalog.
         identifier: Namespace and name.
         schema: The schema of the query.
         time_zone: The session's time zone, for TIMESTAMP defaults.
 
     Returns:
-        The table for the commit, as it is for each attempt; None where the catalog's server cannot prepare a table.
+        A loader of the table for each commit attempt; None if the catalog cannot stage a table.
 
     Raises:
-        AlreadyExistsError, NotFoundError, AnalysisError, NotSupportedError: as `create_table`.
+        AlreadyExistsError, NotFoundError, AnalysisError, NotSupportedError: As for `create_table`.
     """
     check_clauses(statement, schema)
     if replaces(statement, catalog, identifier, exists=catalogs.table_exists(catalog, identifier)):
-        return TableReplacement.of(catalog, identifier, replacing(statement, schema, time_zone)).load
+        return TableReplacement.of(catalog, identifier, replacement_change(statement, schema, time_zone)).load
     definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
     state = catalogs.stage_table(
         catalog,
@@ -159,7 +159,7 @@ def stage_table(
 
 
 def replaces(statement: CreateTable, catalog: Catalog, identifier: tuple[str, ...], *, exists: bool) -> bool:
-    """Whether the table is replaced, rather than created."""
+    """Return True if the table exists and is to be replaced, False if it is to be created."""
     if exists and not (statement.or_replace or statement.replace_only):
         raise existing_table(identifier)
     if not exists and statement.replace_only:
@@ -212,9 +212,9 @@ def read_definition(statement: CreateTable, schema: Schema | None, time_zone: st
 
 
 def split_path(statement: CreateTable) -> tuple[str | None, list[tuple[str, str]]]:
-    """The location, which OPTIONS may give as `path`, and the properties that OPTIONS stand for."""
-    # As Iceberg's Spark catalog: each option is a table property twice, as it is called and behind `option.`. A comment
-    # among the options is none of the table.
+    """Return the location, which OPTIONS may give as `path`, and the properties that OPTIONS set."""
+    # Like Iceberg's Spark catalog: each option sets two table properties, under its name and with the prefix `option.`.
+    # An option `comment` does not set the table's comment.
     location, properties = statement.location, list[tuple[str, str]]()
     for key, value in statement.options:
         if key.lower() == PATH_OPTION:
@@ -234,7 +234,7 @@ def field_with_place(column: ColumnDefinition, format_version: int, time_zone: s
         return field_of(column, format_version=format_version, time_zone=time_zone)
 
 
-def replacing(
+def replacement_change(
     statement: CreateTable, schema: Schema | None, time_zone: str
 ) -> Callable[[TableMetadata], MetadataChange]:
     def change(metadata: TableMetadata) -> MetadataChange:
@@ -246,7 +246,7 @@ def replacing(
 def replacement(definition: Definition, metadata: TableMetadata) -> MetadataChange:
     ids = counting_ids(metadata.last_column_id + 1, ids_by_name(metadata.schema().fields))
     schema = Schema(*assign_field_ids(definition.schema.fields, ids))
-    spec = reuse_partition_ids(metadata, rebound(definition.spec, definition.schema, schema), schema)
+    spec = reuse_partition_ids(metadata, rebind_spec(definition.spec, definition.schema, schema), schema)
     updates: list[TableUpdate] = [*upgrade_updates(metadata, definition.format_version)]
     if MAIN_BRANCH in metadata.refs:
         updates.append(RemoveSnapshotRefUpdate(ref_name=MAIN_BRANCH))
@@ -266,7 +266,7 @@ def replacement(definition: Definition, metadata: TableMetadata) -> MetadataChan
     )
 
 
-def rebound(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
-    # The spec of one schema on another that has the same names.
+def rebind_spec(spec: PartitionSpec, old: Schema, new: Schema) -> PartitionSpec:
+    # Rebinds a spec to another schema with the same names.
     ids = {old_id: ids_by_name(new.fields)[name] for name, old_id in ids_by_name(old.fields).items()}
     return PartitionSpec(*(field.model_copy(update={"source_id": ids[field.source_id]}) for field in spec.fields))

@@ -1,8 +1,8 @@
-"""The constant of a DEFAULT clause, as a value of its column's type. Pure; driver.
+"""Constants of DEFAULT clauses, as values of the column's type. Pure; driver.
 
-Input: the text of the expression, a type, and the session's time zone. Output: the Python value that PyIceberg keeps
-for the type, never one that differs from what was written: a number that does not fit is an error. Source: Iceberg
-specification, "Default values" and Appendix D, "Single-value serialization".
+Input: the text of the expression, a type, and the session's time zone. Output: the Python value that PyIceberg stores
+for the type. Values are never rounded or truncated to fit: that is an error. Source: Iceberg specification, "Default
+values" and Appendix D, "Single-value serialization".
 """
 
 import datetime
@@ -45,30 +45,30 @@ NOT_CONSTANT = "A default is a constant: a number, a string, TRUE, FALSE, NULL, 
 
 
 class UnfitError(Exception):
-    # The value does not fit the type; the text says why.
+    # The value does not fit the type; the message gives the reason.
     pass
 
 
 def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC") -> Any:
-    """The value of a DEFAULT expression.
+    """Return the value of a DEFAULT expression.
 
     Args:
         text: The expression as written.
         kind: The type of the column.
-        column: Its name, for errors.
-        time_zone: The session's time zone: a TIMESTAMP literal without a zone is read by it.
+        column: The name of the column, for errors.
+        time_zone: The session's time zone, for TIMESTAMP literals without a zone.
 
     Returns:
-        The value as PyIceberg keeps it; None for NULL.
+        The value as PyIceberg stores it; None for NULL.
 
     Raises:
-        AnalysisError: the text is no constant, or the constant does not fit the type.
-        NotSupportedError: columns of the type can have no default.
+        AnalysisError: The text is not a constant, or the constant does not fit the type.
+        NotSupportedError: Columns of the type cannot have a default.
     """
     try:
         zone = TimeZone.of(time_zone, certain=False)
         value = value_of(text, zone)
-        return None if value.kind is Kind.NULL else converted(value, kind, zone)
+        return None if value.kind is Kind.NULL else convert_constant(value, kind, zone)
     except (UnfitError, ValueError, OverflowError, InvalidOperation) as error:
         known = isinstance(error, UnfitError)
         raise AnalysisError(
@@ -82,7 +82,7 @@ def constant(text: str, kind: IcebergType, *, column: str, time_zone: str = "UTC
 def value_of(text: str, zone: TimeZone) -> Constant:
     source = read_source(text)
     strings = tuple(source.text(index) for index in range(source.end) if source.tokens[index].kind is TokenKind.STRING)
-    if 0 < len(strings) == source.end:  # strings beside each other are one
+    if 0 < len(strings) == source.end:  # adjacent strings are concatenated
         return Constant(kind=Kind.STRING, value="".join(map(string_value, strings)))
     value = constant_value(parse_expression(text, strings), zone)
     if value is None:
@@ -90,7 +90,7 @@ def value_of(text: str, zone: TimeZone) -> Constant:
     return value
 
 
-def converted(value: Constant, column_type: IcebergType, zone: TimeZone) -> Any:
+def convert_constant(value: Constant, column_type: IcebergType, zone: TimeZone) -> Any:
     converter = CONVERTERS.get(type(column_type))
     if converter is None:
         raise NotSupportedError(
@@ -103,13 +103,13 @@ def converted(value: Constant, column_type: IcebergType, zone: TimeZone) -> Any:
     return convert(value, column_type, zone)
 
 
-def whole(value: int, bits: int) -> int:
+def whole_number(value: int, bits: int) -> int:
     if not -(1 << bits) <= value < 1 << bits:
         raise UnfitError(f"The type holds {-(1 << bits)} to {(1 << bits) - 1}")
     return value
 
 
-def fraction(value: float, column_type: IcebergType) -> float:
+def finite_float(value: float, column_type: IcebergType) -> float:
     if isinstance(column_type, FloatType):
         value = struct.unpack("f", struct.pack("f", value))[0]
     if math.isnan(value):
@@ -119,7 +119,7 @@ def fraction(value: float, column_type: IcebergType) -> float:
     return value
 
 
-def decimal(value: Decimal, column_type: DecimalType) -> Decimal:
+def exact_decimal(value: Decimal, column_type: DecimalType) -> Decimal:
     with localcontext(prec=80):
         scaled = value.quantize(Decimal(1).scaleb(-column_type.scale))
         if scaled != value or len(scaled.as_tuple().digits) > column_type.precision:
@@ -130,7 +130,7 @@ def decimal(value: Decimal, column_type: DecimalType) -> Decimal:
         return scaled
 
 
-def fixed(value: bytes, column_type: FixedType) -> bytes:
+def fixed_bytes(value: bytes, column_type: FixedType) -> bytes:
     if len(value) != len(column_type):
         raise UnfitError(f"The type holds {len(column_type)} bytes, no more and no less")
     return value
@@ -143,17 +143,17 @@ def time_of_day(value: Constant) -> datetime.time:
     return (EPOCH + micros * MICROSECOND).time()
 
 
-def instant(value: Constant, zone: TimeZone) -> datetime.datetime:
+def to_instant(value: Constant, zone: TimeZone) -> datetime.datetime:
     micros = value.value * MICROS_OF_DAY if value.kind is Kind.DATE else value.value
-    return moment(micros if value.kind is Kind.TIMESTAMP else zone.instant(micros))
+    return to_datetime(micros if value.kind is Kind.TIMESTAMP else zone.instant(micros))
 
 
-def local(value: Constant, zone: TimeZone) -> datetime.datetime:
+def to_local(value: Constant, zone: TimeZone) -> datetime.datetime:
     micros = value.value * MICROS_OF_DAY if value.kind is Kind.DATE else value.value
-    return moment(zone.local(micros) if value.kind is Kind.TIMESTAMP else micros).replace(tzinfo=None)
+    return to_datetime(zone.local(micros) if value.kind is Kind.TIMESTAMP else micros).replace(tzinfo=None)
 
 
-def moment(micros: int | None) -> datetime.datetime:
+def to_datetime(micros: int | None) -> datetime.datetime:
     if micros is None:
         raise UnfitError("The session's time zone is not known: write the zone, TIMESTAMP '2020-01-31 12:00:00Z'")
     return EPOCH + micros * MICROSECOND
@@ -164,40 +164,44 @@ NUMBERS = frozenset({Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 Converter = Callable[[Constant, Any, TimeZone], Any]
 CONVERTERS: dict[type[IcebergType], tuple[frozenset[Kind], Converter, str]] = {
     BooleanType: (frozenset({Kind.BOOLEAN}), lambda found, _type, _zone: found.value, "TRUE or FALSE"),
-    IntegerType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole(found.value, 31), "a whole number"),
-    LongType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole(found.value, 63), "a whole number"),
-    FloatType: (NUMBERS, lambda found, to, _zone: fraction(float(found.value), to), "a number"),
-    DoubleType: (NUMBERS, lambda found, to, _zone: fraction(float(found.value), to), "a number"),
+    IntegerType: (
+        frozenset({Kind.INTEGER}),
+        lambda found, _type, _zone: whole_number(found.value, 31),
+        "a whole number",
+    ),
+    LongType: (frozenset({Kind.INTEGER}), lambda found, _type, _zone: whole_number(found.value, 63), "a whole number"),
+    FloatType: (NUMBERS, lambda found, to, _zone: finite_float(float(found.value), to), "a number"),
+    DoubleType: (NUMBERS, lambda found, to, _zone: finite_float(float(found.value), to), "a number"),
     DecimalType: (
         frozenset({Kind.INTEGER, Kind.DECIMAL}),
-        lambda found, to, _zone: decimal(Decimal(found.value), to),
+        lambda found, to, _zone: exact_decimal(Decimal(found.value), to),
         "a decimal number",
     ),
     StringType: (frozenset({Kind.STRING}), lambda found, _type, _zone: found.value, "a string in quotes"),
     UUIDType: (frozenset({Kind.STRING}), lambda found, _type, _zone: uuid.UUID(found.value), "the UUID in quotes"),
     BinaryType: (frozenset({Kind.BINARY}), lambda found, _type, _zone: found.value, "X'..'"),
-    FixedType: (frozenset({Kind.BINARY}), lambda found, to, _zone: fixed(found.value, to), "X'..'"),
+    FixedType: (frozenset({Kind.BINARY}), lambda found, to, _zone: fixed_bytes(found.value, to), "X'..'"),
     DateType: (
         frozenset({Kind.DATE}),
         lambda found, _type, _zone: datetime.date.fromordinal(EPOCH.toordinal() + found.value),
         "DATE '2020-01-31'",
     ),
     TimeType: (frozenset({Kind.TIME, Kind.STRING}), lambda found, _type, _zone: time_of_day(found), "TIME '12:00:00'"),
-    TimestamptzType: (MOMENTS, lambda found, _type, zone: instant(found, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
-    TimestampType: (MOMENTS, lambda found, _type, zone: local(found, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
+    TimestamptzType: (MOMENTS, lambda found, _type, zone: to_instant(found, zone), "TIMESTAMP '2020-01-31 12:00:00'"),
+    TimestampType: (MOMENTS, lambda found, _type, zone: to_local(found, zone), "TIMESTAMP_NTZ '2020-01-31 12:00:00'"),
 }
-"""For each type: the constants that it takes, how they become its values as PyIceberg keeps them, and what to write."""
+"""Per type: the kinds of constants it accepts, their conversion to PyIceberg's value, and a hint for errors."""
 
 
 def literal_text(value: Any, kind: IcebergType) -> str:
-    """A default as SQL text that `constant` reads back.
+    """Return a default as SQL text that `constant` can parse.
 
     Args:
-        value: What PyIceberg keeps.
+        value: The value as PyIceberg stores it.
         kind: The type of the column.
 
     Returns:
-        Such as `DATE '2020-01-31'`.
+        For example `DATE '2020-01-31'`.
     """
     match value:
         case bool():

@@ -1,7 +1,7 @@
 """CREATE, DROP and DESCRIBE NAMESPACE, SHOW NAMESPACES and SHOW TABLES. Driver.
 
-Input: the statement, a catalog, a namespace in it. Output: `DdlResult` with the columns that Spark gives. Source: Spark
-SQL reference, "SHOW TABLES", "SHOW DATABASES", "DESCRIBE DATABASE".
+Input: the statement, a catalog, a namespace in it. Output: `DdlResult` with Spark's columns. Source: Spark SQL
+reference, "SHOW TABLES", "SHOW DATABASES", "DESCRIBE DATABASE".
 """
 
 import re
@@ -38,10 +38,10 @@ OWNER = "owner"
 
 
 def create_namespace(statement: CreateNamespace, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
-    """CREATE NAMESPACE.
+    """Run CREATE NAMESPACE.
 
     Raises:
-        AlreadyExistsError: it is there, and IF NOT EXISTS is not.
+        AlreadyExistsError: The namespace exists, and IF NOT EXISTS is missing.
     """
     properties = dict(statement.properties)
     if statement.comment is not None:
@@ -53,41 +53,41 @@ def create_namespace(statement: CreateNamespace, catalog: Catalog, namespace: tu
     except AlreadyExistsError:
         name = quote_name(namespace)
         raise AlreadyExistsError(
-            f"The namespace {name} is there already", hint="Use CREATE NAMESPACE IF NOT EXISTS", namespace=name
+            f"The namespace {name} already exists", hint="Use CREATE NAMESPACE IF NOT EXISTS", namespace=name
         ) from None
     return NO_ROWS
 
 
 def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
-    """DROP NAMESPACE; CASCADE drops its tables, its views and the namespaces inside it, too.
+    """Run DROP NAMESPACE; CASCADE also drops its tables, its views and nested namespaces.
 
     Raises:
-        NotFoundError: it is not there, and IF EXISTS is not.
-        AnalysisError: it is not empty, and CASCADE is not there.
+        NotFoundError: The namespace does not exist, and IF EXISTS is missing.
+        AnalysisError: The namespace is not empty, and CASCADE is missing.
     """
     if not namespace or not catalogs.namespace_exists(catalog, namespace):
         if statement.if_exists:
             return NO_ROWS
         raise missing_namespace(catalog, namespace)
     if statement.cascade:
-        empty(catalog, namespace)
-    inside = [quote_name(name) for name in [*held(catalog, namespace), *children(catalog, namespace)]]
+        drop_contents(catalog, namespace)
+    inside = [quote_name(name) for name in [*list_relations(catalog, namespace), *children(catalog, namespace)]]
     if inside:
         raise not_empty(namespace, sorted(inside))
-    # A catalog that keeps no record of a namespace forgets it with its last table.
+    # In a catalog without namespace records, the namespace disappears with its last table.
     if catalogs.namespace_exists(catalog, namespace):
         catalogs.drop_namespace(catalog, namespace)
     return NO_ROWS
 
 
 def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
-    """SHOW TABLES: views too, as Spark has it.
+    """Run SHOW TABLES, which also lists views, as in Spark.
 
     Raises:
-        NotFoundError: the namespace is not there.
+        NotFoundError: The namespace does not exist.
     """
     try:
-        names = [identifier[-1] for identifier in held(catalog, namespace)]
+        names = [identifier[-1] for identifier in list_relations(catalog, namespace)]
     except NotFoundError:
         error = missing_namespace(catalog, namespace)
         if statement.namespace is None:
@@ -102,22 +102,22 @@ def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, .
 def show_table_extended(
     statement: ShowTables, catalog: Catalog, catalog_name: str, namespace: tuple[str, ...]
 ) -> DdlResult:
-    """SHOW TABLE EXTENDED: tables and views, and what is known of each.
+    """Run SHOW TABLE EXTENDED, which lists tables and views with details.
 
     Raises:
-        NotFoundError: the namespace is not there.
+        NotFoundError: The namespace does not exist.
     """
     listed = show_tables(statement, catalog, namespace)
     rows = []
     for shown, name, temporary in listed.rows:
-        text = information(catalog, catalog_name, (*namespace, name))
+        text = relation_information(catalog, catalog_name, (*namespace, name))
         if text is not None:
             rows.append((shown, name, temporary, text))
     return DdlResult(columns=(*listed.columns, ("information", "string")), rows=tuple(rows))
 
 
-def information(catalog: Catalog, catalog_name: str, identifier: tuple[str, ...]) -> str | None:
-    # None of what was dropped since it was listed.
+def relation_information(catalog: Catalog, catalog_name: str, identifier: tuple[str, ...]) -> str | None:
+    # None for a table or view that was dropped since it was listed.
     full_name = (catalog_name, *identifier)
     try:
         return table_information(catalogs.load_table(catalog, identifier), full_name)
@@ -127,10 +127,10 @@ def information(catalog: Catalog, catalog_name: str, identifier: tuple[str, ...]
 
 
 def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[str, ...]) -> DdlResult:
-    """SHOW NAMESPACES.
+    """Run SHOW NAMESPACES.
 
     Raises:
-        NotFoundError: the parent is not there.
+        NotFoundError: The parent does not exist.
     """
     try:
         names = sorted(quote_name(name) for name in children(catalog, parent))
@@ -144,10 +144,10 @@ def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[s
 def describe_namespace(
     statement: DescribeNamespace, catalog: Catalog, catalog_name: str, namespace: tuple[str, ...]
 ) -> DdlResult:
-    """DESCRIBE NAMESPACE.
+    """Run DESCRIBE NAMESPACE.
 
     Raises:
-        NotFoundError: it is not there.
+        NotFoundError: The namespace does not exist.
     """
     try:
         properties = catalogs.namespace_properties(catalog, namespace)
@@ -162,19 +162,19 @@ def describe_namespace(
 
 
 def children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
-    # Some catalogs answer with names relative to the parent, some with full ones.
+    # Some catalogs return names relative to the parent, others full names.
     found = catalogs.list_namespaces(catalog, parent)
     return [name if name[: len(parent)] == parent and len(name) > len(parent) else (*parent, *name) for name in found]
 
 
-def held(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
-    # Tables and views have one space of names.
+def list_relations(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, ...]]:
+    # Tables and views share one name space.
     return sorted([*catalogs.list_tables(catalog, namespace), *catalogs.list_views(catalog, namespace)])
 
 
-def empty(catalog: Catalog, namespace: tuple[str, ...]) -> None:
+def drop_contents(catalog: Catalog, namespace: tuple[str, ...]) -> None:
     for child in children(catalog, namespace):
-        empty(catalog, child)
+        drop_contents(catalog, child)
         if catalogs.namespace_exists(catalog, child):
             catalogs.drop_namespace(catalog, child)
     for identifier in catalogs.list_tables(catalog, namespace):
@@ -194,7 +194,7 @@ def not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
 
 
 def matching(names: Iterable[str], pattern: str | None) -> list[str]:
-    """The names that a pattern of Spark's means: `*` is any text, `|` separates alternatives, case does not count."""
+    """Filter names by a Spark pattern: `*` matches any text, `|` separates alternatives, case is ignored."""
     if pattern is None:
         return list(names)
     parts = [re.escape(part.strip()).replace(r"\*", ".*") for part in pattern.split("|")]

@@ -1,10 +1,10 @@
-"""Schemas of new tables, and field ids as Iceberg's Java library gives them out. Pure; driver.
+"""Schemas of new tables, with field ids in the order of Iceberg's Java library. Pure; driver.
 
-Input: fields whose ids mean nothing yet; or the schema of a Spark query, as the JSON text of a PySpark StructType
-(`DataFrame.schema.json()`). Output: the same fields with ids, or a PyIceberg schema with fresh ids;
-defaults, comments and nullability stay (PyIceberg's own assignment drops defaults). Order: the fields of a struct
-first, then what is nested in each; the element of a list, or key and value of a map, before what is nested in them.
-Source: `AssignFreshIds.java`.
+Input: fields without ids; or the schema of a Spark query, as the JSON text of a PySpark StructType
+(`DataFrame.schema.json()`). Output: the same fields with ids, or a PyIceberg schema with fresh ids. Defaults, comments
+and nullability are preserved (PyIceberg's own assignment drops defaults). Order: all fields of a struct before their
+nested fields; the element of a list, or key and value of a map, before the fields nested in them. Source:
+`AssignFreshIds.java`.
 """
 
 import json
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 IdSource = Callable[[str], int]
-"""The id for a full name, `address.city` or `tags.element`; called once for each new field, in order."""
+"""Returns the id for a full name, `address.city` or `tags.element`; called once per new field, in order."""
 
 
 def with_field(field: NestedField, **changes: Any) -> NestedField:
-    """A field with some attributes changed; the others, defaults included, stay."""
+    """Return a field with some attributes replaced; the others, defaults included, are kept."""
     state: dict[str, Any] = {
         "field_id": field.field_id,
         "name": field.name,
@@ -48,15 +48,12 @@ def with_field(field: NestedField, **changes: Any) -> NestedField:
 
 
 def assign_field_ids(fields: tuple[NestedField, ...], next_id: IdSource, prefix: str = "") -> tuple[NestedField, ...]:
-    """Give ids to the fields of one struct and to everything nested in them.
+    """Assign ids to the fields of a struct and to everything nested in them.
 
     Args:
         fields: The fields.
-        next_id: Where ids come from.
-        prefix: The full name of the struct, with a dot at its end; empty for a schema.
-
-    Returns:
-        New fields.
+        next_id: The source of ids.
+        prefix: The full name of the struct, with a trailing dot; empty for a schema.
     """
     ids = [next_id(prefix + field.name) for field in fields]
     return tuple(
@@ -92,14 +89,11 @@ def with_nested_ids(kind: IcebergType, next_id: IdSource, prefix: str) -> Iceber
 
 
 def counting_ids(start: int, known: Mapping[str, int] | None = None) -> IdSource:
-    """Ids counted up from `start`, except that a name that is known keeps its id.
+    """Return a source of ids that count up from `start`; known names keep their ids.
 
     Args:
         start: The first new id.
-        known: Full names with their ids, those of the table that is replaced.
-
-    Returns:
-        The source.
+        known: Ids by full name, those of the replaced table.
     """
     state = [start]
 
@@ -113,14 +107,11 @@ def counting_ids(start: int, known: Mapping[str, int] | None = None) -> IdSource
 
 
 def ids_by_name(fields: tuple[NestedField, ...], prefix: str = "") -> dict[str, int]:
-    """The ids of fields and of all that is nested in them, by full name, as `IdSource` asks for them.
+    """Return the ids of fields and nested fields by full name, in the form that `IdSource` takes.
 
     Args:
         fields: The fields of a schema.
-        prefix: The full name of the struct, with a dot at its end; empty for a schema.
-
-    Returns:
-        Full names with ids.
+        prefix: The full name of the struct, with a trailing dot; empty for a schema.
     """
     found: dict[str, int] = {}
     for field in fields:
@@ -139,43 +130,37 @@ def ids_by_name(fields: tuple[NestedField, ...], prefix: str = "") -> dict[str, 
 
 
 def schema_from_json(text: str, *, as_nullable: bool = True) -> Schema:
-    """The Iceberg schema for a PySpark schema.
+    """Convert a PySpark schema to an Iceberg schema.
 
     Args:
-        text: What `StructType.json()` gives.
-        as_nullable: Whether every field becomes optional, as Spark's CREATE TABLE AS SELECT has it; else Spark's
-            nullability becomes required and optional fields.
-
-    Returns:
-        The schema.
+        text: The text that `StructType.json()` returns.
+        as_nullable: Make every field optional, as Spark's CREATE TABLE AS SELECT does. Otherwise non-nullable fields
+            become required.
 
     Raises:
         NotSupportedError: Iceberg cannot store a type.
-        AlreadyExistsError: two columns have one name.
+        AlreadyExistsError: Two columns have the same name.
     """
     return schema_of(tuple(field_from_json(field, as_nullable) for field in json.loads(text)["fields"]))
 
 
 def schema_of(fields: tuple[NestedField, ...], places: tuple[Span, ...] = ()) -> Schema:
-    """A schema of fields that have no ids yet.
+    """Build a schema, with ids from 1.
 
     Args:
-        fields: The columns.
-        places: Where they stand in the statement, if they do.
-
-    Returns:
-        The schema, with ids from 1.
+        fields: The columns, without ids.
+        places: The positions of the columns in the statement, for errors.
 
     Raises:
-        AlreadyExistsError: two columns have one name.
+        AlreadyExistsError: Two columns have the same name.
     """
     folded: set[str] = set()
     for index, field in enumerate(fields):
         if field.name.lower() in folded:
             with at(places[index] if places else None):
                 raise AlreadyExistsError(
-                    f"The column '{field.name}' is there twice",
-                    hint="Names differ by more than case",
+                    f"The column '{field.name}' is defined twice",
+                    hint="Names must differ by more than case",
                     column=field.name,
                 )
         folded.add(field.name.lower())

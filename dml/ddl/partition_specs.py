@@ -33,7 +33,7 @@ SUFFIXES = {"bucket": "_bucket", "truncate": "_trunc", "void": "_null", "identit
 
 
 def new_spec(terms: tuple[TransformTerm, ...], schema: Schema) -> PartitionSpec:
-    """The spec of PARTITIONED BY.
+    """Return the spec of PARTITIONED BY.
 
     Args:
         terms: The terms, in order.
@@ -43,8 +43,8 @@ def new_spec(terms: tuple[TransformTerm, ...], schema: Schema) -> PartitionSpec:
         The spec, with id 0 and field ids from 1000.
 
     Raises:
-        AnalysisError: a term does not bind.
-        AlreadyExistsError: two fields say the same or have one name, or a name is a column's.
+        AnalysisError: A term cannot be bound.
+        AlreadyExistsError: Two fields are redundant or share a name, or a name is that of a column.
     """
     fields: list[PartitionField] = []
     for term in terms:
@@ -60,7 +60,7 @@ def new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionFie
     name = term.name or source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
     added = PartitionField(source.field_id, PARTITION_FIELD_ID_START + len(before), transform, name)
     for field in before:
-        if field.source_id == added.source_id and redundant(field.transform, transform):
+        if field.source_id == added.source_id and is_redundant(field.transform, transform):
             raise AlreadyExistsError(
                 f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
                 hint="Leave one of them out",
@@ -69,52 +69,46 @@ def new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionFie
 
 
 def add_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
-    """The spec after ADD PARTITION FIELD.
+    """Return the spec after ADD PARTITION FIELD.
 
     Args:
         metadata: The table.
         term: The new field.
 
     Returns:
-        The spec, with the id of an equal one that the table has, else a new one.
+        The spec, with the id of an equal spec of the table, else a new one.
 
     Raises:
-        AnalysisError: the term does not bind.
-        AlreadyExistsError: the field, or one of its name, is there.
+        AnalysisError: The term cannot be bound.
+        AlreadyExistsError: The field or its name exists.
     """
-    return finished(metadata, with_added(metadata, list(metadata.spec().fields), term))
+    return checked_spec(metadata, with_added(metadata, list(metadata.spec().fields), term))
 
 
 def drop_partition_field(metadata: TableMetadata, term: TransformTerm) -> PartitionSpec:
-    """The spec after DROP PARTITION FIELD; a version 1 table keeps a void field in its place.
+    """Return the spec after DROP PARTITION FIELD; a version 1 table keeps a void field instead.
 
     Args:
         metadata: The table.
-        term: The field's term, or its name.
-
-    Returns:
-        The spec.
+        term: The field's term or name.
 
     Raises:
-        NotFoundError: there is no such field.
+        NotFoundError: The field does not exist.
     """
-    return finished(metadata, without(metadata, term))
+    return checked_spec(metadata, without_field(metadata, term))
 
 
 def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: TransformTerm) -> PartitionSpec:
-    """The spec after REPLACE PARTITION FIELD, one field out and one in.
+    """Return the spec after REPLACE PARTITION FIELD.
 
     Args:
         metadata: The table.
-        old: The field's term, or its name.
+        old: The old field's term or name.
         new: The new field.
 
-    Returns:
-        The spec.
-
     Raises:
-        NotFoundError: the old field is not there.
-        AlreadyExistsError: the new field, or one of its name, is there.
+        NotFoundError: The old field does not exist.
+        AlreadyExistsError: The new field or its name exists.
     """
     dropped = find_spec_field(metadata, old)
     with at(new.span):
@@ -123,14 +117,14 @@ def replace_partition_field(metadata: TableMetadata, old: TransformTerm, new: Tr
         renamed = [
             with_name(field, new.name or field.name) if field == dropped else field for field in metadata.spec().fields
         ]
-        return finished(metadata, renamed)
-    kept = without(metadata, old)
+        return checked_spec(metadata, renamed)
+    kept = without_field(metadata, old)
     with at(new.span):
-        return finished(metadata, with_added(metadata, kept, new))
+        return checked_spec(metadata, with_added(metadata, kept, new))
 
 
 def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Schema) -> PartitionSpec:
-    """A new table's spec as the next spec of a table that it replaces.
+    """Convert a new table's spec to the next spec of the table that it replaces.
 
     Args:
         metadata: The replaced table.
@@ -138,11 +132,11 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
         schema: The new schema.
 
     Returns:
-        The spec: fields that the table ever had keep their ids; version 1 keeps old fields as void ones. A name that
-        another field had before gets the new field's id behind it.
+        The spec. Fields that the table ever had keep their ids. Version 1 keeps old fields as void fields. If another
+        field had the name before, the new field's id is appended to it.
 
     Raises:
-        NotSupportedError: a version 1 table would keep a field without its column.
+        NotSupportedError: A version 1 table would keep a field without its column.
     """
     refuse_orphaned(metadata, schema)
     fields: list[PartitionField] = []
@@ -150,7 +144,7 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
     if metadata.format_version == 1:
         names = {field.name for field in fresh}
         for old in metadata.spec().fields:
-            same = next((new for new in fresh if same_values(new, old)), None)
+            same = next((new for new in fresh if has_same_values(new, old)), None)
             if same is None:
                 fields.append(with_name(void(old), f"{old.name}_{old.field_id}" if old.name in names else old.name))
             else:
@@ -158,7 +152,9 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
                 fields.append(PartitionField(same.source_id, old.field_id, same.transform, same.name))
     last = last_partition_id(metadata)
     for field in fresh:
-        known = None if metadata.format_version == 1 else historical(metadata, field.source_id, field.transform, None)
+        known = (
+            None if metadata.format_version == 1 else find_historical(metadata, field.source_id, field.transform, None)
+        )
         last += known is None
         field_id = last if known is None else known.field_id
         taken = metadata.format_version >= 2 and had_name(metadata, field.name, field_id)
@@ -168,27 +164,27 @@ def reuse_partition_ids(metadata: TableMetadata, spec: PartitionSpec, schema: Sc
 
 
 def check_partition_names(specs: Iterable[PartitionSpec], schema: Schema) -> None:
-    """Refuse names of partition fields that are repeated, or are the name of another column.
+    """Refuse partition field names that are repeated or belong to another column.
 
     Args:
         specs: The specs.
         schema: The schema.
 
     Raises:
-        AlreadyExistsError: a name is taken.
+        AlreadyExistsError: A name is taken.
     """
     for spec in specs:
         seen: set[str] = set()
         for field in spec.fields:
             if field.name in seen:
-                raise AlreadyExistsError(f"The partition field '{field.name}' is there already", hint="Name it AS ...")
+                raise AlreadyExistsError(f"The partition field '{field.name}' already exists", hint="Name it AS ...")
             seen.add(field.name)
             column = next((column for column in schema.fields if column.name == field.name), None)
             own = isinstance(field.transform, IdentityTransform | VoidTransform)
             if column is not None and not (own and column.field_id == field.source_id):
                 raise AlreadyExistsError(
                     f"The name '{field.name}' of a partition field is the name of a column, too",
-                    hint="Give the one or the other another name",
+                    hint="Rename the column or the partition field",
                 )
 
 
@@ -196,16 +192,16 @@ def source_name(schema: Schema, source: NestedField) -> str:
     return schema.find_column_name(source.field_id) or source.name
 
 
-def same_values(one: PartitionField, other: PartitionField) -> bool:
+def has_same_values(one: PartitionField, other: PartitionField) -> bool:
     return one.source_id == other.source_id and one.transform == other.transform
 
 
-def redundant(one: AnyTransform, other: AnyTransform) -> bool:
+def is_redundant(one: AnyTransform, other: AnyTransform) -> bool:
     return one == other or (isinstance(one, TimeTransform) and isinstance(other, TimeTransform))
 
 
 def evolved_name(schema: Schema, source: NestedField, term: TransformTerm) -> str:
-    # ALTER puts the number into the name, CREATE does not; so two bucketings of a column can follow each other.
+    # Unlike CREATE, ALTER appends the argument, so that a column can be bucketed again with another number.
     name = source_name(schema, source) + SUFFIXES.get(term.transform, f"_{term.transform}")
     return name if term.argument is None else f"{name}_{term.argument}"
 
@@ -221,7 +217,7 @@ def with_added(metadata: TableMetadata, kept: list[PartitionField], term: Transf
             )
     known = None
     if metadata.format_version >= 2:
-        known = historical(metadata, source.field_id, transform, term.name)
+        known = find_historical(metadata, source.field_id, transform, term.name)
     added = known or PartitionField(
         source.field_id,
         last_partition_id(metadata) + 1,
@@ -233,7 +229,7 @@ def with_added(metadata: TableMetadata, kept: list[PartitionField], term: Transf
             f"The table had another partition field of the name '{added.name}'",
             hint="Readers would mix the two up: name the new one AS ...",
         )
-    # The void remains of a dropped field make way for a new field of its name.
+    # A void field of a dropped field is renamed if a new field takes its name.
     freed = [
         with_name(field, f"{field.name}_{field.field_id}")
         if field.name == added.name and isinstance(field.transform, VoidTransform)
@@ -243,7 +239,7 @@ def with_added(metadata: TableMetadata, kept: list[PartitionField], term: Transf
     return [*freed, added]
 
 
-def without(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
+def without_field(metadata: TableMetadata, term: TransformTerm) -> list[PartitionField]:
     dropped = find_spec_field(metadata, term)
     fields = metadata.spec().fields
     if metadata.format_version == 1:
@@ -261,24 +257,24 @@ def find_spec_field(metadata: TableMetadata, term: TransformTerm) -> PartitionFi
         source, transform = bind_term(term, schema)
         found = [field for field in live if field.source_id == source.field_id and field.transform == transform]
     if bare and not found:
-        # The name of a field; since version 2 the void remains of version 1 can go, too.
+        # The name of a field. From version 2 on, void fields that version 1 kept can be dropped, too.
         named = live if metadata.format_version == 1 else fields
         found = [field for field in named if field.name.lower() == term.column[0].lower()]
     if not found:
         known = ", ".join(f"{term_text(field, schema)} AS {field.name}" for field in live)
         raise NotFoundError(
-            f"The table has no partition field {term.column[0] if bare else written(term)}",
+            f"The table has no partition field {term.column[0] if bare else written_term(term)}",
             hint=f"It is partitioned by {known}" if known else "It is not partitioned",
         )
     return found[0]
 
 
-def written(term: TransformTerm) -> str:
+def written_term(term: TransformTerm) -> str:
     arguments = [] if term.argument is None else [str(term.argument)]
     return f"{term.transform}({', '.join([*arguments, quote_name(term.column)])})"
 
 
-def historical(
+def find_historical(
     metadata: TableMetadata, source_id: int, transform: AnyTransform, name: str | None
 ) -> PartitionField | None:
     for spec in reversed(metadata.partition_specs):
@@ -289,7 +285,7 @@ def historical(
 
 
 def had_name(metadata: TableMetadata, name: str, field_id: int) -> bool:
-    # Readers put the fields of all specs into one struct, so a name must not mean two of them.
+    # Readers merge the fields of all specs into one struct, so names must be unique across specs.
     return any(
         field.name == name and field.field_id != field_id for spec in metadata.partition_specs for field in spec.fields
     )
@@ -307,7 +303,7 @@ def refuse_orphaned(metadata: TableMetadata, schema: Schema) -> None:
             )
 
 
-def finished(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
+def checked_spec(metadata: TableMetadata, fields: list[PartitionField]) -> PartitionSpec:
     spec = with_spec_id(metadata, fields)
     check_partition_names((spec,), metadata.schema())
     return spec

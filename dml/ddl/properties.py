@@ -1,10 +1,10 @@
-"""Table properties and locations: what statements may set, checked before it is kept. Pure; driver.
+"""Validates table properties and locations before they are stored. Pure; driver.
 
-Input: the properties that a statement sets, or a location. Output: the properties to store, and the format version
-apart: the specification keeps it outside the properties.
+Input: the properties that a statement sets, or a location. Output: the properties to store, and the format version,
+which the specification stores outside the properties.
 
-A relative path means another folder in each program that reads the table, so its files would seem to be lost there.
-PyIceberg takes `file://a/b` for the relative path `a/b`, where Hadoop's local file system refuses it. Source: Iceberg
+Relative paths are refused: each program would resolve them against its own working directory and miss the files.
+PyIceberg reads `file://a/b` as the relative path `a/b`; Hadoop's local file system refuses it. Source: Iceberg
 documentation, "Configuration".
 """
 
@@ -61,13 +61,13 @@ LATEST_VERSION = 3
 
 
 def check_properties(changes: Mapping[str, str]) -> None:
-    """Check what a statement sets, before it can break later statements.
+    """Validate the properties that a statement sets.
 
     Args:
-        changes: Keys and values as written, format version apart.
+        changes: Keys and values as written, without the format version.
 
     Raises:
-        AnalysisError: a value is none that its property can have, or the property is not for setting.
+        AnalysisError: A value is invalid for its property, or the property cannot be set.
     """
     for key in changes:
         refuse_reserved(key)
@@ -87,16 +87,16 @@ def check_properties(changes: Mapping[str, str]) -> None:
 
 
 def split_format_version(properties: Iterable[tuple[str, str]]) -> tuple[int | None, dict[str, str]]:
-    """Take `format-version` out of a statement's properties.
+    """Split `format-version` off a statement's properties.
 
     Args:
-        properties: Keys and values as written; the last of equal keys counts.
+        properties: Keys and values as written; the last of equal keys wins.
 
     Returns:
-        The version, None where none is given, and the rest.
+        The version, or None if it is not set, and the other properties.
 
     Raises:
-        AnalysisError: the version is none that there is.
+        AnalysisError: The version is unknown.
     """
     rest = dict(properties)
     text = rest.pop(FORMAT_VERSION, None)
@@ -113,10 +113,10 @@ def split_format_version(properties: Iterable[tuple[str, str]]) -> tuple[int | N
 
 
 def check_removals(keys: Iterable[str]) -> None:
-    """Refuse to unset what every table has.
+    """Refuse to unset properties that every table has.
 
     Raises:
-        AnalysisError: the key is the format version, or is computed.
+        AnalysisError: A key is the format version, or is computed.
     """
     for key in keys:
         if key == FORMAT_VERSION:
@@ -162,20 +162,20 @@ WAY_OUT: Final = "Give an absolute path, such as /lake/t or file:///lake/t, or a
 
 
 def check_location_is_absolute(location: str) -> None:
-    """Refuse a LOCATION that depends on the folder in which a program runs.
+    """Refuse a LOCATION that depends on the working directory of a program.
 
     Raises:
-        AnalysisError: it is a relative path, or has the scheme `file` and names a host.
+        AnalysisError: It is a relative path, or has the scheme `file` and names a host.
     """
     if is_relative(location):
         raise AnalysisError(f"The location '{location}' {WHY}", hint=WAY_OUT, location=location)
 
 
 def check_folders(properties: Mapping[str, str]) -> None:
-    """Refuse table properties that name such a folder.
+    """Refuse table properties with a relative path.
 
     Raises:
-        AnalysisError: as `check_location_is_absolute`.
+        AnalysisError: As for `check_location_is_absolute`.
     """
     for key in FOLDER_PROPERTIES:
         value = properties.get(key)

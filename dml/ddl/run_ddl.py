@@ -1,7 +1,7 @@
-"""One statement on tables or namespaces, from its dataclass to its rows. Driver.
+"""Dispatches statements on tables and namespaces. Driver.
 
-Input: a statement, and the session's catalogs and time zone. Output: `DdlResult`. Each family of statements has a
-module of its own; this one resolves names and picks the module.
+Input: a statement, and the session's catalogs and time zone. Output: `DdlResult`. This module resolves names and calls
+the module of the statement.
 """
 
 from typing import assert_never
@@ -55,20 +55,20 @@ def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: st
     """Run a statement that changes or shows tables and namespaces.
 
     Args:
-        statement: The statement; CREATE TABLE ... AS SELECT is the engine's, with `create_table`.
-        registry: How names resolve.
-        time_zone: The session's, by which TIMESTAMP literals without a zone are read.
+        statement: The statement; no CREATE TABLE ... AS SELECT, which the engine runs.
+        registry: Resolves names.
+        time_zone: The session's time zone, for TIMESTAMP literals without a zone.
 
     Returns:
-        The rows, in the columns that Spark gives; none for a statement that changes something.
+        The rows in Spark's columns; none for a statement that changes something.
 
     Raises:
-        NotFoundError: what it names is not there.
-        AlreadyExistsError: what it makes is there already.
-        AnalysisError: a name, a type, a default or a property does not fit.
-        NotSupportedError: the format or the catalog does not allow it.
-        CommitConflictError: other writers were first, each time.
-        CommitStateUnknownError: the catalog's answer was lost.
+        NotFoundError: A table, namespace or partition field does not exist.
+        AlreadyExistsError: A new name is taken.
+        AnalysisError: A name, a type, a default or a property is invalid.
+        NotSupportedError: The format or the catalog does not allow the change.
+        CommitConflictError: Other commits landed first on every attempt.
+        CommitStateUnknownError: The commit may have landed.
     """
     match statement:
         case CreateNamespace():

@@ -1,9 +1,9 @@
-"""How ALTER TABLE changes a schema: columns added, dropped, renamed, retyped, moved. Pure; driver.
+"""Schema changes of ALTER TABLE: add, drop, rename, retype and move columns. Pure; driver.
 
-Input: a schema and one change. Output: a new schema with the same ids for what stays, and the update of the name
-mapping of a table that has one: files without field ids are read by names, so the mapping keeps the old names of a
-column and learns new ones. Names are found without regard to case, and a path goes through structs, `element` of an
-array and `value` of a map. Source: Iceberg specification, "Schema Evolution", "Column Projection"; `SchemaUpdate.java`,
+Input: a schema and one change. Output: a new schema in which remaining fields keep their ids, and an update of the
+table's name mapping, if it has one. Files without field ids are read by name, so the mapping keeps the old names of a
+column and gets the new ones. Names are matched case-insensitively. A path goes through structs, `element` of an array
+and `value` of a map. Source: Iceberg specification, "Schema Evolution", "Column Projection"; `SchemaUpdate.java`,
 `MappingUtil.update`.
 """
 
@@ -54,17 +54,14 @@ FieldsChange = Callable[[Fields, int], Fields]
 
 
 def find_field(schema: Schema, path: Path) -> NestedField:
-    """The column or nested field that a path names.
+    """Return the column or nested field at a path.
 
     Args:
         schema: The schema.
         path: Names, outermost first, in any case.
 
-    Returns:
-        The field.
-
     Raises:
-        AnalysisError: there is none, or two differ by case alone; the nearest names are given.
+        AnalysisError: There is no such field, or several differ only by case; the hint lists similar names.
     """
     fields: Fields = schema.fields
     for depth in range(len(path)):
@@ -74,7 +71,7 @@ def find_field(schema: Schema, path: Path) -> NestedField:
 
 
 def is_promotion(old: IcebergType, new: IcebergType) -> bool:
-    """Whether every value of one type is, unchanged, a value of the other, by Iceberg's rules."""
+    """Return True if Iceberg allows promoting the old type to the new one, or they are equal."""
     match old, new:
         case IntegerType(), LongType():
             return True
@@ -89,37 +86,34 @@ def is_promotion(old: IcebergType, new: IcebergType) -> bool:
 def add_field(
     schema: Schema, path: Path, field: NestedField, *, last_column_id: int, move: ColumnPosition | None
 ) -> Schema:
-    """A schema with one more field.
+    """Return a schema with an additional field.
 
     Args:
         schema: The schema.
-        path: Its path; all but the last name an existing struct, array of structs or map to structs.
-        field: What it is, ids unset.
-        last_column_id: The highest id that the table ever gave out.
-        move: Where it goes; None is the end.
-
-    Returns:
-        The new schema.
+        path: The path of the field; its parent is an existing struct, array of structs or map to structs.
+        field: The field, ids unset.
+        last_column_id: The highest id that the table ever assigned.
+        move: The position of the field; None for the end.
 
     Raises:
-        AlreadyExistsError: a field of the name is there.
-        AnalysisError: the parent is not there, or holds no fields.
+        AlreadyExistsError: The name is taken.
+        AnalysisError: The parent does not exist or has no fields.
     """
     (added,) = assign_field_ids((field,), counting_ids(last_column_id + 1))
 
     def change(fields: Fields) -> Fields:
         refuse_taken(fields, path)
         grown = (*fields, with_field(added, name=path[-1]))
-        return grown if move is None else moved(grown, len(fields), path, move)
+        return grown if move is None else move_within(grown, len(fields), path, move)
 
     return with_fields(schema, in_struct(schema.fields, path, 0, change))
 
 
 def drop_field(schema: Schema, path: Path) -> Schema:
-    """A schema without one field.
+    """Return a schema without a field.
 
     Raises:
-        AnalysisError: the field is not there, or is the last of its struct.
+        AnalysisError: The field does not exist, or is the last of its struct.
     """
     dropped = {field.field_id for field in subtree(find_field(schema, path))}
     if dropped.intersection(schema.identifier_field_ids):
@@ -130,20 +124,20 @@ def drop_field(schema: Schema, path: Path) -> Schema:
     def change(fields: Fields, index: int) -> Fields:
         if len(fields) == 1:
             raise AnalysisError(
-                f"{quote_name(path)} is the only field where it stands",
+                f"{quote_name(path)} is the only field of its parent",
                 hint="Drop the table, or the struct that holds it" if len(path) > 1 else "Drop the table instead",
             )
         return fields[:index] + fields[index + 1 :]
 
-    return with_fields(schema, at(schema.fields, path, 0, change))
+    return with_fields(schema, change_siblings(schema.fields, path, 0, change))
 
 
 def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
-    """A schema with one field renamed.
+    """Return a schema with a field renamed.
 
     Raises:
-        AnalysisError: the field is not there, or is no field of a struct.
-        AlreadyExistsError: the new name is taken.
+        AnalysisError: The field does not exist, or is not a field of a struct.
+        AlreadyExistsError: The new name is taken.
     """
 
     def change(fields: Fields, index: int) -> Fields:
@@ -151,37 +145,36 @@ def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:
         refuse_taken(others, (*path[:-1], new_name))
         return (*fields[:index], with_field(fields[index], name=new_name), *fields[index + 1 :])
 
-    return with_fields(schema, at(schema.fields, path, 0, change))
+    return with_fields(schema, change_siblings(schema.fields, path, 0, change))
 
 
 def move_field(schema: Schema, path: Path, move: ColumnPosition) -> Schema:
-    """A schema with one field at another place of its struct.
+    """Return a schema with a field moved within its struct.
 
     Raises:
-        AnalysisError: the field or the one that it goes behind is not there.
+        AnalysisError: The field or its new predecessor does not exist.
     """
-    return with_fields(schema, at(schema.fields, path, 0, lambda fields, index: moved(fields, index, path, move)))
+    return with_fields(
+        schema, change_siblings(schema.fields, path, 0, lambda fields, index: move_within(fields, index, path, move))
+    )
 
 
 def alter_field(schema: Schema, path: Path, **changes: Any) -> Schema:
-    """A schema with attributes of one field changed; the caller has checked that they may.
+    """Return a schema with attributes of a field changed; the caller has validated the changes.
 
     Args:
         schema: The schema.
-        path: The field; `element` and `value` name the inside of an array and a map.
-        **changes: As of `with_field`.
-
-    Returns:
-        The new schema.
+        path: The path of the field; `element` and `value` name the element of an array and the value of a map.
+        **changes: As for `with_field`.
 
     Raises:
-        AnalysisError: the field is not there.
+        AnalysisError: The field does not exist.
     """
 
     def change(fields: Fields, index: int) -> Fields:
         return (*fields[:index], with_field(fields[index], **changes), *fields[index + 1 :])
 
-    return with_fields(schema, at(schema.fields, path, 0, change, inside=True))
+    return with_fields(schema, change_siblings(schema.fields, path, 0, change, inside=True))
 
 
 def with_fields(schema: Schema, fields: Fields) -> Schema:
@@ -189,7 +182,7 @@ def with_fields(schema: Schema, fields: Fields) -> Schema:
 
 
 def children_of(kind: IcebergType) -> tuple[NestedField, ...]:
-    """What is nested directly in a type: fields, an element, or a key and a value."""
+    """Return the fields directly nested in a type: fields, an element, or a key and a value."""
     match kind:
         case StructType():
             return kind.fields
@@ -201,7 +194,7 @@ def children_of(kind: IcebergType) -> tuple[NestedField, ...]:
             return ()
 
 
-def rebuilt(kind: IcebergType, children: Fields) -> IcebergType:
+def rebuild_type(kind: IcebergType, children: Fields) -> IcebergType:
     match kind:
         case StructType():
             return StructType(*children)
@@ -245,8 +238,8 @@ def index_of(fields: Fields, path: Path, depth: int) -> int:
     return found[0]
 
 
-def at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
-    # Changes the group of fields that holds the last name of the path; `inside` lets that be an array's element.
+def change_siblings(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: bool = False) -> Fields:
+    # Changes the siblings of the last field of the path; `inside` allows the element of an array.
     index = index_of(fields, path, depth)
     found = fields[index]
     if depth == len(path) - 1:
@@ -259,13 +252,13 @@ def at(fields: Fields, path: Path, depth: int, change: FieldsChange, *, inside: 
             hint="Only its type and its comment can change",
             column=quote_name(path),
         )
-    children = at(children_of(found.field_type), path, depth + 1, change, inside=inside)
-    changed = with_field(found, field_type=rebuilt(found.field_type, children))
+    children = change_siblings(children_of(found.field_type), path, depth + 1, change, inside=inside)
+    changed = with_field(found, field_type=rebuild_type(found.field_type, children))
     return (*fields[:index], changed, *fields[index + 1 :])
 
 
 def in_struct(fields: Fields, path: Path, depth: int, change: Callable[[Fields], Fields]) -> Fields:
-    # Changes the fields of the struct that all but the last name of the path lead to.
+    # Changes the fields of the parent struct of the path.
     if depth == len(path) - 1:
         return change(fields)
     index = index_of(fields, path, depth)
@@ -275,21 +268,21 @@ def in_struct(fields: Fields, path: Path, depth: int, change: Callable[[Fields],
         kind = with_child(found.field_type, path, change)
     else:
         children = in_struct(children_of(found.field_type), path, depth + 1, change)
-        kind = rebuilt(found.field_type, children)
+        kind = rebuild_type(found.field_type, children)
     return (*fields[:index], with_field(found, field_type=kind), *fields[index + 1 :])
 
 
 def with_child(kind: IcebergType, path: Path, change: Callable[[Fields], Fields]) -> IcebergType:
-    # `tags.x` may stand for `tags.element.x`, and `m.x` for `m.value.x`, as in Iceberg's own API.
+    # `tags.x` may abbreviate `tags.element.x`, and `m.x` may abbreviate `m.value.x`, as in Iceberg's API.
     match kind:
         case StructType():
             return StructType(*change(kind.fields))
         case ListType() if isinstance(kind.element_type, StructType):
             grown = with_field(kind.element_field, field_type=with_child(kind.element_type, path, change))
-            return rebuilt(kind, (grown,))
+            return rebuild_type(kind, (grown,))
         case MapType() if isinstance(kind.value_type, StructType):
             grown = with_field(kind.value_field, field_type=with_child(kind.value_type, path, change))
-            return rebuilt(kind, (kind.key_field, grown))
+            return rebuild_type(kind, (kind.key_field, grown))
         case _:
             raise AnalysisError(
                 f"{quote_name(path[:-1])} of type {type_text(kind)} has no fields, so '{path[-1]}' cannot be added",
@@ -311,13 +304,13 @@ def refuse_taken(fields: Fields, path: Path) -> None:
     for field in fields:
         if field.name.lower() == path[-1].lower():
             raise AlreadyExistsError(
-                f"Column {quote_name((*path[:-1], field.name))} is there already",
+                f"Column {quote_name((*path[:-1], field.name))} already exists",
                 hint="Choose another name",
                 column=".".join(path),
             )
 
 
-def moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
+def move_within(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Fields:
     field = fields[index]
     others = fields[:index] + fields[index + 1 :]
     if move.after is None:
@@ -331,18 +324,18 @@ def moved(fields: Fields, index: int, path: Path, move: ColumnPosition) -> Field
 
 
 def subtree(field: NestedField) -> Iterable[NestedField]:
-    """A field and all that is nested in it."""
+    """Yield a field and all fields nested in it."""
     yield field
     for child in children_of(field.field_type):
         yield from subtree(child)
 
 
 ROOT = -1
-"""What PyIceberg takes for the parent of a top-level column."""
+"""PyIceberg's parent id of top-level columns."""
 
 
 def name_mapping_updates(metadata: TableMetadata, schema: Schema) -> tuple[TableUpdate, ...]:
-    """Keep the name mapping in step with a new schema; nothing where the table has none."""
+    """Return the update that syncs the name mapping with a new schema; none if the table has no mapping."""
     text = metadata.properties.get(DEFAULT_NAME_MAPPING)
     if text is None:
         return ()

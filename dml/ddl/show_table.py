@@ -37,10 +37,10 @@ DESCRIBE_COLUMNS = (("col_name", "string"), ("data_type", "string"), ("comment",
 
 
 def show_properties(statement: ShowProperties, table: Table) -> DdlResult:
-    """SHOW TBLPROPERTIES: what is set, and what follows from the table's state.
+    """Run SHOW TBLPROPERTIES, which shows stored and computed properties.
 
     Raises:
-        AnalysisError: the key that the statement asks for is not there.
+        AnalysisError: The table does not have the key of the statement.
     """
     properties = shown_properties(table.metadata)
     key = statement.key
@@ -56,14 +56,14 @@ def show_properties(statement: ShowProperties, table: Table) -> DdlResult:
 
 
 def show_create_table(table: Table, name: tuple[str, ...]) -> DdlResult:
-    """SHOW CREATE TABLE: a statement that makes the table again, without its rows.
+    """Run SHOW CREATE TABLE, which returns a statement that creates the table without its rows.
 
     Args:
         table: The table.
         name: Its full name, catalog first.
 
     Returns:
-        One row with the text. A sort order has no place in CREATE TABLE; it follows as a comment.
+        One row with the text. CREATE TABLE has no clause for a sort order, so it follows as a comment.
     """
     metadata = table.metadata
     schema = metadata.schema()
@@ -86,7 +86,7 @@ def show_create_table(table: Table, name: tuple[str, ...]) -> DdlResult:
 
 
 def describe_table(statement: Describe, table: Table, name: tuple[str, ...]) -> DdlResult:
-    """DESCRIBE [EXTENDED].
+    """Run DESCRIBE TABLE.
 
     Args:
         statement: The statement.
@@ -107,7 +107,7 @@ def describe_table(statement: Describe, table: Table, name: tuple[str, ...]) -> 
 
 
 def table_information(table: Table, name: tuple[str, ...]) -> str:
-    """What SHOW TABLE EXTENDED tells about a table, in lines.
+    """Return the information lines of SHOW TABLE EXTENDED for a table.
 
     Args:
         table: The table.
@@ -122,7 +122,7 @@ def table_information(table: Table, name: tuple[str, ...]) -> str:
 
 
 def view_information(view: View, name: tuple[str, ...]) -> str:
-    """What SHOW TABLE EXTENDED tells about a view, in lines; arguments as of `table_information`."""
+    """Return the information lines of SHOW TABLE EXTENDED for a view; arguments as for `table_information`."""
     comment = [f"Comment: {view.properties[COMMENT]}"] if COMMENT in view.properties else []
     return "\n".join([*information_head(name), "Type: VIEW", *comment, *tree_lines(view.schema())]) + "\n"
 
@@ -132,7 +132,7 @@ def information_head(name: tuple[str, ...]) -> list[str]:
 
 
 def tree_lines(schema: Schema) -> list[str]:
-    # As Spark prints schemas; readers of it look for " |-- name: type (nullable = true)".
+    # Spark's schema format: clients parse " |-- name: type (nullable = true)".
     return ["Schema: root", *(line for field in schema.fields for line in field_lines(field, " |-- "))]
 
 
@@ -222,7 +222,7 @@ def default_rows(metadata: TableMetadata) -> list[Row]:
 
 
 def metadata_column_rows(metadata: TableMetadata) -> list[Row]:
-    # The partition as a struct over all specs, as queries see `_partition`.
+    # The partition as a struct over all specs, like the metadata column `_partition`.
     fields: dict[int, NestedField] = {}
     for spec in metadata.partition_specs:
         for field in spec.partition_type(metadata.schema()).fields:

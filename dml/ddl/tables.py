@@ -1,8 +1,8 @@
-"""Tables in a catalog: found, dropped, or reported missing. Driver.
+"""Loads and drops tables, and builds errors for missing ones. Driver.
 
-Input: a catalog and an identifier. Output: PyIceberg tables, errors that name what could have been meant, and
-`DdlResult`, the small table of values that a statement here returns. DROP TABLE without PURGE keeps the files, as with
-Iceberg's Spark catalog. Source: Iceberg's Spark DDL, "DROP TABLE"; `gc.enabled` of Iceberg's configuration.
+Input: a catalog and an identifier. Output: PyIceberg tables, errors that suggest similar names, and `DdlResult`, the
+small table of values that a statement returns. DROP TABLE without PURGE keeps the files, as in Iceberg's Spark catalog.
+Source: Iceberg's Spark DDL, "DROP TABLE"; `gc.enabled` of Iceberg's configuration.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,11 @@ __all__ = ["NO_ROWS", "DdlResult", "drop_table", "existing_table", "load_table",
 
 
 def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
-    """The table, as it is now.
+    """Load a table.
 
     Raises:
-        NotFoundError: there is none of the name; near names are given.
-        DmlError: the catalog or the storage failed.
+        NotFoundError: The table does not exist; the hint lists similar names.
+        DmlError: The catalog or the storage failed.
     """
     try:
         return catalogs.load_table(catalog, identifier)
@@ -35,32 +35,32 @@ def load_table(catalog: Catalog, identifier: tuple[str, ...]) -> Table:
 
 
 def missing_table(catalog: Catalog, identifier: tuple[str, ...]) -> NotFoundError:
-    """The error that says that a table is not there, and which are."""
+    """Build the error for a missing table, with similar names as its hint."""
     namespace = identifier[:-1]
     if not catalogs.namespace_exists(catalog, namespace):
         return missing_namespace(catalog, namespace)
     names = [name[-1] for name in catalogs.list_tables(catalog, namespace)]
-    hint = did_you_mean(identifier[-1], names) if names else "The namespace is empty: CREATE TABLE makes tables"
+    hint = did_you_mean(identifier[-1], names) if names else "The namespace is empty: create a table with CREATE TABLE"
     name = quote_name(identifier)
     return NotFoundError(f"There is no table {name} in catalog '{catalog.name}'", hint=hint, table=name)
 
 
 def missing_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> NotFoundError:
-    """The error that says that a namespace is not there, and which are."""
+    """Build the error for a missing namespace, with similar names as its hint."""
     try:
         known = [name[-1] for name in catalogs.list_namespaces(catalog, namespace[:-1])]
     except NotFoundError:
         known = []
     name = quote_name(namespace)
-    hint = did_you_mean(namespace[-1], known) if known and namespace else f"CREATE NAMESPACE {name} makes it"
+    hint = did_you_mean(namespace[-1], known) if known and namespace else f"Create it with CREATE NAMESPACE {name}"
     return NotFoundError(f"There is no namespace {name} in catalog '{catalog.name}'", hint=hint, namespace=name)
 
 
 def existing_table(identifier: tuple[str, ...]) -> AlreadyExistsError:
-    """The error that says that a table is there already."""
+    """Build the error for an existing table."""
     name = quote_name(identifier)
     return AlreadyExistsError(
-        f"The table {name} is there already",
+        f"The table {name} already exists",
         hint="Use CREATE TABLE IF NOT EXISTS, CREATE OR REPLACE TABLE, or another name",
         table=name,
     )
@@ -86,7 +86,7 @@ NO_ROWS = DdlResult()
 
 
 def drop_table(statement: DropTable, catalog: Catalog, identifier: tuple[str, ...]) -> DdlResult:
-    """Drop a table; PURGE deletes its files, too.
+    """Drop a table; PURGE also deletes its files.
 
     Args:
         statement: The statement.
@@ -97,8 +97,8 @@ def drop_table(statement: DropTable, catalog: Catalog, identifier: tuple[str, ..
         No rows.
 
     Raises:
-        NotFoundError: it is not there, and IF EXISTS is not.
-        NotSupportedError: PURGE of a table whose files are not its own (`gc.enabled` = false).
+        NotFoundError: The table does not exist, and IF EXISTS is missing.
+        NotSupportedError: PURGE of a table that may share its files (`gc.enabled` = false).
     """
     try:
         if statement.purge:
@@ -114,6 +114,6 @@ def refuse_shared_files(catalog: Catalog, identifier: tuple[str, ...]) -> None:
     properties = load_table(catalog, identifier).properties
     if properties.get(GC_ENABLED, "true").strip().lower() == "false":
         raise NotSupportedError(
-            f"The table {quote_name(identifier)} has {GC_ENABLED} = false: its files may belong to others",
+            f"The table {quote_name(identifier)} has {GC_ENABLED} = false: its files may belong to other tables",
             hint="DROP TABLE without PURGE keeps the files",
         )

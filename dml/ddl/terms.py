@@ -1,4 +1,4 @@
-"""Terms of PARTITIONED BY, partition field DDL and WRITE ORDERED BY, bound to columns and shown as SQL. Pure; driver.
+"""Binds terms of PARTITIONED BY, partition field DDL and WRITE ORDERED BY, and formats them as SQL. Pure; driver.
 
 Input: terms as written, and the table's schema or metadata. Output: source columns with PyIceberg transforms, sort
 orders, and the value of `write.distribution-mode`. Source: Iceberg specification, "Partition Transforms", "Sort
@@ -58,17 +58,17 @@ PLURALS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 
 
 def bind_term(term: TransformTerm, schema: Schema) -> tuple[NestedField, AnyTransform]:
-    """The column and the transform of a term.
+    """Bind a term to its column and transform.
 
     Args:
-        term: As written.
+        term: The term as written.
         schema: The table's schema.
 
     Returns:
         The source column and the transform.
 
     Raises:
-        AnalysisError: no such column or transform, or the transform does not take the column's type.
+        AnalysisError: The column or transform does not exist, or the transform does not take the column's type.
     """
     source = find_field(schema, term.column)
     name = term.transform
@@ -93,13 +93,13 @@ def bind_term(term: TransformTerm, schema: Schema) -> tuple[NestedField, AnyTran
 
 
 def term_text(field: PartitionField, schema: Schema) -> str:
-    """A partition field as SQL, `bucket(4, id)`."""
+    """Format a partition field as SQL, `bucket(4, id)`."""
     column = schema.find_column_name(field.source_id)
     return transform_text(field.transform, quote_name(column.split(".")) if column else f"column {field.source_id}")
 
 
 def transform_text(transform: AnyTransform, column: str) -> str:
-    """A transform of a column as SQL, `bucket(4, id)`."""
+    """Format a transform of a column as SQL, `bucket(4, id)`."""
     match transform:
         case IdentityTransform():
             return column
@@ -126,17 +126,17 @@ def refuse_inside_collection(schema: Schema, source: NestedField, term: Transfor
 
 
 def new_sort_order(metadata: TableMetadata, terms: tuple[TransformTerm, ...]) -> SortOrder:
-    """The sort order of some terms.
+    """Return the sort order of WRITE ORDERED BY.
 
     Args:
         metadata: The table.
-        terms: As written; none is the unsorted order, whose id is always 0.
+        terms: The terms as written; without any the order is unsorted, with id 0.
 
     Returns:
-        The order, with the id of an equal one that the table has, else a new one.
+        The order, with the id of an equal order of the table, else a new one.
 
     Raises:
-        AnalysisError: a term does not bind.
+        AnalysisError: A term cannot be bound.
     """
     schema = metadata.schema()
     fields = [sort_field(term, schema) for term in terms]
@@ -149,7 +149,7 @@ def new_sort_order(metadata: TableMetadata, terms: tuple[TransformTerm, ...]) ->
 
 
 def distribution_mode(clause: SetWriteOrder) -> DistributionMode | None:
-    """What the clause makes of `write.distribution-mode`; None leaves it as it is (LOCALLY ORDERED BY)."""
+    """Return the new `write.distribution-mode`, or None to keep it (LOCALLY ORDERED BY)."""
     if clause.distributed_by_partition:
         return DistributionMode.HASH
     if clause.unordered:
@@ -158,7 +158,7 @@ def distribution_mode(clause: SetWriteOrder) -> DistributionMode | None:
 
 
 def sort_order_text(order: SortOrder, schema: Schema) -> str:
-    """A sort order as SQL, `dep ASC NULLS FIRST, bucket(4, id) DESC NULLS LAST`."""
+    """Format a sort order as SQL, `dep ASC NULLS FIRST, bucket(4, id) DESC NULLS LAST`."""
     return ", ".join(sort_field_text(field, schema) for field in order.fields)
 
 

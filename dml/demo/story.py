@@ -1,10 +1,11 @@
-"""The story of the demo: load, correct, let others read. Driver.
+"""The script of the demo: load, correct, read with other engines. Driver.
 
-Input: a console, a folder. Output: two tables on the console, what each statement did and how long it took in each
-mode, and who agrees on the rows; then what two streams did whose driver was killed; an error if anybody does not agree.
+Input: a console, a folder. Output on the console: a table with the rows and seconds of each statement in each mode, a
+table with the rows that other engines read, and the result of two streams whose driver was killed. Raises an error if
+an engine reads other rows.
 
-PyIceberg and DuckDB read the tables. Their rows are Arrow tables in one order and with one schema, so that they can be
-compared to the row with what the table should hold.
+PyIceberg and DuckDB read the tables. Their rows are converted to Arrow tables with one order and schema, so that each
+value can be compared with the expected rows.
 """
 
 import tempfile
@@ -38,12 +39,12 @@ EXTENSIONS: Final = ("avro", "iceberg")
 
 
 def read_with_pyiceberg(metadata_location: str) -> pa.Table:
-    """The rows of a table as PyIceberg reads them, from the metadata file alone."""
+    """Read a table's rows with PyIceberg, from the metadata file alone."""
     return StaticTable.from_metadata(metadata_location).scan().to_arrow()
 
 
 def read_with_duckdb(metadata_location: str) -> pa.Table:
-    """The rows of a table as DuckDB reads them, from the metadata file alone.
+    """Read a table's rows with DuckDB, from the metadata file alone.
 
     Raises:
         SetupError: DuckDB's extensions are not installed.
@@ -57,7 +58,7 @@ def read_with_duckdb(metadata_location: str) -> pa.Table:
 
 
 def extension_file(name: str) -> Path:
-    """The file of a DuckDB extension that PyPI installed: the machine may have no way to download one."""
+    """Return the file of a DuckDB extension from PyPI, because the machine may not be able to download one."""
     try:
         package = distribution(f"duckdb-extension-{name}")
     except PackageNotFoundError as error:
@@ -69,7 +70,7 @@ def extension_file(name: str) -> Path:
 
 
 def expected_rows(flights: pa.Table, corrections: pa.Table, statements: Iterable[str]) -> pa.Table:
-    """What the statements should leave: DuckDB runs them in memory, with no Iceberg and nothing of ours.
+    """Compute the expected rows: DuckDB runs the statements in memory, without Iceberg and RowDelta.
 
     Args:
         flights: The rows before.
@@ -88,15 +89,15 @@ def expected_rows(flights: pa.Table, corrections: pa.Table, statements: Iterable
 
 
 def sorted_rows(table: pa.Table, schema: pa.Schema, key: str) -> pa.Table:
-    """A table with its columns in a schema's order and types, rows in the order of a key."""
+    """Return a table with the columns and types of a schema, sorted by a key."""
     return table.select(schema.names).cast(schema).sort_by(key).combine_chunks()
 
 
 def check_equal(read: pa.Table, expected: pa.Table, reader: str, table: str) -> None:
-    """Compare two tables to the row; both are `sorted_rows`.
+    """Compare two tables, both from `sorted_rows`.
 
     Raises:
-        ValidationFailedError: they differ; the message names the first difference.
+        ValidationFailedError: They differ; the message names the first difference.
     """
     if read.equals(expected):
         return
@@ -122,25 +123,25 @@ READERS: Final[dict[str, Callable[[str], pa.Table]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One table of the demo: a mode and a format version."""
+    """A table of the demo: a mode and a format version."""
 
     mode: str
     format_version: int
 
     @property
     def label(self) -> str:
-        """`merge-on-read v3`."""
+        """The name for output, `merge-on-read v3`."""
         return f"{self.mode} v{self.format_version}"
 
     @property
     def table(self) -> str:
-        """Its name in the catalog."""
+        """The name in the catalog."""
         return f"{NAMESPACE}.flights_{self.label.replace('-', '_').replace(' ', '_')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """One correction; `flights` in the text is the table."""
+    """A correcting statement; `flights` in the text is replaced by the table."""
 
     title: str
     text: str
@@ -178,11 +179,11 @@ def run(console: Console, warehouse: str | None = None) -> None:
     """Run the demo.
 
     Args:
-        console: Where to print.
-        warehouse: Folder for its tables; without one, a temporary folder that goes away at the end.
+        console: The console to print to.
+        warehouse: The folder for its tables; by default a temporary folder.
 
     Raises:
-        DmlError: something is not installed, a statement failed, or another engine reads other rows.
+        DmlError: A package is not installed, a statement failed, or another engine reads other rows.
     """
     with folder(warehouse) as location, tempfile.TemporaryDirectory(prefix="rowdelta-demo-") as inputs:
         flights = load_flights()
@@ -196,14 +197,14 @@ def run(console: Console, warehouse: str | None = None) -> None:
         console.print(timings(results))
         statements = [statement.text for statement in STATEMENTS]
         expected = sorted_rows(expected_rows(flights, batch, statements), COLUMNS, KEY)
-        console.print(judgement(session, expected))
+        console.print(compare_readers(session, expected))
         console.print(f"Every reader finds the same {len(expected):,} rows in every table, value by value.")
         stream(session, location, flights, Path(inputs), console)
 
 
 @contextmanager
 def folder(warehouse: str | None) -> Iterator[str]:
-    """The folder of the tables."""
+    """Yield the folder of the tables."""
     if warehouse is not None:
         yield warehouse
         return
@@ -212,14 +213,14 @@ def folder(warehouse: str | None) -> Iterator[str]:
 
 
 def show_to_spark(session: Session, rows: pa.Table, inputs: Path, view: str) -> None:
-    """Make rows a view of Spark, by way of a plain Parquet file."""
+    """Register rows as a view of Spark, through a plain Parquet file."""
     path = inputs / f"{view}.parquet"
     pq.write_table(rows, path)
     session.spark.read.parquet(path.as_uri()).createOrReplaceTempView(view)
 
 
 def correct(session: Session, variant: Variant, console: Console) -> list[tuple[float, int]]:
-    """Make one table and run all statements on it: seconds and rows affected of each, loading first."""
+    """Create a table and run all statements on it; return seconds and affected rows of each, loading first."""
     console.print(f"[bold]{variant.label}[/bold]")
     modes = ", ".join(f"'write.{command}.mode' = '{variant.mode}'" for command in ("delete", "update", "merge"))
     session.sql(
@@ -227,22 +228,22 @@ def correct(session: Session, variant: Variant, console: Console) -> list[tuple[
         f"TBLPROPERTIES ('format-version' = '{variant.format_version}', {modes})"
     )
     texts = [f"INSERT INTO {variant.table} SELECT * FROM all_flights"]
-    texts += [renamed(statement.text, variant.table) for statement in STATEMENTS]
+    texts += [rename_table(statement.text, variant.table) for statement in STATEMENTS]
     outcomes = []
     for text in texts:
         began = time.perf_counter()
         result = session.change(text)
         seconds = time.perf_counter() - began
         console.print(f"  {result!r}", highlight=False, soft_wrap=True)
-        outcomes.append((seconds, affected(result)))
+        outcomes.append((seconds, affected_rows(result)))
     return outcomes
 
 
 def stream(session: Session, warehouse: str, flights: pa.Table, inputs: Path, console: Console) -> None:
-    """The act of streams, and what others read afterwards; before Spark 4.0 there is none.
+    """Run the streams and check the rows with other engines; skipped before Spark 4.0.
 
     Raises:
-        ValidationFailedError: a reader finds other rows than expected.
+        ValidationFailedError: A reader returns other rows than expected.
     """
     if not has(Feature.DATA_SOURCE_V2):
         console.print("Streams write to tables on PySpark 4.0 and later: that act is left out.")
@@ -256,23 +257,23 @@ def stream(session: Session, warehouse: str, flights: pa.Table, inputs: Path, co
     appended, merged = stream_days(session, warehouse, flights, inputs, console)
     console.print(f"  {time.perf_counter() - began:.0f} seconds, with the start of the driver that was killed")
     expected = sorted_rows(expected_rows(appended, merged, [MERGED]), COLUMNS, KEY)
-    for name, rows in as_read(session, TABLE).items():
+    for name, rows in read_with_all(session, TABLE).items():
         check_equal(rows, expected, name, TABLE)
     console.print(f"  {' and '.join(READERS)} find every change once: {len(expected):,} rows")
 
 
-def affected(result: Result) -> int:
-    """Rows that a statement changed."""
+def affected_rows(result: Result) -> int:
+    """Return the number of rows that a statement changed."""
     return (result.rows_deleted or 0) + result.rows_updated + result.rows_inserted
 
 
-def renamed(text: str, table: str) -> str:
-    """A statement on one of the demo's tables."""
+def rename_table(text: str, table: str) -> str:
+    """Replace the table `flights` of a statement."""
     return text.replace(" flights ", f" {table} ", 1)
 
 
 def timings(results: dict[Variant, list[tuple[float, int]]]) -> Table:
-    """Seconds by statement and variant."""
+    """Build the table of seconds by statement and variant."""
     headings = ("".join(word[0] for word in variant.mode.split("-")).upper() for variant in results)
     versions = (f"{heading} v{variant.format_version}" for heading, variant in zip(headings, results, strict=True))
     title = "Seconds by statement: copy-on-write (COW) and merge-on-read (MOR), format versions 2 and 3"
@@ -285,24 +286,24 @@ def timings(results: dict[Variant, list[tuple[float, int]]]) -> Table:
     return table
 
 
-def judgement(session: Session, expected: pa.Table) -> Table:
-    """Let every reader read every table, and compare.
+def compare_readers(session: Session, expected: pa.Table) -> Table:
+    """Read every table with every reader, and compare.
 
     Raises:
-        ValidationFailedError: a reader finds other rows than expected.
+        ValidationFailedError: A reader returns other rows than expected.
     """
     table = Table("table", *READERS, title="Rows that others read, against the same SQL run by DuckDB alone")
     for variant in VARIANTS:
         cells = []
-        for name, rows in as_read(session, variant.table).items():
+        for name, rows in read_with_all(session, variant.table).items():
             check_equal(rows, expected, name, variant.table)
             cells.append(f"{len(rows):,} rows, equal")
         table.add_row(variant.label, *cells)
     return table
 
 
-def as_read(session: Session, table: str) -> dict[str, pa.Table]:
-    """The rows of a table as each reader finds them."""
+def read_with_all(session: Session, table: str) -> dict[str, pa.Table]:
+    """Return the rows of a table from each reader."""
     catalog = session.registry.catalogs[session.registry.current_catalog]
     location = catalog.load_table(table).metadata_location
     return {name: sorted_rows(read(location), COLUMNS, KEY) for name, read in READERS.items()}

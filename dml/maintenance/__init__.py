@@ -1,8 +1,7 @@
-"""Maintenance of tables: what changes no row. Driver.
+"""Table maintenance that changes no rows. Driver.
 
-`remove_orphan_files` combines what its neighbours do, each in one module: `storage` (where files are, and
-listing them), `reachable_files` (what the table needs), `other_tables` (what other tables need) and `orphan_choice`
-(which files are orphans: no I/O there).
+`remove_orphan_files` combines the other modules: `storage` lists and deletes files, `reachable_files` determines the
+files that the table needs and the folders of other tables, and `orphan_choice` selects the orphans, without I/O.
 """
 
 from dml.maintenance.orphan_choice import PrefixMismatchMode

@@ -1,12 +1,12 @@
-"""Which of the files below a table's folders nobody needs, and which names mean one file. Pure; driver.
+"""Selects the orphans among the files below a table's folders, and compares file names. Pure; driver.
 
     s3a://b/t/data/a%20b.parquet  and  s3://b/t/data/a b.parquet        are one file
     file:/t/a.parquet, file:///t/a.parquet  and  /t/a.parquet           are one file
     s3://b1/t/a.parquet  and  s3://b2/t/a.parquet                       may be one file: the path is the same
 
 Input: the files that a storage lists, the locations that the table's metadata needs, and the rules. Output: the
-orphans, and the files that are in doubt. A file is chosen only if every rule lets it go. Where two names might
-mean one file they are made equal: a file too many is kept then, and none is lost. Source: Iceberg's
+orphans, and the ambiguous files. A file is an orphan only if all rules allow it. Names that might mean the same file
+are treated as equal: this may keep an orphan, but never deletes a needed file. Source: Iceberg's
 `DeleteOrphanFilesSparkAction` (`FileURI`), `HiddenPathFilter`, `PartitionAwareHiddenPathFilter`.
 """
 
@@ -36,17 +36,17 @@ __all__ = [
 
 
 EQUAL_SCHEMES: Final[Mapping[str, str]] = MappingProxyType({"s3n,s3a": "s3"})
-"""The schemes that mean one storage, whatever else is given: the reference's default."""
+"""The schemes that always mean the same storage: the reference's default."""
 
 LOCATION: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*):(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalents:
-    """Schemes and authorities that are other names of one.
+    """Equivalent schemes and authorities.
 
     Attributes:
-        schemes: From each scheme, lower case, to the one that stands for it.
+        schemes: Maps each scheme, in lower case, to its canonical one.
         authorities: The same for authorities: buckets, hosts.
     """
 
@@ -55,23 +55,23 @@ class Equivalents:
 
     @staticmethod
     def of(schemes: Mapping[str, str], authorities: Mapping[str, str]) -> "Equivalents":
-        """What a call gives, beside the schemes that are always equal.
+        """Combine a call's equivalents with the schemes that are always equal.
 
         Args:
-            schemes: From one or more schemes, with commas between them, to the one that stands for them.
+            schemes: Maps one or more schemes, comma-separated, to the canonical one.
             authorities: The same for authorities.
         """
-        return Equivalents(schemes=flat({**EQUAL_SCHEMES, **schemes}), authorities=flat(authorities))
+        return Equivalents(schemes=flatten_names({**EQUAL_SCHEMES, **schemes}), authorities=flatten_names(authorities))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileIdentity:
-    """What a location is compared by.
+    """The normalized form of a location, for comparisons.
 
     Attributes:
-        scheme: Lower case, one for all equal ones; empty where the location has none.
+        scheme: The canonical scheme in lower case; empty if the location has none.
         authority: The bucket or host, likewise.
-        path: Absolute, decoded, without empty parts and dots.
+        path: The absolute path, decoded, without empty parts and dots.
     """
 
     scheme: str
@@ -79,77 +79,77 @@ class FileIdentity:
     path: str
 
     def has_prefix_of(self, other: "FileIdentity") -> bool:
-        """Whether scheme and authority are the other's; one that a location leaves out may be any."""
-        return may_be(self.scheme, other.scheme) and may_be(self.authority, other.authority)
+        """Return True if scheme and authority match the other's; a missing one matches any."""
+        return may_equal(self.scheme, other.scheme) and may_equal(self.authority, other.authority)
 
 
 def identity_of(location: str, equivalents: Equivalents) -> FileIdentity:
-    """What a location is compared by.
+    """Normalize a location for comparisons.
 
     Args:
         location: A URI, or the path of a local file.
-        equivalents: Which schemes and authorities are equal.
+        equivalents: Equivalent schemes and authorities.
     """
-    scheme, authority, path = parts(location)
+    scheme, authority, path = split_location(location)
     return FileIdentity(
         scheme=equivalents.schemes.get(scheme, scheme),
         authority=equivalents.authorities.get(authority, authority),
-        path=normal(decoded(path)),
+        path=normalize(decode(path)),
     )
 
 
 def path_of(location: str) -> str:
-    """The path of a location as its storage has it: nothing is decoded."""
-    return normal(parts(location)[2])
+    """Return the path of a location in its storage, not decoded."""
+    return normalize(split_location(location)[2])
 
 
 def is_inside(location: str, folder: str, equivalents: Equivalents) -> bool:
-    """Whether a location is a folder or lies below it. Nothing is decoded: `a%2Fb` is one name.
+    """Return True if a location is a folder or below it. Paths are not decoded: `a%2Fb` is one name.
 
     Args:
-        location: Of a file or folder.
-        folder: Of a folder.
-        equivalents: Which schemes and authorities are equal.
+        location: The location of a file or folder.
+        folder: The location of a folder.
+        equivalents: Equivalent schemes and authorities.
     """
     path, root = path_of(location), path_of(folder)
     below = path == root or path.startswith(root.rstrip("/") + "/")
     return below and identity_of(location, equivalents).has_prefix_of(identity_of(folder, equivalents))
 
 
-def parts(location: str) -> tuple[str, str, str]:
+def split_location(location: str) -> tuple[str, str, str]:
     match = LOCATION.fullmatch(location)
     if match is None:
         return "", "", location
     return match["scheme"].lower(), (match["authority"] or "").lower(), match["path"]
 
 
-def normal(path: str) -> str:
+def normalize(path: str) -> str:
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
-def decoded(path: str) -> str:
-    # A name may be encoded more than once: a partition's value in the name of its folder, and then all of it in a URI.
+def decode(path: str) -> str:
+    # Names may be encoded more than once: a partition value in its folder name, and then the whole path in a URI.
     while (plain := unquote(path)) != path:
         path = plain
     return path
 
 
-def flat(names: Mapping[str, str]) -> Mapping[str, str]:
+def flatten_names(names: Mapping[str, str]) -> Mapping[str, str]:
     return {name.strip().lower(): one.strip().lower() for listed, one in names.items() for name in listed.split(",")}
 
 
-def may_be(one: str, other: str) -> bool:
+def may_equal(one: str, other: str) -> bool:
     return not one or not other or one == other
 
 
 VERSION_HINT: Final = "version-hint.text"
-"""Says to a catalog of folders which metadata file is the newest; no metadata names it."""
+"""The pointer of a Hadoop catalog to the newest metadata file; no metadata names it."""
 
 HIDDEN: Final = ("_", ".")
 
 
 class PrefixMismatchMode(StrEnum):
-    """What becomes of a file that metadata names with another scheme or authority."""
+    """The handling of files that metadata names with another scheme or authority."""
 
     ERROR = "error"
     IGNORE = "ignore"
@@ -161,11 +161,11 @@ class ListedFile:
     """A file as its storage lists it.
 
     Attributes:
-        folder: The folder that was listed, without a final slash.
-        relative: Its path below the folder.
-        path: Its name in the storage: what is deleted.
-        real_location: Its location with links of the file system resolved.
-        modified_ms: When it was written last, in milliseconds since 1970; None where the storage does not say.
+        folder: The folder that was listed, without a trailing slash.
+        relative: The path of the file below the folder.
+        path: The name of the file in the storage, by which it is deleted.
+        real_location: The location with symbolic links resolved.
+        modified_ms: The time of the last write, in milliseconds since 1970; None if the storage has none.
     """
 
     folder: str
@@ -176,19 +176,19 @@ class ListedFile:
 
     @property
     def location(self) -> str:
-        """Its location, written as the folder's."""
+        """The location, with the prefix of the folder."""
         return f"{self.folder}/{self.relative}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanRules:
-    """What lets a file go.
+    """The rules that allow deleting a file.
 
     Attributes:
-        older_than_ms: Only files that were written before, in milliseconds since 1970.
-        equivalents: Schemes and authorities that are equal.
-        prefix_mismatch: What becomes of a file that metadata names with another scheme or authority.
-        partition_fields: Names of partition fields: a folder of one is not hidden, whatever its name begins with.
+        older_than_ms: Only files that were written before this time, in milliseconds since 1970.
+        equivalents: Equivalent schemes and authorities.
+        prefix_mismatch: The handling of files that metadata names with another scheme or authority.
+        partition_fields: Names of partition fields; their folders are never hidden.
         others: Folders of other tables.
         within: Only files below this folder; None for all.
     """
@@ -206,9 +206,9 @@ class PrefixMismatch:
     """A file that metadata names with another scheme or authority.
 
     Attributes:
-        listed: Its location as listed.
-        scheme: The scheme that metadata has for the path.
-        authority: The authority that metadata has for it.
+        listed: The location as listed.
+        scheme: The scheme of the path in metadata.
+        authority: The authority of the path in metadata.
     """
 
     listed: str
@@ -218,11 +218,11 @@ class PrefixMismatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanChoice:
-    """What was found.
+    """The selected files.
 
     Attributes:
-        orphans: The files that nobody needs.
-        conflicts: The files in doubt; none of them is an orphan.
+        orphans: The files that are not needed.
+        conflicts: The ambiguous files; none of them is an orphan.
     """
 
     orphans: tuple[ListedFile, ...]
@@ -230,10 +230,10 @@ class OrphanChoice:
 
 
 class NeededFiles:
-    """Locations that a table needs, to be asked by file.
+    """The locations that a table needs, indexed by path.
 
     Args:
-        equivalents: Which schemes and authorities are equal.
+        equivalents: Equivalent schemes and authorities.
     """
 
     def __init__(self, equivalents: Equivalents) -> None:
@@ -241,13 +241,13 @@ class NeededFiles:
         self._by_path: defaultdict[str, set[FileIdentity]] = defaultdict(set)
 
     def add(self, locations: Iterable[str]) -> None:
-        """Take locations in."""
+        """Add locations."""
         for location in locations:
             identity = identity_of(location, self._equivalents)
             self._by_path[identity.path].add(identity)
 
     def named_like(self, file: ListedFile) -> Mapping[FileIdentity, bool]:
-        """All that is needed with the path of a file, and whether scheme and authority are the file's, too."""
+        """Return the needed locations with the path of a file, each with True if scheme and authority match."""
         found: dict[FileIdentity, bool] = {}
         for location in {file.location, file.real_location}:
             identity = identity_of(location, self._equivalents)
@@ -257,20 +257,20 @@ class NeededFiles:
 
 
 def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: OrphanRules) -> OrphanChoice:
-    """Choose the files that nobody needs.
+    """Select the files that are not needed.
 
     Args:
-        listed: What is there.
-        needed: What the table needs.
-        rules: What lets a file go.
+        listed: The files in the storage.
+        needed: The locations that the table needs.
+        rules: The rules for deletion.
 
     Returns:
-        The orphans in the order of `listed`, and what is in doubt.
+        The orphans in the order of `listed`, and the ambiguous files.
     """
     orphans: list[ListedFile] = []
     conflicts: list[PrefixMismatch] = []
     for file in listed:
-        if not may_go(file, rules):
+        if not may_delete(file, rules):
             continue
         alike = needed.named_like(file)
         if any(alike.values()):
@@ -285,11 +285,11 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
 
 
 def is_hidden(relative: str, partition_fields: frozenset[str]) -> bool:
-    """Whether a file is none of the table's: its name, or that of a folder on the way to it, begins with `_` or `.`.
+    """Return True if the name of a file, or of a folder in its relative path, starts with `_` or `.`.
 
     Args:
-        relative: Its path below the folder that was listed.
-        partition_fields: Names of partition fields; `_day=2026-01-31` is a partition then.
+        relative: The path of the file below the listed folder.
+        partition_fields: Names of partition fields, whose folders, such as `_day=2026-01-31`, are not hidden.
     """
     return any(
         part.startswith(HIDDEN) and not ("=" in part and part.partition("=")[0] in partition_fields)
@@ -297,8 +297,8 @@ def is_hidden(relative: str, partition_fields: frozenset[str]) -> bool:
     )
 
 
-def may_go(file: ListedFile, rules: OrphanRules) -> bool:
-    """The rules that have nothing to do with what is needed."""
+def may_delete(file: ListedFile, rules: OrphanRules) -> bool:
+    """Return True if all rules allow deleting the file, regardless of the needed locations."""
     return (
         file.modified_ms is not None
         and file.modified_ms < rules.older_than_ms

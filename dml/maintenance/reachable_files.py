@@ -1,18 +1,17 @@
-"""The files that a table needs, and those of other tables among them. Driver.
+"""Finds the files that a table needs, and the folders of other tables among its own. Driver.
 
-`ReachableFiles`: from a table and a time to the locations of all files that its metadata names: metadata files,
-manifest lists, manifests, data files, delete files, Puffin and other statistics files. Every snapshot that is listed
-counts, whether a branch or a tag leads to it or not. Of the metadata log every file counts, also those that only an
-older log names; and what stands in a metadata file that was current at that time or later counts like what stands in
-the newest one. So a snapshot that expired a moment ago keeps its files for a while: for queries that read it, and for
-who wants to go back. Source: Iceberg's `ReachableFileUtil`.
+`ReachableFiles`. Input: a table and a time. Output: the locations of all files that its metadata names: metadata files,
+manifest lists, manifests, data files, delete files, Puffin and other statistics files. All listed snapshots count, even
+without a branch or tag. All files of the metadata log count, including those that only an older log names. Files that
+are named by metadata that was current at that time or later count, too. So a recently expired snapshot keeps its files
+for a while, for running queries and for rollbacks. Source: Iceberg's `ReachableFileUtil`.
 
-`folders_of_others`: from the files below a table's folders to the folders of other tables, in which nothing may be
-touched; or a refusal, where another table's files cannot be distinguished from the table's own. A table is known by its
-metadata files. One that lies deeper has a metadata folder of its own, and all that is around that is its. Folders
-outside of the table's location (`write.data.path` ...) may be shared by tables whose metadata is elsewhere, so there
-the tables of the catalog are asked where their files are. Source: Iceberg documentation, "Configuration", and
-`LocationProviders`.
+`folders_of_others`. Input: the files below a table's folders. Output: the folders of other tables, where nothing may be
+deleted; or an error if another table's files cannot be distinguished from the table's own. Tables are recognized by
+their metadata files: a table that is nested deeper has its own metadata folder and owns the folder around it. Folders
+outside the table's location (`write.data.path` ...) may be shared by tables with their metadata elsewhere, so
+`refuse_shared_folders` compares them with the folders of all tables of the catalog. Source: Iceberg documentation,
+"Configuration", and `LocationProviders`.
 """
 
 import json
@@ -42,20 +41,20 @@ __all__ = [
     "folders_of",
     "folders_of_others",
     "is_below",
+    "is_overlapping",
     "outermost",
-    "overlap",
     "refuse_shared_folders",
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """What a metadata file names.
+    """The files that a metadata file names.
 
     Attributes:
-        manifest_lists: Of its snapshots.
-        statistics: Statistics files, of tables and of partitions.
-        log: The metadata files before it, the oldest first, each with the time at which the next one took its place.
+        manifest_lists: The manifest lists of its snapshots.
+        statistics: The statistics files, of tables and of partitions.
+        log: The earlier metadata files, oldest first, each with the time at which the next one replaced it.
     """
 
     manifest_lists: tuple[str, ...]
@@ -64,11 +63,11 @@ class Listed:
 
 
 class ReachableFiles:
-    """Reads what a table needs, each file once: of later metadata only what is new is read and reported.
+    """Collects the locations that a table needs; for newer metadata it only reads and returns additions.
 
     Args:
         io: The table's FileIO.
-        since_ms: Metadata that was current then or later counts, in milliseconds since 1970.
+        since_ms: Metadata that was current at this time or later counts, in milliseconds since 1970.
     """
 
     def __init__(self, io: FileIO, since_ms: int) -> None:
@@ -77,25 +76,25 @@ class ReachableFiles:
         self._read: set[str] = set()
 
     def of(self, table: Table) -> Iterator[str]:
-        """The locations that a table needs and that were not reported before; some come more than once.
+        """Yield the needed locations that were not returned before; some are repeated.
 
         Args:
-            table: The table, as it is now.
+            table: The newest state of the table.
 
         Raises:
-            CorruptFileError: a file of a snapshot that is listed now is missing or cannot be read.
-            ExecutionError: the storage failed.
+            CorruptFileError: A file of a listed snapshot is missing or cannot be read.
+            ExecutionError: The storage failed.
         """
         if table.metadata_location in self._read:
             return
         current = current_files(table)
         yield table.metadata_location
-        yield from self._contents(current, gone_is_fine=False)
+        yield from self._contents(current, allow_missing=False)
         yield from self._history(current)
         self._read.add(table.metadata_location)
 
     def _history(self, current: Listed) -> Iterator[str]:
-        """The metadata files before the current one, and what the later ones of them name."""
+        """Yield earlier metadata files, and the files that the newer ones of them name."""
         source: Listed | None = current
         while source is not None:
             log = [(location, until) for location, until in source.log if location not in self._read]
@@ -107,12 +106,12 @@ class ReachableFiles:
                 if source is not None and not counts:
                     continue
                 listed = self._listed(location)
-                source = source or listed  # the oldest that is still there leads to those before it
+                source = source or listed  # the log of the oldest existing file names earlier ones
                 if listed is not None and counts:
-                    yield from self._contents(listed, gone_is_fine=True)
+                    yield from self._contents(listed, allow_missing=True)
 
     def _listed(self, location: str) -> Listed | None:
-        """What an older metadata file names; None where it is gone, as many are after a while."""
+        """Return the files that an earlier metadata file names, or None if it was deleted."""
         try:
             content = read_json(self._io, location)
         except FileNotFoundError:
@@ -121,36 +120,36 @@ class ReachableFiles:
             raise CorruptFileError(f"The metadata file '{location}' cannot be read", file=location)
         return from_json(content)
 
-    def _contents(self, listed: Listed, *, gone_is_fine: bool) -> Iterator[str]:
-        """What a metadata file names, and what that names.
+    def _contents(self, listed: Listed, *, allow_missing: bool) -> Iterator[str]:
+        """Yield the files that a metadata file names, directly and indirectly.
 
         Args:
-            listed: What it names.
-            gone_is_fine: Whether files may be missing, since expired snapshots lose theirs.
+            listed: The files that it names directly.
+            allow_missing: Ignore missing files, because the files of expired snapshots may be deleted.
         """
         yield from listed.statistics
         for location in listed.manifest_lists:
             if location in self._read:
                 continue
             yield location
-            with gone() if gone_is_fine else nullcontext():
+            with ignore_missing() if allow_missing else nullcontext():
                 for manifest in read_manifest_list(self._io, location):
                     yield manifest.manifest_path
-                    yield from self._files_of(manifest, gone_is_fine=gone_is_fine)
+                    yield from self._files_of(manifest, allow_missing=allow_missing)
                 self._read.add(location)
 
-    def _files_of(self, manifest: ManifestFile, *, gone_is_fine: bool) -> Iterator[str]:
+    def _files_of(self, manifest: ManifestFile, *, allow_missing: bool) -> Iterator[str]:
         if manifest.manifest_path in self._read:
             return
-        with gone() if gone_is_fine else nullcontext():
+        with ignore_missing() if allow_missing else nullcontext():
             for entry in entries_of(manifest, self._io, live_only=True):
                 yield entry.data_file.path
             self._read.add(manifest.manifest_path)
 
 
 @contextmanager
-def gone() -> Iterator[None]:
-    """Go on where a file of a snapshot that has expired is missing."""
+def ignore_missing() -> Iterator[None]:
+    """Ignore a missing file of an expired snapshot."""
     try:
         yield
     except CorruptFileError as error:
@@ -159,14 +158,10 @@ def gone() -> Iterator[None]:
 
 
 def read_json(io: FileIO, location: str) -> Mapping[str, Any] | None:
-    """A metadata file, in whatever version it is; None where it is none.
-
-    Args:
-        io: The table's FileIO.
-        location: Of the file.
+    """Read a metadata file of any format version, or return None if it is not a JSON object.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: The file does not exist.
     """
     with io.new_input(location).open() as stream:
         content = stream.read()
@@ -192,7 +187,8 @@ def from_json(content: Mapping[str, Any]) -> Listed:
     files = (*(content.get("statistics") or ()), *(content.get("partition-statistics") or ()))
     entries = [(entry["metadata-file"], entry["timestamp-ms"]) for entry in content.get("metadata-log") or ()]
     return Listed(
-        # A snapshot of version 1 may name its manifests itself; such a table cannot be loaded, so it has expired.
+        # Snapshots of version 1 may name manifests directly. Tables with such snapshots cannot be loaded, so these
+        # have expired.
         manifest_lists=tuple(
             snapshot["manifest-list"] for snapshot in content.get("snapshots") or () if "manifest-list" in snapshot
         ),
@@ -202,28 +198,23 @@ def from_json(content: Mapping[str, Any]) -> Listed:
 
 
 def log_files(entries: list[tuple[str, int]], last_updated_ms: int) -> tuple[tuple[str, int], ...]:
-    """Each entry has the time at which it was written: it was current until that of the next one."""
+    """Return each file of the log with the time at which the next one replaced it."""
     until = [*(written for _, written in entries[1:]), last_updated_ms]
     return tuple((location, end) for (location, _), end in zip(entries, until, strict=False))
 
 
 def folders_of(location: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """A table's location, and the folders that its properties name.
-
-    Args:
-        location: Of the table.
-        properties: Of the table.
-    """
+    """Return a table's location, and the folders that its properties name."""
     named = (properties[key] for key in FOLDER_PROPERTIES if properties.get(key))
     return tuple(folder.rstrip("/") for folder in (location, *named))
 
 
 def outermost(folders: Iterable[str], equivalents: Equivalents) -> tuple[str, ...]:
-    """The folders that lie in no other, so that no file is listed twice.
+    """Remove folders that are inside others, so that no file is listed twice.
 
     Args:
-        folders: In the order of their importance: of two names of one folder the first stays.
-        equivalents: Which schemes and authorities are equal.
+        folders: The folders; of two names of the same folder the first is kept.
+        equivalents: Equivalent schemes and authorities.
     """
     kept: list[str] = []
     for folder in folders:
@@ -232,13 +223,13 @@ def outermost(folders: Iterable[str], equivalents: Equivalents) -> tuple[str, ..
     return tuple(kept)
 
 
-def overlap(one: str, other: str, equivalents: Equivalents) -> bool:
-    """Whether two folders are one, or one lies in the other."""
+def is_overlapping(one: str, other: str, equivalents: Equivalents) -> bool:
+    """Return True if two folders are the same, or one is inside the other."""
     return is_inside(one, other, equivalents) or is_inside(other, one, equivalents)
 
 
 def is_below(folder: str, other: str, equivalents: Equivalents) -> bool:
-    """Whether a folder lies in another and is not that folder itself."""
+    """Return True if a folder is inside another one and not the same."""
     return is_inside(folder, other, equivalents) and not is_inside(other, folder, equivalents)
 
 
@@ -253,18 +244,18 @@ def folders_of_others(
     needed: NeededFiles,
     equivalents: Equivalents,
 ) -> tuple[str, ...]:
-    """The folders of tables that lie below a table's folders.
+    """Return the folders of other tables below a table's folders.
 
     Args:
         table: The table.
         own_folders: Its folders, with links resolved.
-        listed: What is below them.
-        needed: What the table needs.
-        equivalents: Which schemes and authorities are equal.
+        listed: The files below them.
+        needed: The locations that the table needs.
+        equivalents: Equivalent schemes and authorities.
 
     Raises:
-        NotSupportedError: another table's metadata lies in the table's own metadata folder, or says that its files lie
-            in the table's own folders.
+        NotSupportedError: Another table's metadata is in the table's own metadata folder, or declares one of the
+            table's own folders as its location.
     """
     found: list[str] = []
     for folder, files in metadata_folders(listed).items():
@@ -277,37 +268,39 @@ def folders_of_others(
         declared = [
             other
             for other in folders_of_other(table, newest)
-            if any(overlap(other, own, equivalents) for own in own_folders)
+            if any(is_overlapping(other, own, equivalents) for own in own_folders)
         ]
         if not all(any(is_below(other, own, equivalents) for own in own_folders) for other in declared):
-            raise indistinguishable(table, newest.location)
+            raise indistinguishable_error(table, newest.location)
         found += [around, *declared]
     return tuple(found)
 
 
 def refuse_shared_folders(catalog: Catalog, table: Table, folders: Sequence[str], equivalents: Equivalents) -> None:
-    """Refuse folders outside of a table's location in which other tables of the catalog keep files as well.
+    """Refuse folders outside a table's location that other tables of the catalog use as well.
 
     Args:
         catalog: The catalog.
         table: The table.
         folders: The folders.
-        equivalents: Which schemes and authorities are equal.
+        equivalents: Equivalent schemes and authorities.
 
     Raises:
-        NotSupportedError: another table keeps files there, or it cannot be read where one does.
+        NotSupportedError: Another table uses one of the folders, or cannot be loaded.
     """
     if not folders:
         return
-    for other in tables(catalog, folders[0]):
+    for other in load_tables(catalog, folders[0]):
         if other.metadata.table_uuid == table.metadata.table_uuid:
             continue
         for folder in folders:
-            if any(overlap(folder, used, equivalents) for used in folders_of(other.location(), other.properties)):
+            if any(
+                is_overlapping(folder, used, equivalents) for used in folders_of(other.location(), other.properties)
+            ):
                 raise NotSupportedError(
                     f"The folder '{folder}' is also used by the table '{'.'.join(other.name())}'",
-                    hint="From one of the tables it cannot be known which of its files are orphans: give each table "
-                    "folders of its own",
+                    hint="With shared folders the orphans of one table cannot be determined: give each table "
+                    "its own folders",
                     folder=folder,
                 )
 
@@ -321,23 +314,23 @@ def metadata_folders(listed: Iterable[ListedFile]) -> Mapping[str, list[ListedFi
 
 
 def refuse_others_in(table: Table, files: Sequence[ListedFile]) -> None:
-    """Metadata files of failed commits are the table's; one of another table means that both share the folder."""
+    """Refuse metadata files of other tables in the table's folder; those of failed commits are its own."""
     with ThreadPoolExecutor(limits.READ_THREADS) as pool:
         contents = pool.map(partial(content_of, table.io), files)
         for file, content in zip(files, contents, strict=True):
             if is_of_other(table, content):
-                raise indistinguishable(table, file.location)
+                raise indistinguishable_error(table, file.location)
 
 
 def folders_of_other(table: Table, file: ListedFile) -> Iterator[str]:
-    """Where the table of a metadata file keeps its files; nothing for a copy of this table's own metadata."""
+    """Yield the folders that a metadata file of another table declares; none for this table's own metadata."""
     content = content_of(table.io, file)
     if is_of_other(table, content) and "location" in content:
         yield from folders_of(content["location"], content.get("properties") or {})
 
 
 def content_of(io: FileIO, file: ListedFile) -> Mapping[str, Any]:
-    """A metadata file; empty where it is gone, or is the beginning of one that was never finished."""
+    """Read a metadata file; empty if it was deleted or is incomplete."""
     try:
         return read_json(io, file.location) or {}
     except FileNotFoundError:
@@ -349,16 +342,16 @@ def is_of_other(table: Table, content: Mapping[str, Any]) -> bool:
     return str(content.get("table-uuid", own)).lower() != own
 
 
-def indistinguishable(table: Table, metadata_file: str) -> NotSupportedError:
+def indistinguishable_error(table: Table, metadata_file: str) -> NotSupportedError:
     return NotSupportedError(
         f"Another table has files in the folders of the table '{'.'.join(table.name())}': '{metadata_file}' is its "
         "metadata",
-        hint="Its files cannot be distinguished from orphans. If that table is gone, delete its metadata files first",
+        hint="Its files cannot be distinguished from orphans. If it was dropped, delete its metadata files first",
         file=metadata_file,
     )
 
 
-def tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
+def load_tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> Iterator[Table]:
     for inner in catalog.list_namespaces(namespace):
         for identifier in catalog.list_tables(inner):
             try:
@@ -367,10 +360,10 @@ def tables(catalog: Catalog, folder: str, namespace: tuple[str, ...] = ()) -> It
                 continue
             except DmlError as error:
                 raise NotSupportedError(
-                    f"Whether the table '{'.'.join(identifier)}' keeps files in '{folder}' too cannot be found out: "
+                    f"Cannot determine if the table '{'.'.join(identifier)}' also keeps files in '{folder}': "
                     f"{error.message}",
                     hint="Repair or drop that table: nothing is deleted from a folder that may be another table's too",
                     folder=folder,
                 ) from error
         if len(inner) > len(namespace):
-            yield from tables(catalog, folder, tuple(inner))
+            yield from load_tables(catalog, folder, tuple(inner))

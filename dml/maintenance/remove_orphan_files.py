@@ -1,10 +1,10 @@
-"""Removing the files below a table's folders that nothing needs. Driver.
+"""Removes unneeded files below a table's folders. Driver.
 
-Input: a catalog, a table's identifier and what is asked for, checked. Output: the locations of the orphans.
+Input: a catalog, a table's identifier and the validated options. Output: the locations of the orphans.
 
-The order matters. Files are listed first and metadata is read after: what a commit in between has added is not listed,
-or is needed. And before files are deleted the newest metadata is read again, for what came back into use meanwhile.
-Source: Iceberg's `DeleteOrphanFilesSparkAction` and its Spark procedure (`RemoveOrphanFilesProcedure`).
+The order matters. Files are listed before metadata is read, so that files of a commit in between are either not listed
+or needed. Before each batch is deleted the newest metadata is read again: a file may be in use again. Source: Iceberg's
+`DeleteOrphanFilesSparkAction` and its Spark procedure (`RemoveOrphanFilesProcedure`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,16 +51,16 @@ LEAST_AGE: Final = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveOrphanFiles:
-    """A call.
+    """The options of a call.
 
     Attributes:
-        older_than: Only files that were written before; three days ago by default.
+        older_than: Only files that were written before this time; by default three days ago.
         location: Only files below this folder of the table; None for all.
-        dry_run: List the files, and delete none.
-        max_concurrent_deletes: How many files are deleted at once.
-        equal_schemes: From schemes, with commas between them, to the one that stands for them.
+        dry_run: List the files without deleting them.
+        max_concurrent_deletes: The number of files to delete at once.
+        equal_schemes: Maps comma-separated schemes to the canonical one.
         equal_authorities: The same for authorities.
-        prefix_mismatch_mode: What becomes of a file that metadata names with another scheme or authority.
+        prefix_mismatch_mode: The handling of files that metadata names with another scheme or authority.
     """
 
     older_than: datetime = field(default_factory=lambda: datetime.now(UTC) - DEFAULT_AGE)
@@ -73,13 +73,13 @@ class RemoveOrphanFiles:
 
     @classmethod
     def of(cls, **options: Any) -> Self:
-        """The call with the options of a user.
+        """Build the call from a user's options.
 
         Args:
-            **options: By the names of the attributes; one that is None is not given.
+            **options: The attributes by name; None means that an option is not set.
 
         Raises:
-            AnalysisError: there is no such option, or its value is none that it can have.
+            AnalysisError: An option is unknown or has an invalid value.
         """
         given = {name: value for name, value in options.items() if value is not None}
         for name, value in options.items():
@@ -114,7 +114,7 @@ class RemoveOrphanFiles:
 
     @property
     def equivalents(self) -> Equivalents:
-        """Schemes and authorities that are equal."""
+        """The equivalent schemes and authorities."""
         return Equivalents.of(self.equal_schemes, self.equal_authorities)
 
 
@@ -131,14 +131,14 @@ OPTIONS: Final[Mapping[str, tuple[Callable[[object], bool], str]]] = {
     "equal_authorities": (is_map_of_texts, "a mapping of texts to texts"),
     "prefix_mismatch_mode": (lambda value: isinstance(value, str), "a text"),
 }
-"""For each option of a call, whether a value is one of its type, and what the type is called."""
+"""Per option: a test of the value's type, and the name of the type."""
 
 
 def check_option(name: str, value: object) -> None:
-    """Refuse an option that there is not, or a value of another type.
+    """Refuse an unknown option or a value of the wrong type.
 
     Raises:
-        AnalysisError: it is one of them.
+        AnalysisError: The option is unknown, or its value has the wrong type.
     """
     if name not in OPTIONS:
         raise AnalysisError(
@@ -153,10 +153,10 @@ def check_option(name: str, value: object) -> None:
 
 
 def prefix_mismatch_mode(text: str) -> PrefixMismatchMode:
-    """The mode of a name, in any case.
+    """Parse a mode, in any case.
 
     Raises:
-        AnalysisError: there is no such mode.
+        AnalysisError: The mode is unknown.
     """
     mode = next((mode for mode in PrefixMismatchMode if mode == text.strip().lower()), None)
     if mode is None:
@@ -177,71 +177,71 @@ def delete_all(
     Args:
         files: The files.
         delete: Deletes one of them.
-        threads: How many at once.
+        threads: The number of files to delete at once.
 
     Returns:
-        The files that are still there, with what was raised.
+        The files that were not deleted, with their errors.
     """
 
-    def tried(file: ListedFile) -> Exception | None:
+    def try_delete(file: ListedFile) -> Exception | None:
         try:
             delete(file)
-        except Exception as error:  # noqa: BLE001 - every storage has errors of its own; all are reported
+        except Exception as error:  # noqa: BLE001 - storages raise anything; all errors are reported
             return error
         return None
 
     with ThreadPoolExecutor(threads, thread_name_prefix="rowdelta-orphans") as pool:
-        outcomes = list(pool.map(tried, files))
+        outcomes = list(pool.map(try_delete, files))
     return tuple((file, error) for file, error in zip(files, outcomes, strict=True) if error is not None)
 
 
 SHOWN: Final = 5
-"""How many files an error names."""
+"""The maximum number of files in an error message."""
 
 
 def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
-    """Remove the files below a table's folders that nothing needs.
+    """Remove the unneeded files below a table's folders.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name of the table.
-        call: What is asked for.
+        call: The options.
 
     Returns:
-        The locations of the orphans; of a dry run, they are still there.
+        The locations of the orphans, which a dry run does not delete.
 
     Raises:
-        NotFoundError: there is no such table.
-        AnalysisError: a file's scheme or authority is another than metadata says, or `location` is no folder of the
+        NotFoundError: The table does not exist.
+        AnalysisError: Metadata names files with another scheme or authority, or `location` is not a folder of the
             table.
-        NotSupportedError: other tables have files in the same folders, the table's property `gc.enabled` is false, or
-            the storage cannot list.
-        CorruptFileError: metadata of the table is missing or damaged; nothing was deleted.
-        ExecutionError: the storage failed, or some of the orphans could not be deleted.
+        NotSupportedError: Other tables have files in the same folders, the table's property `gc.enabled` is false, or
+            the storage cannot list files.
+        CorruptFileError: Metadata of the table is missing or damaged; nothing was deleted.
+        ExecutionError: The storage failed, or some of the orphans could not be deleted.
     """
     with translated(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
         search = OrphanSearch.begin(catalog, load_table(catalog, identifier), call)
-        listed, rules = search.look()
+        listed, rules = search.list_files()
         choice = choose_orphans(listed, search.needed, rules)
         if choice.conflicts:
             raise prefix_mismatch_error(choice.conflicts)
-        orphans = choice.orphans if call.dry_run else deleted(search, rules, choice.orphans)
+        orphans = choice.orphans if call.dry_run else delete_orphans(search, rules, choice.orphans)
         return tuple(file.location for file in orphans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanSearch:
-    """One search for orphans.
+    """A search for orphans.
 
     Attributes:
         catalog: The catalog.
         identifier: Namespace and name of the table.
-        uuid: The table's, as long as it is that table.
-        call: What is asked for.
-        storages: The folders that are listed, each with its storage.
-        names: What files are called with links resolved.
-        needed: What the table needs, as far as metadata was read.
-        reachable: Reads what it needs.
+        uuid: The table's UUID, to detect that it was replaced.
+        call: The options.
+        storages: The storages of the listed folders, by folder.
+        names: Resolves symbolic links.
+        needed: The needed locations that were read so far.
+        reachable: Reads the needed locations.
     """
 
     catalog: Catalog
@@ -255,7 +255,7 @@ class OrphanSearch:
 
     @staticmethod
     def begin(catalog: Catalog, table: Table, call: RemoveOrphanFiles) -> "OrphanSearch":
-        """Find out where to look, and refuse what cannot be done."""
+        """Determine the folders to list, and refuse tables whose orphans cannot be determined."""
         refuse_shared_files(table)
         folders = outermost(folders_of(table.location(), table.properties), call.equivalents)
         names = RealNames()
@@ -274,10 +274,10 @@ class OrphanSearch:
             reachable=ReachableFiles(table.io, call.older_than_ms),
         )
 
-    def look(self) -> tuple[list[ListedFile], OrphanRules]:
-        """What is there, and the rules for it: the storage is listed before metadata is read."""
+    def list_files(self) -> tuple[list[ListedFile], OrphanRules]:
+        """List the files, then read the metadata; return the files and the rules for them."""
         listed = [file for folder, storage in self.storages.items() for file in storage.files(folder)]
-        table = self.look_again()
+        table = self.read_metadata()
         own_folders = [self.names.of(folder) for folder in self.storages]
         rules = OrphanRules(
             older_than_ms=self.call.older_than_ms,
@@ -289,8 +289,8 @@ class OrphanSearch:
         )
         return listed, rules
 
-    def look_again(self) -> Table:
-        """Read what the newest metadata needs."""
+    def read_metadata(self) -> Table:
+        """Add the locations that the newest metadata needs."""
         table = load_table(self.catalog, self.identifier)
         if table.metadata.table_uuid != self.uuid:
             raise CommitConflictError(f"The table '{'.'.join(self.identifier)}' was replaced by another one meanwhile")
@@ -298,8 +298,8 @@ class OrphanSearch:
         return table
 
 
-def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
-    """Delete the orphans that are still orphans, and return which those were."""
+def delete_orphans(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile, ...]) -> list[ListedFile]:
+    """Delete the files that are still orphans, and return them."""
 
     def delete(file: ListedFile) -> None:
         search.storages[file.folder].delete(file)
@@ -307,7 +307,7 @@ def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile,
     chosen: list[ListedFile] = []
     failed: list[tuple[ListedFile, Exception]] = []
     for start in range(0, len(orphans), limits.ORPHAN_BATCH_FILES):
-        search.look_again()
+        search.read_metadata()
         batch = choose_orphans(orphans[start : start + limits.ORPHAN_BATCH_FILES], search.needed, rules).orphans
         chosen += batch
         failed += delete_all(batch, delete, search.call.max_concurrent_deletes)
@@ -324,7 +324,7 @@ def deleted(search: OrphanSearch, rules: OrphanRules, orphans: tuple[ListedFile,
 def refuse_shared_files(table: Table) -> None:
     if not boolean(table.properties, GC_ENABLED, default=True):
         raise NotSupportedError(
-            f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to others",
+            f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to other tables",
             hint=f"Set {GC_ENABLED} to true if they do not",
             property=GC_ENABLED,
         )
@@ -354,10 +354,10 @@ def prefix_mismatch_error(conflicts: tuple[PrefixMismatch, ...]) -> AnalysisErro
         for conflict in conflicts[:SHOWN]
     )
     return AnalysisError(
-        f"Of {len(conflicts)} files it is not known whether they are orphans: metadata has the same paths with "
+        f"Cannot determine if {len(conflicts)} files are orphans: metadata has the same paths with "
         f"another scheme or authority: {shown}",
         kind=ErrorKind.INVALID_VALUE,
-        hint="Say which are equal with equal_schemes and equal_authorities, leave such files alone with "
+        hint="Declare equal ones with equal_schemes and equal_authorities, skip such files with "
         "prefix_mismatch_mode 'IGNORE', or delete them with 'DELETE'",
         conflicts=tuple((conflict.listed, conflict.scheme, conflict.authority) for conflict in conflicts),
     )

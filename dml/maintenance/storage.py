@@ -1,7 +1,8 @@
-"""Listing and deleting files where a table's FileIO keeps them. Driver.
+"""Lists and deletes files in the storage of a table's FileIO. Driver.
 
-Input: a FileIO and a folder. Output: the files below it, each with its name in the storage, by which it is deleted:
-a FileIO's own `delete` reads a location as a URI, and so takes `a.parquet#1` for `a.parquet`, or a star for many files.
+Input: a FileIO and a folder. Output: the files below it, each with its name in the storage, by which it is deleted.
+A FileIO's own `delete` is unsafe here: it parses locations as URIs, so `a.parquet#1` would delete `a.parquet`, and a
+star would delete many files.
 """
 
 import os
@@ -25,31 +26,31 @@ from dml.maintenance.orphan_choice import ListedFile, path_of
 __all__ = ["RealNames", "Storage", "storage_of"]
 
 LOCAL_SCHEMES: Final = frozenset({"", "file"})
-# How the file systems of fsspec call the time of the last write.
+# The keys of the last write time in fsspec file systems.
 TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class Storage(Protocol):
-    """A storage that can list."""
+    """A storage that lists and deletes files."""
 
     def files(self, folder: str) -> Iterator[ListedFile]:
-        """All files below a folder, given without a final slash; one that is not there has none."""
+        """Yield all files below a folder, given without a trailing slash; none if it does not exist."""
         ...
 
     def delete(self, file: ListedFile) -> None:
-        """Delete a file; one that is not there is fine."""
+        """Delete a file if it exists."""
         ...
 
 
 def storage_of(io: FileIO, folder: str) -> Storage:
-    """The storage of a folder.
+    """Return the storage of a folder.
 
     Args:
         io: The table's FileIO.
         folder: A location.
 
     Raises:
-        NotSupportedError: the FileIO cannot list files, or takes none of that scheme.
+        NotSupportedError: The FileIO cannot list files, or does not support the scheme.
     """
     check_location(io, folder)
     match io:
@@ -69,13 +70,13 @@ def storage_of(io: FileIO, folder: str) -> Storage:
 
 
 class RealNames:
-    """What files are called with links of the local file system resolved; each folder is looked at once."""
+    """Resolves symbolic links of the local file system; caches the result per folder."""
 
     def __init__(self) -> None:
         self._folders: dict[str, str] = {}
 
     def all_of(self, location: str) -> Iterator[str]:
-        """A location, and what else its file may be called.
+        """Yield a location and other names of the same file.
 
         Args:
             location: A URI or a path.
@@ -88,7 +89,7 @@ class RealNames:
                 yield self._real(unquote(path))
 
     def of(self, location: str) -> str:
-        """A location with links resolved; one that is not local as it is."""
+        """Return a location with links resolved; other than local locations are unchanged."""
         return self._real(local_path(location)) if is_local(location) else location
 
     def _real(self, path: str) -> str:
@@ -110,18 +111,18 @@ def local_path(location: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalStorage:
-    """Folders of this machine."""
+    """Folders of the local file system."""
 
     def files(self, folder: str) -> Iterator[ListedFile]:
-        """All files below a folder that are no links, and on the way to which there is none."""
+        """Yield all regular files below a folder, without following symbolic links."""
         root = local_path(folder)
         prefix = "file://" if urlsplit(folder).scheme else ""
 
-        def raised(error: OSError) -> None:
+        def raise_error(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
-                raise error  # what cannot be listed must not pass for empty
+                raise error  # an unreadable folder must not look empty
 
-        for place, _, names in os.walk(root, onerror=raised, followlinks=False):
+        for place, _, names in os.walk(root, onerror=raise_error, followlinks=False):
             real = f"{prefix}{os.path.realpath(place)}"
             relative = os.path.relpath(place, root)
             for name in names:
@@ -142,28 +143,25 @@ class LocalStorage:
                 )
 
     def delete(self, file: ListedFile) -> None:
-        """Delete a file; one that is not there is fine."""
         Path(file.path).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowStorage:
-    """What PyArrow reads: S3, GCS, Azure, HDFS ..."""
+    """Storages that PyArrow supports: S3, GCS, Azure, HDFS ..."""
 
     io: PyArrowFileIO
     filesystem: arrow_fs.FileSystem
 
     def files(self, folder: str) -> Iterator[ListedFile]:
-        """All files below a folder."""
         root = self.io.parse_location(folder, self.io.properties)[2].rstrip("/")
         selector = arrow_fs.FileSelector(root, recursive=True, allow_not_found=True)
         for info in self.filesystem.get_file_info(selector):
             if info.type == arrow_fs.FileType.File:
                 time = cast("datetime | None", info.mtime)
-                yield listed(folder, root, info.path, time)
+                yield listed_file(folder, root, info.path, time)
 
     def delete(self, file: ListedFile) -> None:
-        """Delete a file; one that is not there is fine."""
         try:
             self.filesystem.delete_file(file.path)
         except FileNotFoundError:
@@ -172,29 +170,27 @@ class ArrowStorage:
 
 @dataclass(frozen=True, slots=True)
 class FsspecStorage:
-    """What fsspec reads."""
+    """Storages that fsspec supports."""
 
     filesystem: Any
 
     def files(self, folder: str) -> Iterator[ListedFile]:
-        """All files below a folder."""
-        root = str(self.filesystem._strip_protocol(folder)).rstrip("/")  # noqa: SLF001 - fsspec's name for it
-        self.filesystem.invalidate_cache()  # others have written since this process looked last
+        root = str(self.filesystem._strip_protocol(folder)).rstrip("/")  # noqa: SLF001 - no public method
+        self.filesystem.invalidate_cache()  # other processes may have written since the last listing
         for path, info in self.filesystem.find(root, detail=True).items():
             if info.get("type", "file") == "file" and not path.endswith("/"):  # an empty object may mark a folder
-                yield listed(folder, root, path, time_of(info))
+                yield listed_file(folder, root, path, time_of(info))
 
     def delete(self, file: ListedFile) -> None:
-        """Delete a file; one that is not there is fine."""
         try:
             self.filesystem.rm_file(file.path)
         except FileNotFoundError:
             return
 
 
-def listed(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
+def listed_file(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
     if not path.startswith(f"{root}/"):
-        raise ExecutionError(f"The storage lists '{path}' below '{root}'", file=path)  # its location would be a guess
+        raise ExecutionError(f"The storage lists '{path}' below '{root}'", file=path)  # its location cannot be derived
     relative = path[len(root) + 1 :]
     return ListedFile(
         folder=folder,

@@ -1,6 +1,6 @@
-"""The rows of `position_deletes`: what position delete files and deletion vectors say. Worker-safe.
+"""Rows of `position_deletes`, from position delete files and deletion vectors. Worker-safe.
 
-Input: a `PositionScan`, delete files. Output: record batches with the columns that are asked for. Spec:
+Input: a `PositionScan`, delete files. Output: record batches of the projected columns. Spec:
 "Position Delete Files", "Deletion Vectors".
 """
 
@@ -27,7 +27,7 @@ from dml.tasks.task_input import TaskInput
 __all__ = ["DeleteFile", "PositionScan", "PositionsTask"]
 
 ROW_ID: Final = 2147483544
-"""The field id of the deleted row that a position delete file may hold."""
+"""The field id of the optional deleted row in position delete files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +36,8 @@ class DeleteFile:
 
     Attributes:
         ref: The file.
-        spec_id: Its partition spec.
-        partition: Its partition, in the fields of all specs.
+        spec_id: The id of its partition spec.
+        partition: Its partition values, in the fields of all specs.
     """
 
     ref: DeleteFileRef
@@ -47,11 +47,11 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionScan:
-    """What all tasks share.
+    """The settings that all tasks share.
 
     Attributes:
-        schema_json: The metadata table's schema (Iceberg JSON), of the columns that are read.
-        io_properties: Properties of the FileIO; may hold credentials, so never shown.
+        schema_json: The projected schema of the metadata table (Iceberg JSON).
+        io_properties: Properties of the FileIO. They may hold credentials and are never printed.
     """
 
     schema_json: str
@@ -60,7 +60,7 @@ class PositionScan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PositionsTask:
-    """Reads delete files in a Spark task. It can be pickled.
+    """Reads delete files in a Spark task. Picklable.
 
     Attributes:
         input: Groups of `DeleteFile`s, with a `PositionScan`.
@@ -80,7 +80,7 @@ class PositionReader:
     """Reads delete files as record batches.
 
     Args:
-        scan: What is read of them.
+        scan: The columns to read.
     """
 
     def __init__(self, scan: PositionScan) -> None:
@@ -90,7 +90,7 @@ class PositionReader:
         self.deletes = DeleteLoader(Schema(), scan.io_properties)
 
     def batches(self, file: DeleteFile) -> Iterator[pa.RecordBatch]:
-        """The positions that a file deletes.
+        """Yield the positions that a file deletes.
 
         Raises:
             CorruptFileError: the file is missing or breaks its format.
@@ -102,9 +102,8 @@ class PositionReader:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def vector(self, ref: DeleteFileRef) -> Iterator[tuple[pa.Array, pa.Array, pa.Array | None]]:
-        """The positions of a deletion vector."""
         if ref.referenced_data_file is None:
-            raise CorruptFileError(f"The deletion vector in '{ref.path}' is of no data file", file=ref.path)
+            raise CorruptFileError(f"The deletion vector in '{ref.path}' names no data file", file=ref.path)
         positions = self.deletes.positions_in(ref.referenced_data_file, (ref,)).to_numpy()
         path = pa.scalar(ref.referenced_data_file, pa.string())
         for start in range(0, len(positions), limits.SPARK_BATCH_ROWS):
@@ -112,7 +111,6 @@ class PositionReader:
             yield pa.repeat(path, len(part)), part, None
 
     def rows(self, ref: DeleteFileRef) -> Iterator[tuple[pa.Array, pa.Array, pa.Array | None]]:
-        """The rows of a position delete file."""
         io = file_io(self.io_properties, ref.path)
         with open_data_file(io, ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
             places = [place_of(file, FILE_PATH_ID, "file_path", ref.path), place_of(file, POS_ID, "pos", ref.path)]
@@ -131,7 +129,6 @@ class PositionReader:
     def array(
         self, found: NestedField, file: DeleteFile, paths: pa.Array, positions: pa.Array, deleted: pa.Array | None
     ) -> pa.Array:
-        """One column."""
         rows = len(positions)
         match found.name:
             case "file_path":

@@ -1,8 +1,7 @@
-"""The rows of `files`, `entries` and their like: manifests as record batches. Worker-safe.
+"""Rows of `files`, `entries` and similar tables: manifests as record batches. Worker-safe.
 
-Input: an `EntryScan`, manifests. Output: record batches, with the columns that are asked for alone.
-What a filter says of partitions, contents and specs leaves out manifests and rows that cannot match; Spark asks the
-whole filter again.
+Input: an `EntryScan`, manifests. Output: record batches of the projected columns. Predicates on partition, content
+and spec prune manifests and rows; Spark evaluates the whole filter again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +29,7 @@ from dml.pruning.row_tests import Bounds, BoundsOf, RowTest, any_match
 from dml.read.projection import arrow_type
 from dml.tasks.task_input import TaskInput
 
-__all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "unified"]
+__all__ = ["SPEC_ID", "EntriesTask", "EntryReader", "EntryScan", "PartitionTest", "transpose_partitions"]
 
 SPEC_ID = 141
 UNKNOWN = Bounds()
@@ -38,16 +37,16 @@ UNKNOWN = Bounds()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryScan:
-    """What all tasks of a scan of entries share.
+    """The settings that all tasks of an entry scan share.
 
     Attributes:
         schema_json: The metadata table's schema (Iceberg JSON).
-        columns: The names of its columns that are read, in order.
-        metrics_json: The table's columns that have readable metrics, as a struct type (Iceberg JSON).
+        columns: The names of the columns to read, in order.
+        metrics_json: The table's columns with readable metrics, as a struct type (Iceberg JSON).
         live_only: Leave out entries with status DELETED.
-        row_filter: An unbound expression; rows for which it is not true may be left out. None for all rows.
-        case_sensitive: How names in it match.
-        io_properties: Properties of the FileIO; may hold credentials, so never shown.
+        row_filter: An unbound expression; rows for which it is not TRUE may be left out. None for all rows.
+        case_sensitive: How names in the filter match.
+        io_properties: Properties of the FileIO. They may hold credentials and are never printed.
     """
 
     schema_json: str
@@ -60,12 +59,12 @@ class EntryScan:
 
 
 class PartitionTest:
-    """Whether files of a manifest, or of a partition, may be rows that a filter keeps.
+    """Tests if files of a manifest or a partition may match a filter.
 
     Args:
         schema: The metadata table's schema.
         row_filter: An unbound expression; None for all rows.
-        case_sensitive: How names in it match.
+        case_sensitive: How names in the filter match.
     """
 
     def __init__(self, schema: Schema, row_filter: Any, *, case_sensitive: bool) -> None:
@@ -74,21 +73,23 @@ class PartitionTest:
         self.test: RowTest = any_match(expression, optional_schema(schema), case_sensitive=case_sensitive)
         self.partition_ids = frozenset(found.field_id for found in partition_type(schema).fields)
 
-    def manifest(self, manifest: ManifestFile, partition: StructType) -> bool:
-        """Whether a manifest may have such files.
+    def may_list_matches(self, manifest: ManifestFile, partition: StructType) -> bool:
+        """Return True if a manifest may list matching files.
 
         Args:
-            manifest: Its line in a manifest list.
-            partition: The partition type of its spec.
+            manifest: The entry of the manifest list.
+            partition: The partition type of the manifest's spec.
         """
         if not self.prunes:
             return True
         contents = (0, 0) if manifest.content is ManifestContent.DATA else (1, 2)
-        of_partition = summary_bounds(manifest.partitions, partition) if manifest.partitions is not None else unknown
+        of_partition = (
+            summary_bounds(manifest.partitions, partition) if manifest.partitions is not None else unknown_bounds
+        )
         return self.test(self.bounds(of_partition, partition, manifest.partition_spec_id, contents))
 
-    def partition(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
-        """Whether a file of a partition may be such a row."""
+    def may_match(self, values: Sequence[Any], partition: StructType, spec_id: int, content: int) -> bool:
+        """Return True if a file with this partition, spec and content may match."""
         known = {found.field_id: value_bounds(value) for found, value in zip(partition.fields, values, strict=True)}
         return self.test(
             self.bounds(lambda field_id: known.get(field_id, UNKNOWN), partition, spec_id, (content, content))
@@ -97,7 +98,7 @@ class PartitionTest:
     def bounds(
         self, of_partition: BoundsOf, partition: StructType, spec_id: int, contents: tuple[int, int]
     ) -> BoundsOf:
-        """What is known of the columns of such files; a partition field that their spec lacks is null."""
+        """Return the bounds that the metadata proves; a partition field that the spec lacks is null."""
         own = {found.field_id for found in partition.fields}
         known = {
             CONTENT: Bounds(lower=contents[0], upper=contents[1], nulls=False, nans=False),
@@ -112,13 +113,12 @@ class PartitionTest:
         return bounds_of
 
 
-def unknown(_: int) -> Bounds:
-    """Nothing is known."""
+def unknown_bounds(_: int) -> Bounds:
     return UNKNOWN
 
 
 def partition_type(schema: Schema) -> StructType:
-    """The unified partition type of a metadata table's schema."""
+    """Return the unified partition type of a metadata table's schema, empty without one."""
     kind = schema.find_type(PARTITION) if PARTITION in schema.field_ids else None
     return kind if isinstance(kind, StructType) else StructType()
 
@@ -127,8 +127,8 @@ class EntryReader:
     """Reads manifests as record batches.
 
     Args:
-        scan: What is read of them.
-        io_of: The FileIO of a location.
+        scan: The columns and rows to read.
+        io_of: Returns the FileIO of a location.
     """
 
     def __init__(self, scan: EntryScan, io_of: Callable[[str], FileIO]) -> None:
@@ -141,13 +141,13 @@ class EntryReader:
         self.tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
         self.schema = pa.schema([arrow_field_of(found) for found in self.fields])
         inner = [part for found in self.fields if found.field_id == DATA_FILE for part in struct_fields(found)]
-        # Converting a type takes longer than making a column of few files.
+        # Cached: converting a type takes longer than building a column of few files.
         self.arrow_fields = {found.field_id: arrow_field_of(found) for found in (*self.fields, *inner)}
         self.partition_fields = [arrow_field_of(found) for found in self.partition.fields]
         self.wanted = self.wanted_ids()
 
     def wanted_ids(self) -> frozenset[int]:
-        """The fields that are read of a manifest."""
+        """Return the ids of the manifest fields that the scan reads."""
         ids: set[int] = set()
         for found in self.fields:
             inner = struct_fields(found) if found.field_id == DATA_FILE else ()
@@ -157,7 +157,7 @@ class EntryReader:
         return frozenset(ids | ({PARTITION} if self.tests.prunes else set()))
 
     def batches(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        """The rows of some manifests.
+        """Yield the rows of manifests.
 
         Raises:
             CorruptFileError: a manifest is missing or damaged.
@@ -166,33 +166,33 @@ class EntryReader:
         for entries in read_arrays(manifests, self.io_of, self.wanted):
             arrays = [self.array(found, entries) for found in self.fields]
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-            kept = self.kept(entries)
+            kept = self.kept_rows(entries)
             yield batch if kept is None else batch.filter(kept)
 
-    def kept(self, entries: EntryArrays) -> pa.Array | None:
-        """Which rows are kept; None for all."""
+    def kept_rows(self, entries: EntryArrays) -> pa.Array | None:
+        """Return the mask of rows that the scan keeps, or None if it keeps all."""
         keep = np.ones(entries.size, bool)
         if self.scan.live_only:
             keep &= entries.numbers(STATUS) != EntryStatus.DELETED
         if self.tests.prunes:
-            keep &= self.matching(entries)
+            keep &= self.matching_rows(entries)
         return None if keep.all() else pa.array(keep)
 
-    def matching(self, entries: EntryArrays) -> Any:
-        """Which rows the filter may keep: files are many, partitions few."""
+    def matching_rows(self, entries: EntryArrays) -> Any:
+        """Return the mask of rows that may match; each distinct partition is tested once."""
         known: dict[tuple[int, int], bool] = {}
         found = []
         for key in zip(entries.partition_of.tolist(), entries.values(CONTENT), strict=True):
             if key not in known:
                 code, content = key
-                known[key] = self.tests.partition(
+                known[key] = self.tests.may_match(
                     entries.partitions[code], entries.partition_type, entries.spec_id, content
                 )
             found.append(known[key])
         return np.array(found, bool)
 
     def array(self, found: NestedField, entries: EntryArrays) -> pa.Array:
-        """One column."""
+        """Build one column."""
         field_id, rows = found.field_id, entries.size
         kind = self.arrow_fields[field_id].type
         if is_metrics(found):
@@ -215,9 +215,9 @@ class EntryReader:
         return cast_if_needed(column, kind)
 
     def partition_array(self, entries: EntryArrays) -> pa.StructArray:
-        """Partition tuples as a struct: the distinct ones are converted, and taken for each entry."""
+        """Convert each distinct partition tuple to a struct once, then take it for each entry."""
         fields = self.partition.fields
-        columns = unified(entries.partitions, entries.partition_type, self.partition)
+        columns = transpose_partitions(entries.partitions, entries.partition_type, self.partition)
         arrays = [value_array(values, found.field_type) for values, found in zip(columns, fields, strict=True)]
         distinct = pa.StructArray.from_arrays(
             arrays, fields=self.partition_fields, mask=pa.array([False] * len(entries.partitions))
@@ -225,16 +225,16 @@ class EntryReader:
         return distinct.take(pa.array(entries.partition_of))
 
 
-def unified(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
-    """The partition tuples of one spec, as columns of the fields of all specs.
+def transpose_partitions(tuples: Sequence[Sequence[Any]], own: StructType, target: StructType) -> list[list[Any]]:
+    """Transpose the partition tuples of one spec into columns, one per field of all specs.
 
     Args:
         tuples: The tuples.
-        own: Their type.
+        own: The partition type of the tuples.
         target: The fields of all specs.
 
     Raises:
-        ValueError: a tuple has another number of fields.
+        ValueError: A tuple has the wrong number of fields.
     """
     places = {found.field_id: place for place, found in enumerate(own.fields)}
     columns = []
@@ -249,17 +249,15 @@ def struct_fields(found: NestedField) -> tuple[NestedField, ...]:
 
 
 def is_metrics(found: NestedField) -> bool:
-    """Whether a field is `readable_metrics`."""
     return found.name == "readable_metrics"
 
 
 def arrow_field_of(found: NestedField) -> pa.Field:
-    """A field as Spark takes it."""
     return pa.field(found.name, arrow_type(found.field_type, spark=True))
 
 
 def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
-    """Return maps as an array; null where a file has none."""
+    """Convert maps to an array with null for files without a map."""
     sizes, keys = maps.sizes_and_keys()
     ends = np.append(0, np.cumsum(sizes)).astype(np.int32)
     offsets = pa.array(ends, pa.int32(), mask=np.append(maps.absent, False))
@@ -268,13 +266,13 @@ def map_array(maps: RaggedMaps | EvenMaps, kind: pa.MapType) -> pa.MapArray:
 
 
 def cast_if_needed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a column to a type. A cast to its own type takes longer than making a column of few files."""
+    """Cast a column unless it has the type: even a no-op cast takes longer than building a column of few files."""
     return column if column.type.equals(kind) else column.cast(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesTask:
-    """Reads manifests in a Spark task. It can be pickled.
+    """Reads manifests in a Spark task. Picklable.
 
     Attributes:
         input: Groups of `ManifestFile`s, with an `EntryScan`.

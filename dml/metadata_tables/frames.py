@@ -1,8 +1,8 @@
 """Metadata tables as Spark DataFrames. Driver.
 
-Input: a table, a snapshot, and what a query needs of one of its metadata tables. Output: a DataFrame. Few rows are read
-on the driver, without a job; where manifests are many or large, Spark tasks read them. Only the DataFrame API is used,
-so that it works on Spark Classic and on Spark Connect.
+Input: a table, a snapshot and the columns and filter of a query. Output: a DataFrame. The driver reads small metadata
+without a Spark job; Spark tasks read many or large manifests. Only the DataFrame API is used, so that this works on
+both Spark Classic and Spark Connect.
 """
 
 import heapq
@@ -24,7 +24,7 @@ from dml.catalog.credentials import storage_properties
 from dml.manifests.read import entries_of
 from dml.manifests.write import partition_type
 from dml.metadata_tables.deleted_positions import DeleteFile, PositionScan, PositionsTask
-from dml.metadata_tables.entry_scan import EntriesTask, EntryReader, EntryScan, PartitionTest, unified
+from dml.metadata_tables.entry_scan import EntriesTask, EntryReader, EntryScan, PartitionTest, transpose_partitions
 from dml.metadata_tables.manifest_rows import all_manifest_rows, manifest_rows, manifests_to_read
 from dml.metadata_tables.partition_rows import partition_rows
 from dml.metadata_tables.snapshot_rows import snapshot_rows
@@ -45,18 +45,18 @@ File = TypeVar("File")
 
 
 ROWS_ONLY = "__rows"
-"""The column of a DataFrame of which only the number of rows matters."""
+"""The only column of a DataFrame that is merely counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRead:
-    """What a query needs of a metadata table.
+    """The part of a metadata table that a query reads.
 
     Attributes:
-        columns: Names of columns, in the schema's order; none where only the number of rows matters.
-        row_filter: Rows for which it is not true may be left out.
-        case_sensitive: How names in it match.
-        parallelism: How many Spark tasks run at once.
+        columns: Column names, in schema order; empty if the query only counts rows.
+        row_filter: Rows for which it is not TRUE may be left out.
+        case_sensitive: How names in the filter match.
+        parallelism: The number of Spark tasks that run at once.
     """
 
     columns: tuple[str, ...]
@@ -68,14 +68,14 @@ class MetadataRead:
 def metadata_frame(
     spark: SparkSession, name: MetadataTable, table: Table, snapshot: Snapshot | None, read: MetadataRead
 ) -> DataFrame:
-    """A metadata table.
+    """Return a metadata table as a DataFrame.
 
     Args:
         spark: The session, classic or Connect.
-        name: Which.
-        table: The table.
-        snapshot: The snapshot that is shown, where the metadata table shows one.
-        read: What is needed of it.
+        name: The metadata table.
+        table: The table that it describes.
+        snapshot: The snapshot to show, for metadata tables of one snapshot.
+        read: The columns and rows to read.
 
     Raises:
         CorruptFileError: a metadata file is missing or damaged.
@@ -97,35 +97,36 @@ def metadata_frame(
     return entries_frame(spark, name, table, manifests_to_read(name, table, snapshot), schema, read)
 
 
-def pruned(
+def prune_manifests(
     table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest, *, live_only: bool
 ) -> list[ManifestFile]:
-    """The manifests that may have files that a query asks for."""
+    """Return the manifests that may list files matching the filter."""
     types = {spec_id: partition_type(spec, table.metadata) for spec_id, spec in table.specs().items()}
     return [
         manifest
         for manifest in manifests
-        if (not live_only or manifest.has_live_files) and tests.manifest(manifest, types[manifest.partition_spec_id])
+        if (not live_only or manifest.has_live_files)
+        and tests.may_list_matches(manifest, types[manifest.partition_spec_id])
     ]
 
 
 def partition_totals(
     table: Table, manifests: Sequence[ManifestFile], schema: Schema, read: MetadataRead
 ) -> list[tuple[Any, ...]]:
-    """The rows of `partitions`."""
+    """Compute the rows of `partitions`."""
     tests = PartitionTest(schema, read.row_filter, case_sensitive=read.case_sensitive)
     times_ms = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in table.metadata.snapshots}
-    wanted = pruned(table, manifests, tests, live_only=True)
+    wanted = prune_manifests(table, manifests, tests, live_only=True)
     return partition_rows(wanted, table.io, unified_partition(table.metadata), times_ms, tests)
 
 
 def positions_frame(
     spark: SparkSession, table: Table, manifests: Sequence[ManifestFile], schema: Schema, read: MetadataRead
 ) -> DataFrame:
-    """The rows of `position_deletes`: the driver looks for the delete files, Spark tasks read them."""
+    """Return `position_deletes`: the driver finds the delete files, Spark tasks read them."""
     tests = PartitionTest(schema, read.row_filter, case_sensitive=read.case_sensitive)
     chosen = [found for found in schema.fields if found.name in read.columns] or [schema.fields[1]]
-    files = delete_files(table, pruned(table, manifests, tests, live_only=True), tests)
+    files = delete_files(table, prune_manifests(table, manifests, tests, live_only=True), tests)
     target = spark_schema(chosen)
     if not files:
         return empty_frame(spark, target)
@@ -133,14 +134,14 @@ def positions_frame(
     scan = PositionScan(
         schema_json=Schema(*chosen).model_dump_json(), io_properties=storage_properties(table.io.properties)
     )
-    task = PositionsTask(input=TaskInput.of(grouped(files, sizes, read.parallelism), scan))
+    task = PositionsTask(input=TaskInput.of(group_by_size(files, sizes, read.parallelism), scan))
     rows = sum(file.ref.record_count for file in files)
     check_reads(spark, table)
     return task_frame(spark, len(task.input.packed_groups), task, target, rows * value_size(target))
 
 
 def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: PartitionTest) -> list[DeleteFile]:
-    """The live position delete files and deletion vectors."""
+    """Return the live position delete files and deletion vectors."""
     target = unified_partition(table.metadata)
     types = {spec_id: partition_type(spec, table.metadata) for spec_id, spec in table.specs().items()}
     found = []
@@ -150,14 +151,13 @@ def delete_files(table: Table, manifests: Sequence[ManifestFile], tests: Partiti
             file = entry.data_file
             if file.content is not FileContent.POSITION_DELETES:
                 continue
-            if tests.partition(file.partition, own, file.spec_id, file.content):
-                values = tuple(column[0] for column in unified([file.partition], own, target))
+            if tests.may_match(file.partition, own, file.spec_id, file.content):
+                values = tuple(column[0] for column in transpose_partitions([file.partition], own, target))
                 found.append(DeleteFile(ref=delete_ref(entry), spec_id=file.spec_id, partition=values))
     return found
 
 
 def delete_ref(entry: ManifestEntry) -> DeleteFileRef:
-    """A delete file as workers read it."""
     file = entry.data_file
     return DeleteFileRef.of(
         file, referenced_data_file=file.referenced_data_file, data_sequence_number=entry.data_sequence_number or 0
@@ -172,7 +172,7 @@ def entries_frame(
     schema: Schema,
     read: MetadataRead,
 ) -> DataFrame:
-    """Entries, or the files of live ones."""
+    """Return a table of entries, or of the files of live entries."""
     live_only = name not in {MetadataTable.ENTRIES, MetadataTable.ALL_ENTRIES}
     filtered = not isinstance(read.row_filter, AlwaysTrue)
     if not read.columns and not filtered:
@@ -193,26 +193,26 @@ def entries_frame(
         io_properties=storage_properties(table.io.properties),
     )
     tests = PartitionTest(schema, scan.row_filter, case_sensitive=scan.case_sensitive)
-    read_ones = pruned(table, manifests, tests, live_only=live_only)
+    read_ones = prune_manifests(table, manifests, tests, live_only=live_only)
     target = spark_schema(chosen)
     if sum(manifest.manifest_length for manifest in read_ones) <= limits.MAX_DRIVER_MANIFEST_BYTES:
         reader = EntryReader(scan, lambda _: table.io)
         rows = list(reader.batches(read_ones))
         return frame_of_table(
             spark,
-            # Spark stops reading at an empty chunk, and takes no table without chunks.
+            # Spark stops reading at an empty chunk and rejects a table without chunks.
             reader.schema.empty_table() if not rows else pa.Table.from_batches([pa.concat_batches(rows)]),
             target,
         )
     sizes = [manifest.manifest_length for manifest in read_ones]
-    task = EntriesTask(input=TaskInput.of(grouped(read_ones, sizes, read.parallelism), scan))
+    task = EntriesTask(input=TaskInput.of(group_by_size(read_ones, sizes, read.parallelism), scan))
     entries = sum(entry_count(manifest, live_only=live_only) or 0 for manifest in read_ones)
     check_reads(spark, table)
     return task_frame(spark, len(task.input.packed_groups), task, target, entries * value_size(target))
 
 
 def entry_count(manifest: ManifestFile, *, live_only: bool) -> int | None:
-    """How many rows a manifest has; None where its list does not say."""
+    """Return the row count of a manifest, or None if the manifest list has no counts."""
     counts = [manifest.added_files_count, manifest.existing_files_count]
     if not live_only:
         counts.append(manifest.deleted_files_count)
@@ -220,8 +220,11 @@ def entry_count(manifest: ManifestFile, *, live_only: bool) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def grouped(files: Sequence[File], sizes: Sequence[int], parallelism: int) -> list[list[File]]:
-    """The files of each Spark task: about equal bytes, and two tasks a core, so that none is waited for long."""
+def group_by_size(files: Sequence[File], sizes: Sequence[int], parallelism: int) -> list[list[File]]:
+    """Distribute files over Spark tasks by size, largest first.
+
+    Two tasks per core keep one slow task from delaying the rest.
+    """
     heap = [(0, number) for number in range(min(len(files), max(1, 2 * parallelism)))]
     groups: list[list[File]] = [[] for _ in heap]
     for size, file in sorted(zip(sizes, files, strict=True), key=lambda weighed: -weighed[0]):
@@ -232,7 +235,7 @@ def grouped(files: Sequence[File], sizes: Sequence[int], parallelism: int) -> li
 
 
 def frame_of_rows(spark: SparkSession, schema: Schema, rows: list[tuple[Any, ...]]) -> DataFrame:
-    """Rows of the driver as a DataFrame."""
+    """Convert rows from the driver to a DataFrame."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema.fields)
     arrays = [
         pa.array([list(value.items()) if isinstance(value, dict) else value for value in column], arrow_of(found))
@@ -243,23 +246,21 @@ def frame_of_rows(spark: SparkSession, schema: Schema, rows: list[tuple[Any, ...
 
 
 def arrow_of(found: NestedField) -> pa.DataType:
-    """The Arrow type of a column, as Spark takes it."""
     return arrow_type(found.field_type, spark=True)
 
 
 def spark_schema(fields: Sequence[NestedField]) -> spark_types.StructType:
-    """Fields as Spark's, required ones as never null: here it is ours to say."""
+    """Convert fields to Spark's, keeping required fields non-nullable."""
     return spark_types.StructType([spark_field(found) for found in fields])
 
 
 def spark_field(found: NestedField) -> spark_types.StructField:
-    """A field with its comment."""
     comment = {"comment": found.doc} if found.doc else None
     return spark_types.StructField(found.name, nested_type(found.field_type), not found.required, comment)
 
 
 def nested_type(kind: Any) -> spark_types.DataType:
-    """A type, what is nested in it required as Iceberg says."""
+    """Convert a type to Spark's, keeping required nested fields non-nullable."""
     match kind:
         case StructType():
             return spark_schema(kind.fields)

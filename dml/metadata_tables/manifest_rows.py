@@ -1,4 +1,4 @@
-"""Rows that manifest lists hold: `manifests` and `all_manifests`; and the manifests that the other tables read. Driver.
+"""Rows of `manifests` and `all_manifests`, and the manifests that other metadata tables read. Driver.
 
 Input: a table, a snapshot. Output: rows, as tuples in the order of the schema; manifests.
 """
@@ -26,16 +26,16 @@ __all__ = ["all_manifest_rows", "manifest_rows", "manifests_to_read"]
 Row = tuple[Any, ...]
 
 NULL_TEXT = "null"
-"""What the reference shows for a bound that is not there."""
+"""The text that the reference shows for a missing bound."""
 
 
 def manifests_to_read(name: MetadataTable, table: Table, snapshot: Snapshot | None) -> tuple[ManifestFile, ...]:
-    """The manifests whose entries are the rows of a metadata table; those of all snapshots once each.
+    """Return the manifests whose entries a metadata table shows, each manifest once.
 
     Args:
-        name: A table of entries, files, partitions or position deletes.
+        name: A metadata table of entries, files, partitions or position deletes.
         table: The table.
-        snapshot: The snapshot that is shown; tables of all snapshots do not look at it.
+        snapshot: The snapshot to show; ignored by tables of all snapshots.
 
     Raises:
         CorruptFileError: a manifest list is missing or is no manifest list.
@@ -54,11 +54,11 @@ CONTENTS = {
     MetadataTable.ALL_DELETE_FILES: frozenset({ManifestContent.DELETES}),
     MetadataTable.POSITION_DELETES: frozenset({ManifestContent.DELETES}),
 }
-"""The manifests that a table reads, where it does not read all."""
+"""The manifest contents that a table reads, if not all."""
 
 
 def manifest_rows(table: Table, snapshot: Snapshot | None) -> Iterator[Row]:
-    """The rows of `manifests`.
+    """Yield the rows of `manifests`.
 
     Raises:
         CorruptFileError: a metadata file is missing or damaged.
@@ -66,12 +66,12 @@ def manifest_rows(table: Table, snapshot: Snapshot | None) -> Iterator[Row]:
     """
     for manifest in manifests_of(table.io, snapshot):
         counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
-        known = counted(manifest, table) if None in counts else counts
+        known = count_entries(manifest, table) if None in counts else counts
         yield manifest_row(manifest, known, summary_rows(manifest, table) or [])
 
 
 def all_manifest_rows(table: Table) -> Iterator[Row]:
-    """The rows of `all_manifests`: those of each snapshot, whether others have them too or not.
+    """Yield the rows of `all_manifests`: one per snapshot and manifest, shared manifests repeated.
 
     Raises:
         CorruptFileError: a manifest list is missing or is no manifest list.
@@ -83,8 +83,8 @@ def all_manifest_rows(table: Table) -> Iterator[Row]:
             yield *manifest_row(manifest, counts, summary_rows(manifest, table)), snapshot.snapshot_id
 
 
-def counted(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
-    """The numbers of added, existing and deleted files that a list of version 1 leaves out."""
+def count_entries(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
+    """Count the added, existing and deleted entries; lists of version 1 may leave out these numbers."""
     statuses = Counter(
         status for entries in read_arrays([manifest], lambda _: table.io, ()) for status in entries.values(STATUS)
     )
@@ -92,7 +92,7 @@ def counted(manifest: ManifestFile, table: Table) -> tuple[int, int, int]:
 
 
 def manifest_row(manifest: ManifestFile, counts: tuple[int | None, ...], summaries: list[Row] | None) -> Row:
-    """A manifest; its counts stand among those of data files or among those of delete files."""
+    """Return the row of a manifest, with its counts in the columns of data files or of delete files."""
     none = (0, 0, 0)
     data = manifest.content is ManifestContent.DATA
     return (
@@ -108,7 +108,6 @@ def manifest_row(manifest: ManifestFile, counts: tuple[int | None, ...], summari
 
 
 def summary_rows(manifest: ManifestFile, table: Table) -> list[Row] | None:
-    """The summaries of a manifest's partition fields."""
     if manifest.partitions is None:
         return None
     spec = table.specs()[manifest.partition_spec_id]
@@ -120,7 +119,7 @@ def summary_rows(manifest: ManifestFile, table: Table) -> list[Row] | None:
 
 
 def summary_row(summary: PartitionSummary, spec: PartitionSpec, kinds: StructType, place: int) -> Row:
-    """A summary, its bounds as text."""
+    """Convert a partition summary to a row, with its bounds as text."""
     kind, transform = kinds.fields[place].field_type, spec.fields[place].transform
 
     def text(bound: bytes | None) -> str:

@@ -1,8 +1,7 @@
-"""The rows of `partitions`: what the live files of each partition come to. Driver.
+"""Rows of `partitions`: the totals of the live files per partition. Driver.
 
-Input: manifests. Output: rows, as tuples in the order of the schema. Files of different specs are of one partition
-where the fields of all specs have the same values; its spec is that of the file that was added last, as in the
-reference.
+Input: manifests. Output: rows, as tuples in the order of the schema. Files of different specs share a partition if
+the fields of all specs have equal values. As in the reference, its spec is that of the file that was added last.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -16,7 +15,7 @@ from dml.deletes.delete_file_index import partition_key
 from dml.manifests.entries import EntryArrays
 from dml.manifests.entry_fields import CONTENT, FILE_SIZE, PARTITION, RECORD_COUNT, SNAPSHOT_ID, STATUS
 from dml.manifests.read_arrays import read_arrays
-from dml.metadata_tables.entry_scan import PartitionTest, unified
+from dml.metadata_tables.entry_scan import PartitionTest, transpose_partitions
 from dml.model.manifest import EntryStatus, FileContent, ManifestFile
 
 __all__ = ["partition_rows"]
@@ -29,16 +28,16 @@ READ: Final = (*PLAIN, PARTITION)
 
 @dataclass(slots=True)
 class Totals:
-    """What the files of a partition come to so far.
+    """The running totals of a partition.
 
     Attributes:
-        partition: Its values, in the fields of all specs.
+        partition: The partition values, in the fields of all specs.
         spec_id: The spec of the file that was added last.
-        records: Rows by the content of files.
-        files: Files by their content.
-        data_bytes: Bytes of data files.
-        updated_ms: When the last file was added, where its snapshot is known.
-        snapshot_id: The snapshot that added it.
+        records: Row counts, indexed by file content.
+        files: File counts, indexed by file content.
+        data_bytes: Total size of data files.
+        updated_ms: The commit time of the newest known snapshot that added a file.
+        snapshot_id: The id of that snapshot.
     """
 
     partition: tuple[Any, ...]
@@ -57,14 +56,14 @@ def partition_rows(
     times_ms: Mapping[int, int],
     tests: PartitionTest,
 ) -> list[Row]:
-    """The rows of the table.
+    """Return the rows of the table, one per partition.
 
     Args:
-        manifests: Of a snapshot.
+        manifests: The manifests of a snapshot.
         io: The table's FileIO.
         partition: The partition fields of all specs.
-        times_ms: When the snapshots that are still there were committed, by id.
-        tests: Which partitions are asked for.
+        times_ms: The commit times of unexpired snapshots, by snapshot id.
+        tests: The filter of the query.
 
     Raises:
         CorruptFileError: a manifest is missing or damaged.
@@ -83,15 +82,15 @@ def add_entries(
     tests: PartitionTest,
     found: dict[Hashable, Totals],
 ) -> None:
-    """Add the live files of some manifests."""
-    columns = unified(entries.partitions, entries.partition_type, partition)
+    """Add live files to the totals of their partitions."""
+    columns = transpose_partitions(entries.partitions, entries.partition_type, partition)
     tuples = list(zip(*columns, strict=True)) if columns else [()] * len(entries.partitions)
     plain = (entries.values(field_id) for field_id in PLAIN)
     for code, status, content, snapshot_id, records, size in zip(entries.partition_of.tolist(), *plain, strict=True):
         if status == EntryStatus.DELETED:
             continue
         values, own = tuples[code], entries.partitions[code]
-        if tests.prunes and not tests.partition(own, entries.partition_type, entries.spec_id, content):
+        if tests.prunes and not tests.may_match(own, entries.partition_type, entries.spec_id, content):
             continue
         key = partition_key(0, values)
         totals = found.get(key)
@@ -108,7 +107,7 @@ def add_entries(
 
 
 def row_of(totals: Totals, *, partitioned: bool) -> Row:
-    """A row; that of a table that never was partitioned has neither partition nor spec."""
+    """Return the totals as a row, without partition and spec if the table was never partitioned."""
     data, positions, equality = zip(totals.records, totals.files, strict=True)
     return (
         *((totals.partition, totals.spec_id) if partitioned else ()),

@@ -1,7 +1,7 @@
 """The column `readable_metrics`: sizes, counts and bounds of each column, as values of its type. Worker-safe.
 
-Input: the maps of the metrics of many files, end to end, as a manifest has them. Output: a struct array. All files are
-done at once, column by column: files are many, and columns have one type each.
+Input: the metric maps of many files, concatenated as in the manifest. Output: a struct array. Metrics are converted
+column by column for all files at once, because a column has one type.
 """
 
 import struct
@@ -35,7 +35,7 @@ from dml.read.projection import arrow_type
 __all__ = ["METRIC_IDS", "readable_metrics"]
 
 METRIC_IDS: Final = (108, 109, 110, 137, 125, 128)
-"""The maps that it is made of, in the order of its fields: sizes, counts of values, nulls and NaNs, bounds."""
+"""The field ids of the source maps, in the order of `NAMES`: sizes, counts of values, nulls and NaNs, bounds."""
 
 NAMES: Final = ("column_size", "value_count", "null_value_count", "nan_value_count", "lower_bound", "upper_bound")
 
@@ -48,18 +48,18 @@ FIXED_WIDTHS: Final[dict[type[PrimitiveType], str]] = {
     FloatType: "<f4",
     DoubleType: "<f8",
 }
-"""Types whose bounds are numbers of one width."""
+"""Types whose bounds have a fixed width."""
 
 Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
-    """Maps of many files, ordered by the column that a pair is of.
+    """The pairs of the maps of many files, sorted by column.
 
     Attributes:
-        keys: The columns' ids, ascending.
-        rows: The file that each pair is of.
+        keys: The column id of each pair, ascending.
+        rows: The index of each pair's file.
         values: The counts or bounds.
     """
 
@@ -69,13 +69,13 @@ class ByColumn:
 
     @staticmethod
     def of(maps: RaggedMaps | EvenMaps) -> "ByColumn":
-        """Order the pairs."""
+        """Sort the pairs."""
         sizes, keys = maps.sizes_and_keys()
         order = np.argsort(keys, kind="stable")
         return ByColumn(keys[order], np.repeat(np.arange(len(sizes)), sizes)[order], maps.values.take(pa.array(order)))
 
     def of_column(self, field_id: int) -> tuple[Positions, pa.Array]:
-        """The files that have a value for a column, and the values."""
+        """Return the files that have a value for a column, and those values."""
         first, last = np.searchsorted(self.keys, [field_id, field_id + 1])
         return self.rows[first:last], self.values.slice(first, last - first)
 
@@ -83,12 +83,12 @@ class ByColumn:
 def readable_metrics(
     columns: Sequence[NestedField], maps: Mapping[int, RaggedMaps | EvenMaps], rows: int
 ) -> pa.StructArray:
-    """The column, of some files.
+    """Build the column for a batch of files.
 
     Args:
-        columns: The table's columns that have metrics, named in full.
-        maps: The files' metrics, by the ids of `METRIC_IDS`.
-        rows: How many files.
+        columns: The table's columns that have metrics, by full name.
+        maps: The files' metrics, by the ids in `METRIC_IDS`.
+        rows: The number of files.
     """
     ordered = [ByColumn.of(maps[field_id]) for field_id in METRIC_IDS]
     children = [column_metrics(column, ordered, rows) for column in columns]
@@ -98,18 +98,18 @@ def readable_metrics(
 
 
 def column_metrics(column: NestedField, ordered: list[ByColumn], rows: int) -> pa.StructArray:
-    """The metrics of one column."""
+    """Build the metrics struct of one column."""
     assert isinstance(column.field_type, PrimitiveType)
     children = []
     for place, by_column in enumerate(ordered):
         files, values = by_column.of_column(column.field_id)
         typed = values if place < 4 else bound_values(values, column.field_type)
-        children.append(scattered(typed, files, rows))
+        children.append(scatter(typed, files, rows))
     return pa.StructArray.from_arrays(children, names=list(NAMES))
 
 
-def scattered(values: pa.Array, files: Positions, rows: int) -> pa.Array:
-    """Values at the places of their files; null elsewhere."""
+def scatter(values: pa.Array, files: Positions, rows: int) -> pa.Array:
+    """Place values at the indices of their files; null elsewhere."""
     if len(values) == rows and np.array_equal(files, np.arange(rows)):
         return values
     places = np.full(rows, -1, np.int64)
@@ -118,7 +118,7 @@ def scattered(values: pa.Array, files: Positions, rows: int) -> pa.Array:
 
 
 def bound_values(bounds: pa.Array, kind: PrimitiveType) -> pa.Array:
-    """Serialised bounds as values; null for one that is none of its type. Spec: "Appendix D"."""
+    """Deserialize bounds; invalid bytes become null. Spec: "Appendix D"."""
     target = arrow_type(kind, spark=True)
     if isinstance(kind, BinaryType | FixedType):
         return bounds.cast(target)
@@ -133,7 +133,7 @@ def bound_values(bounds: pa.Array, kind: PrimitiveType) -> pa.Array:
 
 
 def bound_value(value: bytes, kind: PrimitiveType) -> Any:
-    """A bound, or None where the bytes are none: metrics are no rows, and a reader can do without them."""
+    """Deserialize a bound, or return None for invalid bytes: readers can do without metrics."""
     try:
         return from_bytes(kind, value)
     except (struct.error, ValueError, ArithmeticError, TypeError):
@@ -141,7 +141,7 @@ def bound_value(value: bytes, kind: PrimitiveType) -> Any:
 
 
 def fixed_width(bounds: pa.Array, layout: np.dtype[Any]) -> npt.NDArray[Any] | None:
-    """The numbers, if all bounds have the width of the type: one of a promoted column may be shorter."""
+    """Return the bounds as numbers, or None if widths differ: a promoted column may have shorter bounds."""
     if not len(bounds):
         return np.array([], layout)
     _, offset_buffer, data = bounds.buffers()

@@ -1,4 +1,4 @@
-"""Rows that a table's metadata holds: `snapshots`, `history`, `refs`, `metadata_log_entries`. Driver.
+"""Rows from the table metadata: `snapshots`, `history`, `refs`, `metadata_log_entries`. Driver.
 
 Input: a table. Output: rows, as tuples in the order of the schema; times in microseconds.
 """
@@ -18,10 +18,10 @@ Row = tuple[Any, ...]
 
 
 def snapshot_rows(name: MetadataTable, table: Table) -> list[Row]:
-    """The rows of a metadata table that needs no file but the table's metadata.
+    """Return the rows of a metadata table that needs no file besides the table metadata.
 
     Args:
-        name: One of the four.
+        name: `snapshots`, `history`, `refs` or `metadata_log_entries`.
         table: The table.
     """
     match name:
@@ -36,7 +36,6 @@ def snapshot_rows(name: MetadataTable, table: Table) -> list[Row]:
 
 
 def snapshot_row(snapshot: Snapshot) -> Row:
-    """A row of `snapshots`."""
     summary = snapshot.summary
     return (
         snapshot.timestamp_ms * 1000,
@@ -49,7 +48,7 @@ def snapshot_row(snapshot: Snapshot) -> Row:
 
 
 def history_rows(metadata: TableMetadata) -> Iterator[Row]:
-    """The rows of `history`: what was current, and whether it leads to what is."""
+    """Yield the rows of `history`: each current snapshot of the past, and if it is an ancestor of today's."""
     ancestors = ancestor_ids(metadata)
     for entry in metadata.snapshot_log:
         snapshot = metadata.snapshot_by_id(entry.snapshot_id)
@@ -58,7 +57,7 @@ def history_rows(metadata: TableMetadata) -> Iterator[Row]:
 
 
 def ancestor_ids(metadata: TableMetadata) -> set[int]:
-    """The current snapshot and those that it was made from."""
+    """Return the ids of the current snapshot and its ancestors."""
     found: set[int] = set()
     snapshot = metadata.current_snapshot()
     while snapshot is not None and snapshot.snapshot_id not in found:
@@ -69,7 +68,6 @@ def ancestor_ids(metadata: TableMetadata) -> set[int]:
 
 
 def ref_rows(metadata: TableMetadata) -> Iterator[Row]:
-    """The rows of `refs`."""
     for name, ref in metadata.refs.items():
         yield (
             name,
@@ -82,7 +80,7 @@ def ref_rows(metadata: TableMetadata) -> Iterator[Row]:
 
 
 def log_rows(table: Table) -> Iterator[Row]:
-    """The rows of `metadata_log_entries`: each metadata file, and the snapshot that was current then."""
+    """Yield the rows of `metadata_log_entries`: each metadata file, and its current snapshot."""
     metadata = table.metadata
     files = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
     for timestamp_ms, file in (*files, (metadata.last_updated_ms, table.metadata_location)):
@@ -92,6 +90,6 @@ def log_rows(table: Table) -> Iterator[Row]:
                 latest_id = entry.snapshot_id
         snapshot = None if latest_id is None else metadata.snapshot_by_id(latest_id)
         schema_id = None if snapshot is None else snapshot.schema_id
-        # Version 1 counts none: all of its snapshots have the number 0.
+        # Version 1 has no sequence numbers: all of its snapshots have the number 0.
         number = None if snapshot is None else snapshot.sequence_number or 0
         yield timestamp_ms * 1000, file, latest_id, schema_id, number

@@ -1,7 +1,7 @@
-"""Which metadata tables there are, and their schemas. Driver.
+"""The metadata tables and their schemas. Driver.
 
-Input: a table's metadata. Output: Iceberg schemas, with the names, the order, the types and the nullability that the
-reference gives them. Source: Iceberg 1.10, `MetadataTableType` and the tables it names; documentation, "Spark Queries:
+Input: a table's metadata. Output: Iceberg schemas with the names, order, types and nullability of the reference
+implementation. Source: Iceberg 1.10, `MetadataTableType` and the tables it names; documentation, "Spark Queries:
 Inspecting tables".
 """
 
@@ -38,7 +38,7 @@ __all__ = ["READABLE_METRICS", "MetadataTable", "metric_fields", "table_schema",
 READABLE_METRICS: Final = "readable_metrics"
 
 FIRST_FREE_ID: Final = 1_000_000
-"""Above the ids of the partition fields, which begin at 1000."""
+"""Above the ids of partition fields, which start at 1000."""
 
 
 class MetadataTable(StrEnum):
@@ -63,12 +63,12 @@ class MetadataTable(StrEnum):
 
     @property
     def is_of_one_snapshot(self) -> bool:
-        """Whether it shows one snapshot, so that time travel means something."""
+        """True if the table shows one snapshot, so that time travel applies."""
         return self in ONE_SNAPSHOT
 
     @property
     def of_all_snapshots(self) -> bool:
-        """Whether it shows what any snapshot has."""
+        """True if the table combines all snapshots."""
         return self.value.startswith("all_")
 
 
@@ -86,11 +86,11 @@ ONE_SNAPSHOT: Final = frozenset(
 
 
 def table_schema(table: MetadataTable, metadata: TableMetadata) -> Schema:
-    """The schema of a metadata table.
+    """Return the schema of a metadata table.
 
     Args:
-        table: Which.
-        metadata: The table's metadata: its current schema, and all of its partition specs.
+        table: The metadata table.
+        metadata: The table's metadata: supplies the current schema and all partition specs.
     """
     match table:
         case MetadataTable.SNAPSHOTS:
@@ -104,9 +104,9 @@ def table_schema(table: MetadataTable, metadata: TableMetadata) -> Schema:
         case MetadataTable.MANIFESTS:
             return Schema(*MANIFEST_HEAD, *MANIFEST_COUNTS, SUMMARIES)
         case MetadataTable.ALL_MANIFESTS:
-            counts = [optional(found) if found.field_id < 15 else found for found in MANIFEST_COUNTS]
-            head = [optional(found) if found.field_id in {3, 4} else found for found in MANIFEST_HEAD]
-            return Schema(*head, *counts, optional(SUMMARIES), REFERENCE_SNAPSHOT)
+            counts = [as_optional(found) if found.field_id < 15 else found for found in MANIFEST_COUNTS]
+            head = [as_optional(found) if found.field_id in {3, 4} else found for found in MANIFEST_HEAD]
+            return Schema(*head, *counts, as_optional(SUMMARIES), REFERENCE_SNAPSHOT)
         case MetadataTable.PARTITIONS:
             return partitions_schema(unified_partition(metadata))
         case MetadataTable.POSITION_DELETES:
@@ -118,15 +118,15 @@ def table_schema(table: MetadataTable, metadata: TableMetadata) -> Schema:
             return Schema(*file_fields(metadata), readable_metrics(metadata))
 
 
-def optional(found: NestedField) -> NestedField:
-    """A field that may be null."""
+def as_optional(found: NestedField) -> NestedField:
     return NestedField(found.field_id, found.name, found.field_type, required=False)
 
 
 def unified_partition(metadata: TableMetadata) -> StructType:
-    """The partition fields of all specs: a file has null in those that its own spec lacks.
+    """Return the union of the partition fields of all specs.
 
-    A source column may have been dropped since: its type is then that of the newest schema that has it.
+    Files have null in fields that their own spec lacks. If a source column was dropped, its type comes from the
+    newest schema that has it.
     """
     schemas = [metadata.schema(), *sorted(metadata.schemas, key=lambda schema: -schema.schema_id)]
     sources: dict[int, NestedField] = {}
@@ -145,23 +145,21 @@ def unified_partition(metadata: TableMetadata) -> StructType:
 
 
 def required_field(field_id: int, name: str, kind: IcebergType, doc: str | None = None) -> NestedField:
-    """A field that is never null."""
     return NestedField(field_id, name, kind, required=True, doc=doc)
 
 
 def optional_field(field_id: int, name: str, kind: IcebergType, doc: str | None = None) -> NestedField:
-    """A field that may be null."""
     return NestedField(field_id, name, kind, required=False, doc=doc)
 
 
 def counts_by_column(field_id: int, name: str, key_id: int, doc: str) -> NestedField:
-    """A map from column ids to counts."""
+    """Build a map field from column ids to counts."""
     kind = MapType(key_id, IntegerType(), key_id + 1, LongType(), value_required=True)
     return optional_field(field_id, name, kind, doc)
 
 
 def bounds_by_column(field_id: int, name: str, key_id: int, doc: str) -> NestedField:
-    """A map from column ids to bounds."""
+    """Build a map field from column ids to bounds."""
     kind = MapType(key_id, IntegerType(), key_id + 1, BinaryType(), value_required=True)
     return optional_field(field_id, name, kind, doc)
 
@@ -210,7 +208,7 @@ FILE_TAIL: Final = (
 
 
 def file_fields(metadata: TableMetadata) -> tuple[NestedField, ...]:
-    """The fields of a file; a table that never was partitioned has no partition."""
+    """Return the fields of a file, without `partition` if the table was never partitioned."""
     partition = unified_partition(metadata)
     doc = "Partition data tuple, schema based on the partition spec"
     middle = [required_field(102, "partition", partition, doc)] if partition.fields else []
@@ -218,7 +216,7 @@ def file_fields(metadata: TableMetadata) -> tuple[NestedField, ...]:
 
 
 def metric_fields(schema: Schema) -> tuple[NestedField, ...]:
-    """The columns, nested ones too, that have readable metrics, by full name in its order."""
+    """Return the primitive columns, nested ones included, that have readable metrics, sorted by full name."""
     names = {field_id: schema.find_column_name(field_id) for field_id in schema.field_ids}
     found = [
         NestedField(field_id, name, kind, required=False)
@@ -229,15 +227,16 @@ def metric_fields(schema: Schema) -> tuple[NestedField, ...]:
 
 
 def is_shown(kind: IcebergType) -> bool:
-    """Whether Spark has a type for such a bound: it has none for nanoseconds, nor for what bounds geometries.
+    """Return True if Spark has a type for bounds of this type.
 
-    The bounds of a variant are of the fields inside, and Spark 3.5 has no type for them.
+    It has none for nanoseconds or the bounds of geometries. Bounds of a variant are those of its fields, and Spark 3.5
+    has no variant type.
     """
     return not isinstance(kind, TimestampNanoType | TimestamptzNanoType | GeometryType | GeographyType | VariantType)
 
 
 def readable_metrics(metadata: TableMetadata) -> NestedField:
-    """The column `readable_metrics`."""
+    """Build the column `readable_metrics`."""
     ids = count(FIRST_FREE_ID)
     columns = []
     for column in metric_fields(metadata.schema()):
@@ -254,7 +253,7 @@ def readable_metrics(metadata: TableMetadata) -> NestedField:
 
 
 def partitions_schema(partition: StructType) -> Schema:
-    """The schema of `partitions`; a table that never was partitioned has one row without a partition."""
+    """Return the schema of `partitions`; a table that was never partitioned has one row without a partition."""
     head = [required_field(102, "partition", partition), required_field(4, "spec_id", IntegerType())]
     return Schema(
         *(head if partition.fields else []),
@@ -273,7 +272,10 @@ def partitions_schema(partition: StructType) -> Schema:
 
 
 def position_deletes_schema(metadata: TableMetadata) -> Schema:
-    """The schema of `position_deletes`; the fields of a deleted row keep their ids, the others have free ones."""
+    """Return the schema of `position_deletes`.
+
+    The fields of the deleted row keep their ids. New fields get ids above `FIRST_FREE_ID`.
+    """
     ids = count(FIRST_FREE_ID)
     partition = unified_partition(metadata)
     described = "Partition that position delete row belongs to"
@@ -281,7 +283,7 @@ def position_deletes_schema(metadata: TableMetadata) -> Schema:
         optional_field(next(ids), "content_offset", LongType(), "The offset in the DV where the content starts"),
         optional_field(next(ids), "content_size_in_bytes", LongType(), "The length in bytes of the DV blob"),
     )
-    # Ids that a row's own columns may have too: a filter means them by their names.
+    # The row's own columns may have the same ids as the fields around them: filters bind by name.
     row = StructType(*metadata.schema().fields)
     return Schema(
         required_field(next(ids), "file_path", StringType(), "Path of a file in which a deleted row is stored"),

@@ -13,11 +13,11 @@ __all__ = ["value_array"]
 
 
 def value_array(values: Sequence[Any], kind: IcebergType) -> pa.Array:
-    """An array of values of a primitive type, None for null.
+    """Return an array of values of a primitive type, with None as null.
 
     Args:
         values: In Iceberg's internal form: days for a date, microseconds for a time.
-        kind: Their type.
+        kind: The type of the values.
     """
     target = arrow_type(kind, spark=True)
     match kind:
@@ -27,7 +27,7 @@ def value_array(values: Sequence[Any], kind: IcebergType) -> pa.Array:
         case TimeType():
             return pa.array(values, pa.time64("us")).cast(target)
         case DecimalType(precision=precision):
-            # Truncated decimals of other writers may have one digit more than the type, which Spark cannot represent.
+            # Truncated decimals of other writers may have one digit more than the type. Spark cannot represent them.
             fits = (value is not None and len(value.as_tuple().digits) <= precision for value in values)
             return pa.array([value if known else None for value, known in zip(values, fits, strict=True)], target)
     return pa.array(values, target)

@@ -1,6 +1,6 @@
-"""Verifying a snapshot: what its summary and its manifests say is recounted from the files themselves. Driver.
+"""Verifies a snapshot: recounts its files and compares them with its summary and manifests. Driver.
 
-`recount` reads: manifests, footers, delete files. `checks` compares, and reads nothing. `report` is what users get.
+`recount` reads manifests, footers and delete files. `verify` compares the counts and builds the report.
 """
 
 from dml.verification.verify import Count, FileRole, Verification, VerifiedFile, verify

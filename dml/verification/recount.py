@@ -1,7 +1,7 @@
-"""Counting what a snapshot holds: from its manifests, from the footers of its files, from its delete files. Driver.
+"""Counts the files and rows of a snapshot, from its manifests, file footers and delete files. Driver.
 
-Input: a table and a snapshot. Output: counts, and what is wrong with a file where it cannot be counted. Nothing that a
-manifest says of a file's rows is taken for true.
+Input: a table and a snapshot. Output: counts, and the problem of each file that cannot be counted. Row counts in
+manifests are never trusted.
 """
 
 from collections import Counter
@@ -37,7 +37,7 @@ from dml.scan.table_scan import TableScan
 __all__ = ["FileKey", "OpenedFile", "Recounter", "SnapshotFiles", "deletes_of", "files_of"]
 
 FileKey = tuple[str, int | None, int | None]
-"""Path, content offset and content size: many deletion vectors share one Puffin file."""
+"""Path, content offset and content size: several deletion vectors may share a Puffin file."""
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -48,11 +48,10 @@ class SnapshotFiles:
     """The files of a snapshot.
 
     Attributes:
-        entries: Live entries of all manifests, in order; a file that is listed twice is there twice.
-        tasks: The data files with the delete files that apply to them, by path; without those of which that is not
-            known.
-        inherits: Whether some of it is from a snapshot before.
-        problems: Why that is not known.
+        entries: The live entries of all manifests, in order, duplicates included.
+        tasks: The data files with their delete files, by path; without files whose delete files are ambiguous.
+        inherits: True if entries or removals in the manifests prove an earlier snapshot.
+        problems: The reasons why delete files are ambiguous.
     """
 
     entries: tuple[ManifestEntry, ...] = ()
@@ -72,28 +71,27 @@ class SnapshotFiles:
 
     @property
     def listed_twice(self) -> tuple[str, ...]:
-        """Files with more than one live entry."""
+        """The files with more than one live entry."""
         counted = Counter(entry.data_file.key for entry in self.entries)
         return tuple(key[0] for key, number in counted.items() if number > 1)
 
 
 def is_data(entry: ManifestEntry) -> bool:
-    """Whether an entry is of a data file."""
     return entry.data_file.content is FileContent.DATA
 
 
 def deletes_of(task: ScanTask) -> tuple[DeleteFileRef, ...]:
-    """All delete files that apply to a data file."""
+    """Return all delete files that apply to a data file."""
     vector = () if task.deletion_vector is None else (task.deletion_vector,)
     return (*vector, *task.position_deletes, *task.equality_deletes)
 
 
 def files_of(table: Table, snapshot: Snapshot | None) -> SnapshotFiles:
-    """The files of a snapshot; of no snapshot, none.
+    """Return the files of a snapshot; none without a snapshot.
 
     Raises:
-        CorruptFileError: a manifest is missing or damaged.
-        ExecutionError: the storage failed.
+        CorruptFileError: A manifest is missing or damaged.
+        ExecutionError: The storage failed.
     """
     if snapshot is None:
         return SnapshotFiles()
@@ -118,20 +116,20 @@ def files_of(table: Table, snapshot: Snapshot | None) -> SnapshotFiles:
 
 
 def in_threads(items: Iterable[Item], work: Callable[[Item], Found]) -> list[Found]:
-    """What becomes of each item, in their order."""
+    """Apply a function to items in threads, and return the results in order."""
     with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="verify") as pool:
         return list(pool.map(work, items))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedFile:
-    """A file, counted.
+    """The counts of a file.
 
     Attributes:
-        rows: Its rows, or positions of a deletion vector; None where it cannot be read.
-        size: Its bytes; None where it is not there.
-        positions: Of a position delete file or deletion vector: the positions by data file.
-        problem: What is wrong with it.
+        rows: The number of rows, or of positions in a deletion vector; None if it cannot be read.
+        size: The size in bytes; None if the file does not exist.
+        positions: The positions in a position delete file or deletion vector, by data file.
+        problem: The problem with the file, if any.
     """
 
     rows: int | None = None
@@ -141,7 +139,7 @@ class OpenedFile:
 
 
 class Recounter:
-    """Opens files and counts, each file once.
+    """Opens and counts each file once.
 
     Args:
         table: The table.
@@ -157,18 +155,18 @@ class Recounter:
     def open_data_files(self, entries: Iterable[ManifestEntry]) -> None:
         """Count the rows of data files in the files themselves."""
         files = {entry.data_file.path: entry.data_file.file_format for entry in entries}
-        counted = in_threads(files.items(), lambda named: self._counted(*named))
+        counted = in_threads(files.items(), lambda named: self._count_rows(*named))
         self.data_files.update(zip(files, counted, strict=True))
 
     def open_delete_files(self, refs: Iterable[DeleteFileRef]) -> None:
-        """Read delete files: of equality deletes the number of keys, of all others the positions."""
+        """Read delete files: count the keys of equality deletes, and collect the positions of others."""
         files = {ref.key: ref for ref in refs}
-        self.delete_files.update(zip(files, in_threads(files.values(), self._deletes), strict=True))
+        self.delete_files.update(zip(files, in_threads(files.values(), self._read_deletes), strict=True))
 
     def live_rows(self, task: ScanTask) -> int | None:
-        """The rows of a data file that no delete file deletes; None where a file cannot be read.
+        """Return the number of rows of a data file that are not deleted, or None if a file cannot be read.
 
-        The data file and the delete files have to be opened before; rows that equality deletes may delete are read.
+        The data file and its delete files must be opened before. With equality deletes, this reads the rows.
         """
         opened = self.data_files[task.path]
         if opened.rows is None:
@@ -180,7 +178,7 @@ class Recounter:
         return opened.rows - len(self.positions(task))
 
     def positions(self, task: ScanTask) -> PositionDeleteIndex:
-        """The deleted positions of a data file, as far as its delete files can be read."""
+        """Return the deleted positions of a data file, from all readable delete files."""
         index = PositionDeleteIndex()
         for ref in deletes_of(task):
             index.update(self.delete_files[ref.key].positions.get(task.path, PositionDeleteIndex()))
@@ -196,9 +194,9 @@ class Recounter:
                 for found in reader.scan_file(task)
             )
         except CorruptFileError:
-            return None  # the file's own problem is reported already
+            return None  # `data_files` and `delete_files` already report it
 
-    def _counted(self, path: str, file_format: str) -> OpenedFile:
+    def _count_rows(self, path: str, file_format: str) -> OpenedFile:
         size = None
         try:
             size = self._size(path)
@@ -208,27 +206,29 @@ class Recounter:
                 batches = file.batches(file.pieces, (), limits.NARROW_BATCH_ROWS)
                 return OpenedFile(rows=sum(batch.num_rows for batch in batches), size=size)
         except DmlError as error:
-            return unreadable(error, size)
+            return unreadable_file(error, size)
 
     def _size(self, path: str) -> int:
         with file_errors(path):
             return len(self._table.io.new_input(path))
 
-    def _deletes(self, ref: DeleteFileRef) -> OpenedFile:
+    def _read_deletes(self, ref: DeleteFileRef) -> OpenedFile:
         if ref.equality_ids:
-            return self._counted(ref.path, ref.file_format)
+            return self._count_rows(ref.path, ref.file_format)
         size = None
         try:
             size = self._size(ref.path)
             if ref.is_deletion_vector:
-                return self._vector(ref, size)
+                return self._read_vector(ref, size)
             rows, positions = 0, dict[str, PositionDeleteIndex]()
             for path, some in self._position_rows(ref, size):
                 rows += len(some)
                 positions.setdefault(path, PositionDeleteIndex()).add_many(some)
-            return OpenedFile(rows=rows, size=size, positions=positions, problem=repeated(ref, rows, positions))
+            return OpenedFile(
+                rows=rows, size=size, positions=positions, problem=duplicate_rows_problem(ref, rows, positions)
+            )
         except DmlError as error:
-            return unreadable(error, size)
+            return unreadable_file(error, size)
 
     def _position_rows(self, ref: DeleteFileRef, size: int) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
         with open_data_file(self._table.io, ref.path, ref.file_format, None, size=size) as file:
@@ -237,26 +237,26 @@ class Recounter:
                 renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
                 yield from positions_by_file(renamed, file=ref.path)
 
-    def _vector(self, ref: DeleteFileRef, size: int) -> OpenedFile:
+    def _read_vector(self, ref: DeleteFileRef, size: int) -> OpenedFile:
         assert ref.referenced_data_file is not None, "the index of delete files refuses others"
         loader = DeleteLoader(self._table.schema(), storage_properties(self._table.io.properties))
         found = loader.positions_in(ref.referenced_data_file, [ref])
         return OpenedFile(rows=len(found), size=size, positions={ref.referenced_data_file: found})
 
 
-def unreadable(error: DmlError, size: int | None) -> OpenedFile:
-    """A file that breaks its format, or is not there; a storage that fails is no problem of the table's.
+def unreadable_file(error: DmlError, size: int | None) -> OpenedFile:
+    """Return a missing or invalid file; a storage failure is raised, because it is not a problem of the table.
 
     Raises:
-        DmlError: the storage failed.
+        DmlError: The storage failed.
     """
     if isinstance(error, ExecutionError):
         raise error
     return OpenedFile(size=size, problem=error.message)
 
 
-def repeated(ref: DeleteFileRef, rows: int, positions: Mapping[str, PositionDeleteIndex]) -> str | None:
-    """What is wrong with a position delete file that names a row twice."""
+def duplicate_rows_problem(ref: DeleteFileRef, rows: int, positions: Mapping[str, PositionDeleteIndex]) -> str | None:
+    """Return the problem of a position delete file that names a row twice, else None."""
     distinct = sum(map(len, positions.values()))
     return (
         None if distinct == rows else f"The delete file '{ref.path}' has {rows} rows, and only {distinct} are distinct"

@@ -1,12 +1,11 @@
-"""Verify a snapshot: what its summary and its manifests say is compared with a recount of its files. Driver.
+"""Verifies a snapshot: compares its summary and manifests with a recount of its files. Driver.
 
-Input: a table and a snapshot. Output: a `Verification`, a value that can be printed, compared, kept, and asked whether
-all was well: the numbers of the snapshot's summary next to those of its files, and sentences about what is not so.
+Input: a table and a snapshot. Output: a `Verification` with the counts of the snapshot's summary next to those of its
+files, and one sentence per problem.
 
-`dml.verification.recount` reads the manifests of the snapshot and of its parent, and the data files that the snapshot
-touched, each with the delete files that apply to it before and after. What has to be true of this `Evidence` is one
-function for each rule. Source: Iceberg specification, "Optional Snapshot Summary Fields";
-docs/architecture/06-commit.md for RowDelta's own.
+`dml.verification.recount` reads the manifests of the snapshot and its parent, and the data files that the snapshot
+touched, each with the delete files that apply before and after. Each rule for this `Evidence` is one function. Source:
+Iceberg specification, "Optional Snapshot Summary Fields"; docs/architecture/06-commit.md for RowDelta's own.
 """
 
 import html
@@ -36,11 +35,11 @@ from dml.verification.recount import FileKey, Recounter, SnapshotFiles, deletes_
 __all__ = ["CHECKS", "Count", "FileRole", "Verification", "VerifiedFile", "counts_of", "verify"]
 
 SHOWN = 20
-"""How many files, and how many problems, are printed."""
+"""The maximum number of files, and of problems, to print."""
 
 
 class FileRole(StrEnum):
-    """What a snapshot did to a data file."""
+    """The effect of a snapshot on a data file."""
 
     ADDED = "added"
     REMOVED = "removed"
@@ -53,12 +52,12 @@ class VerifiedFile:
     """A data file that was opened.
 
     Attributes:
-        path: Its location.
-        role: What the snapshot did to it.
-        rows_by_manifest: Its rows, as its manifest says.
-        rows: Its rows, counted in the file; None where it cannot be read.
-        rows_before: Live rows in the parent snapshot; None where they cannot be counted, 0 for an added file.
-        rows_after: Live rows in the snapshot; None where they cannot be counted, 0 for a removed file.
+        path: The location of the file.
+        role: The effect of the snapshot on it.
+        rows_by_manifest: The number of rows according to its manifest.
+        rows: The number of rows counted in the file; None if it cannot be read.
+        rows_before: The live rows in the parent snapshot; None if they cannot be counted, 0 for an added file.
+        rows_after: The live rows in the snapshot; None if they cannot be counted, 0 for a removed file.
     """
 
     path: str
@@ -71,12 +70,12 @@ class VerifiedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """A number that the summary of a snapshot gives.
+    """A count of a snapshot's summary.
 
     Attributes:
-        name: What is counted: keys of the summary.
-        recorded: What the summary says; None where it says nothing.
-        counted: What the files say; None where they do not say.
+        name: The name of the count, usually a key of the summary.
+        recorded: The number in the summary; None if it has none.
+        counted: The number counted in the files; None if they do not determine it.
     """
 
     name: str
@@ -85,23 +84,23 @@ class Count:
 
     @property
     def agrees(self) -> bool:
-        """Whether the two are equal, as far as both are there."""
+        """True if both numbers are equal, or one is unknown."""
         return self.recorded is None or self.counted is None or self.recorded == self.counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was found.
+    """The result of verifying a snapshot.
 
     Attributes:
-        table: Full name of the table.
-        snapshot_id: The snapshot; None for a table without one.
-        parent_snapshot_id: The snapshot that it followed; None where it is the first one, or where that has expired.
+        table: The full name of the table.
+        snapshot_id: The snapshot; None for a table without snapshots.
+        parent_snapshot_id: The parent of the snapshot; None for the first snapshot, or if expiring removed the id.
         operation: `append`, `delete`, `overwrite` or `replace`.
-        counts: The numbers of the summary beside those of the files.
+        counts: The counts of the summary next to those of the files.
         files: The data files that were opened: those that the snapshot touched, or all.
-        problems: What does not agree, one sentence each, with the file or the count.
-        unverified: What could not be checked, and why.
+        problems: The contradictions, one sentence each, with the file or the count.
+        unverified: The checks that were not possible, with reasons.
     """
 
     table: str
@@ -115,14 +114,14 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that could be checked agrees."""
+        """True if no check found a problem."""
         return not self.problems
 
     def raise_for_problems(self) -> "Verification":
-        """Return the verification itself if all is well.
+        """Return the verification itself if it has no problems.
 
         Raises:
-            CorruptFileError: something does not agree; `context["problems"]` has all of it.
+            CorruptFileError: There are problems; `context["problems"]` lists them.
         """
         if self.problems:
             more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
@@ -141,7 +140,7 @@ class Verification:
         return f"<pre>{html.escape(repr(self))}</pre>"
 
     def lines(self) -> list[str]:
-        """The printed form."""
+        """Return the printed form, line by line."""
         if self.snapshot_id is None:
             return [f"{self.table} has no snapshot: there is nothing to verify"]
         after = "" if self.parent_snapshot_id is None else f", after {self.parent_snapshot_id}"
@@ -154,7 +153,7 @@ class Verification:
             lines.append(
                 f"  {count.name:<{width}}  {recorded:>12} recorded  {counted}" + ("" if count.agrees else "  <--")
             )
-        lines += [f"  {shown(file)}" for file in self.files[:SHOWN]]
+        lines += [f"  {file_line(file)}" for file in self.files[:SHOWN]]
         if len(self.files) > SHOWN:
             lines.append(f"  and {plural(len(self.files) - SHOWN, 'more data file')}: see .files")
         lines += [f"  problem: {problem}" for problem in self.problems[:SHOWN]]
@@ -164,7 +163,7 @@ class Verification:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """All attributes as plain values, for logs and programs."""
+        """Return all attributes as plain values, for logs and programs."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, Count | VerifiedFile):
@@ -177,32 +176,30 @@ class Verification:
 
 
 def plural(number: int, name: str) -> str:
-    """A number of things."""
     return f"{number:,} {name}" + ("" if number == 1 else "s")
 
 
-def shown(file: VerifiedFile) -> str:
-    """A file in one line."""
+def file_line(file: VerifiedFile) -> str:
     before, after = ("?" if rows is None else f"{rows:,}" for rows in (file.rows_before, file.rows_after))
     return f"{file.role}: {file.path}, live rows {before} -> {after}"
 
 
 MAX_DIGITS: Final = 20
-"""Of a 64-bit number; a longer text is none that an engine counts."""
+"""The maximum number of digits of a 64-bit number; engines do not write longer counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was read.
+    """The input of all checks.
 
     Attributes:
         snapshot: The snapshot.
         summary: Its summary, without the operation.
         before: The files of its parent.
         after: Its files.
-        complete: Whether the parent was there to be read.
+        complete: True if the parent could be read, or there is none.
         files: The data files that were opened.
-        recounter: What was found in them, and in their delete files.
+        recounter: The counts of those files and their delete files.
     """
 
     snapshot: Snapshot
@@ -214,13 +211,13 @@ class Evidence:
     recounter: Recounter
 
     def of(self, *roles: FileRole) -> tuple[VerifiedFile, ...]:
-        """The files that were opened for one of some reasons."""
+        """Return the opened files with one of the roles."""
         return tuple(file for file in self.files if file.role in roles)
 
     def summary_count(self, name: str) -> int | None:
-        """A number of the summary; None where it is not there, or is none.
+        """Return a number of the summary, or None if it is missing or invalid.
 
-        Of our own counters one that is not there is 0.
+        Missing counters in a summary of RowDelta are 0.
         """
         text = self.summary.get(name)
         if text is None:
@@ -229,13 +226,13 @@ class Evidence:
 
 
 def counts_of(evidence: Evidence) -> tuple[Count, ...]:
-    """Each number that the files show; those that neither the summary nor the files have are left out."""
-    counts = [*totals(evidence), *(changes(evidence) if evidence.complete else ()), *rows(evidence)]
+    """Return the counts of a snapshot, without those that are 0 or unknown in both summary and files."""
+    counts = [*total_counts(evidence), *(change_counts(evidence) if evidence.complete else ()), *row_counts(evidence)]
     return tuple(count for count in counts if count.recorded or count.counted)
 
 
-def totals(evidence: Evidence) -> list[Count]:
-    """What the table holds after the snapshot."""
+def total_counts(evidence: Evidence) -> list[Count]:
+    """Return the totals of the table after the snapshot."""
     counted = tally(evidence.after.entries)
     names = ("data-files", "records", "delete-files", "position-deletes", "equality-deletes")
     return [
@@ -244,22 +241,22 @@ def totals(evidence: Evidence) -> list[Count]:
     ]
 
 
-def changes(evidence: Evidence) -> list[Count]:
-    """What the snapshot added and removed: its files without the parent's, and the other way round."""
+def change_counts(evidence: Evidence) -> list[Count]:
+    """Return the counts of added and removed files: the differences between the snapshot and its parent."""
     old = {entry.data_file.key for entry in evidence.before.entries}
     new = {entry.data_file.key for entry in evidence.after.entries}
     added = tally(entry for entry in evidence.after.entries if entry.data_file.key not in old)
     removed = tally(entry for entry in evidence.before.entries if entry.data_file.key not in new)
-    gone = {"data-files": "deleted-data-files", "records": "deleted-records"}
+    removed_keys = {"data-files": "deleted-data-files", "records": "deleted-records"}
     counts = []
     for name in added:
-        for total, key in ((added, f"added-{name}"), (removed, gone.get(name, f"removed-{name}"))):
+        for total, key in ((added, f"added-{name}"), (removed, removed_keys.get(name, f"removed-{name}"))):
             counts.append(Count(name=key, recorded=evidence.summary_count(key), counted=total[name]))
     return counts
 
 
 def tally(entries: Iterable[ManifestEntry]) -> dict[str, int]:
-    """Files and rows by kind, as manifests have them."""
+    """Count files and rows by kind, as recorded in manifests."""
     counted = dict.fromkeys(("data-files", "records", "delete-files", "position-deletes", "equality-deletes"), 0)
     for entry in entries:
         file = entry.data_file
@@ -275,14 +272,14 @@ def tally(entries: Iterable[ManifestEntry]) -> dict[str, int]:
     return counted
 
 
-def rows(evidence: Evidence) -> list[Count]:
-    """The rows of a statement: those that it took away and those that it wrote, as the files have them.
+def row_counts(evidence: Evidence) -> list[Count]:
+    """Return the row counts of a statement: rows in removed and in written files.
 
-    Rows that were updated or carried stand on both sides, so the files show sums, not each number alone.
+    Updated and carried rows are part of both, so the files only determine sums.
     """
     counts = []
     sides: tuple[tuple[str, str, Callable[[Evidence], int | None]], ...] = (
-        (ROWS_DELETED, "rows deleted, updated and carried", rows_gone),
+        (ROWS_DELETED, "rows deleted, updated and carried", rows_lost),
         (ROWS_INSERTED, "rows inserted, updated and carried", rows_written),
     )
     for key, name, counted in sides:
@@ -296,34 +293,34 @@ def rows(evidence: Evidence) -> list[Count]:
 
 
 def is_unknown(evidence: Evidence) -> bool:
-    """Whether rows vanished that nobody counted."""
+    """Return True if an unknown number of rows vanished with files that another commit removed."""
     return ROWS_VANISHED in evidence.summary and evidence.summary_count(ROWS_VANISHED) is None
 
 
-def rows_gone(evidence: Evidence) -> int | None:
-    """Live rows that files of the parent have no more; None where they cannot be counted.
+def rows_lost(evidence: Evidence) -> int | None:
+    """Return how many live rows files of the parent lost, or None if they cannot be counted.
 
-    Rows of added files that are deleted in the same snapshot count as well: a concurrent commit deleted them in the
-    file that was rewritten, and they were deleted again in the new one.
+    This includes deleted rows of added files: a concurrent commit deleted them in the rewritten file, and they were
+    deleted again in the new one.
     """
     old = evidence.of(FileRole.REMOVED, FileRole.DELETED_FROM)
-    lost = [difference(file.rows_before, file.rows_after) for file in old]
-    again = [difference(file.rows, file.rows_after) for file in evidence.of(FileRole.ADDED)]
-    return total([*lost, *again])
+    lost = [known_difference(file.rows_before, file.rows_after) for file in old]
+    again = [known_difference(file.rows, file.rows_after) for file in evidence.of(FileRole.ADDED)]
+    return known_sum([*lost, *again])
 
 
 def rows_written(evidence: Evidence) -> int | None:
-    """Rows of the added files; None where they cannot be counted."""
-    return total(file.rows for file in evidence.of(FileRole.ADDED))
+    """Return the number of rows in added files, or None if they cannot be counted."""
+    return known_sum(file.rows for file in evidence.of(FileRole.ADDED))
 
 
-def difference(first: int | None, second: int | None) -> int | None:
-    """The difference of two numbers that may not be known."""
+def known_difference(first: int | None, second: int | None) -> int | None:
+    """Return the difference of two numbers, or None if one is unknown."""
     return None if first is None or second is None else first - second
 
 
-def total(numbers: Iterable[int | None]) -> int | None:
-    """The sum of numbers that may not be known."""
+def known_sum(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of numbers, or None if one is unknown."""
     found = list(numbers)
     return None if None in found else sum(number for number in found if number is not None)
 
@@ -332,18 +329,18 @@ Check = Callable[[Evidence, Sequence[Count]], Iterator[str]]
 
 
 def files_are_listed_once(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """A file with two live entries gives its rows twice."""
+    """Check that no file has two live entries, which would duplicate its rows."""
     for path in evidence.after.listed_twice:
         yield f"The file '{path}' is listed twice"
 
 
 def deletes_are_unambiguous(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """Which delete files apply follows from their entries."""
+    """Check that the entries determine the delete files of each data file."""
     yield from dict.fromkeys((*evidence.before.problems, *evidence.after.problems))
 
 
 def files_can_be_read(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """Every file that was opened is there and keeps its format."""
+    """Check that every opened file exists and is valid."""
     opened = evidence.recounter
     for found in (*opened.data_files.values(), *opened.delete_files.values()):
         if found.problem is not None:
@@ -351,7 +348,7 @@ def files_can_be_read(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
 
 
 def files_are_what_manifests_say(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """Rows and bytes of data files and delete files."""
+    """Check row counts and sizes of data files and delete files."""
     listed = {entry.data_file.key: entry for files in (evidence.before, evidence.after) for entry in files.entries}
     opened = evidence.recounter
     found = {(path, None, None): file for path, file in opened.data_files.items()} | opened.delete_files
@@ -364,7 +361,7 @@ def files_are_what_manifests_say(evidence: Evidence, _: Sequence[Count]) -> Iter
 
 
 def positions_lie_in_their_files(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """No delete file names a row that its data file does not have."""
+    """Check that no delete file names a position beyond the end of its data file."""
     for file in evidence.files:
         tasks = [
             task for files in (evidence.before, evidence.after) if (task := files.tasks.get(file.path)) is not None
@@ -377,23 +374,23 @@ def positions_lie_in_their_files(evidence: Evidence, _: Sequence[Count]) -> Iter
 
 
 def counts_agree(_: Evidence, counts: Sequence[Count]) -> Iterator[str]:
-    """The summary says what the files say."""
+    """Check that the summary agrees with the files."""
     for count in counts:
         if not count.agrees:
             yield f"{count.name}: the summary says {count.recorded}, the files say {count.counted}"
 
 
 def operation_is_true(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
-    """An append takes nothing away, a delete adds no rows, and a replacement changes none."""
+    """Check that an append removes no rows, a delete adds no files, and a replacement keeps the row count."""
     summary = evidence.snapshot.summary
     if summary is None or not evidence.complete:
         return
-    operation, gone = summary.operation.value, rows_gone(evidence)
+    operation, lost = summary.operation.value, rows_lost(evidence)
     added = evidence.of(FileRole.ADDED)
-    if operation == Operation.APPEND and (gone or evidence.of(FileRole.REMOVED)):
-        yield f"The operation is append, and {gone} rows are gone"
+    if operation == Operation.APPEND and (lost or evidence.of(FileRole.REMOVED)):
+        yield f"The operation is append, but {lost} rows were removed"
     if operation == Operation.DELETE and added:
-        yield f"The operation is delete, and {len(added)} data files were added"
+        yield f"The operation is delete, but {len(added)} data files were added"
     if operation == Operation.REPLACE:
         before, after = ([getattr(file, name) for file in evidence.files] for name in ("rows_before", "rows_after"))
         if None not in (*before, *after) and sum(before) != sum(after):
@@ -412,23 +409,23 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 
 def verify(table: Table, snapshot: Snapshot | None, name: str, *, every_file: bool = False) -> Verification:
-    """Recount a snapshot.
+    """Verify a snapshot.
 
     Args:
         table: The table.
-        snapshot: The snapshot; None where the table has none.
-        name: What the report calls the table.
+        snapshot: The snapshot; None if the table has none.
+        name: The table's name in the report.
         every_file: Open all data files of the snapshot, not only those that it touched.
 
     Raises:
-        CorruptFileError: a manifest is missing or damaged, so that the files are not known.
-        ExecutionError: the storage failed.
+        CorruptFileError: A manifest is missing or damaged, so that the files are unknown.
+        ExecutionError: The storage failed.
     """
     if snapshot is None:
         return Verification(table=name, snapshot_id=None)
     parent = parent_of(table.metadata, snapshot)
     after, before = files_of(table, snapshot), files_of(table, parent)
-    # Expiring a snapshot may also take its id out of the one that followed it.
+    # Expiring a snapshot may also remove its id from its child.
     complete = parent is not None or (snapshot.parent_snapshot_id is None and not after.inherits)
     roles = roles_of(before, after) if complete else roles_without_parent(after, snapshot)
     opened = {path: role for path, role in roles.items() if every_file or role is not FileRole.UNTOUCHED}
@@ -472,13 +469,13 @@ def verify(table: Table, snapshot: Snapshot | None, name: str, *, every_file: bo
 
 
 def parent_of(metadata: TableMetadata, snapshot: Snapshot) -> Snapshot | None:
-    """The snapshot before; None where there is none, or where it has expired."""
+    """Return the parent of a snapshot, or None if there is none or it has expired."""
     parent_id = snapshot.parent_snapshot_id
     return None if parent_id is None else metadata.snapshot_by_id(parent_id)
 
 
 def roles_of(before: SnapshotFiles, after: SnapshotFiles) -> dict[str, FileRole]:
-    """What became of each data file of a snapshot and its parent."""
+    """Determine the role of each data file of a snapshot and its parent."""
     old, new = before.data_files, after.data_files
     roles = {}
     for path in {**old, **new}:
@@ -494,7 +491,7 @@ def roles_of(before: SnapshotFiles, after: SnapshotFiles) -> dict[str, FileRole]
 
 
 def roles_without_parent(after: SnapshotFiles, snapshot: Snapshot) -> dict[str, FileRole]:
-    """The same as far as the snapshot alone shows it, where its parent has expired."""
+    """Determine the roles from the snapshot alone, if its parent has expired."""
     added = {
         path
         for path, entry in after.data_files.items()
@@ -504,13 +501,13 @@ def roles_without_parent(after: SnapshotFiles, snapshot: Snapshot) -> dict[str, 
 
 
 def deletes_at(files: SnapshotFiles, path: str) -> frozenset[FileKey]:
-    """The delete files that apply to a data file."""
+    """Return the keys of the delete files that apply to a data file."""
     task = files.tasks.get(path)
     return frozenset() if task is None else frozenset(ref.key for ref in deletes_of(task))
 
 
 def live_rows(recounter: Recounter, files: SnapshotFiles, path: str) -> int | None:
-    """Live rows of a data file in a snapshot: 0 where it is not in it, None where they cannot be counted."""
+    """Return the live rows of a data file in a snapshot: 0 if it is not part of it, None if unknown."""
     task = files.tasks.get(path)
     if task is None:
         return 0 if path not in files.data_files else None
@@ -518,10 +515,10 @@ def live_rows(recounter: Recounter, files: SnapshotFiles, path: str) -> int | No
 
 
 def unverified(evidence: Evidence) -> Iterator[str]:
-    """What could not be checked, and why."""
+    """Yield the checks that were not possible, with reasons."""
     if not evidence.complete:
-        yield "The parent snapshot has expired: what was removed or deleted is not known"
+        yield "The parent snapshot has expired: its removed files and deleted rows are unknown"
     if ROWS_INSERTED not in evidence.summary and ROWS_DELETED not in evidence.summary:
-        yield "The summary has no counts of rows deleted, updated, inserted and carried: another engine made it"
+        yield "The summary has no counts of rows deleted, updated, inserted and carried: another engine wrote it"
     if evidence.summary.get(ROWS_VANISHED) == UNKNOWN:
-        yield "Another commit removed files with rows that this one deleted, and how many is not known"
+        yield "Another commit removed files with rows that this one deleted, and their number is unknown"

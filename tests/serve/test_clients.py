@@ -135,7 +135,7 @@ def assert_ends_well(process: subprocess.Popen[bytes], number: signal.Signals, l
     """With exit code 0."""
     process.send_signal(number)
     assert process.wait(120) == 0, log.read_text()
-    assert "Ending" in log.read_text()
+    assert "Stopping" in log.read_text()
 
 
 @contextmanager

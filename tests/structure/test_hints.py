@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from pyspark.errors.exceptions.base import PySparkImportError
 
-from dml.cli import explained
+from dml.cli import error_message
 from dml.hints import DOCUMENTATION, EXTRAS, install_hint, page
 from tests.structure.parsed import ROOT, nodes, trees
 
@@ -61,8 +61,8 @@ def test_no_hint_sends_users_to_the_tools_of_developers() -> None:
     ],
 )
 def test_the_command_line_names_the_extra(error: ModuleNotFoundError, hint: str) -> None:
-    assert hint in explained(error)
-    assert str(error.name) in explained(error)
+    assert hint in error_message(error)
+    assert str(error.name) in error_message(error)
 
 
 def test_a_package_that_pyspark_misses_is_named_with_our_extra() -> None:
@@ -70,8 +70,8 @@ def test_a_package_that_pyspark_misses_is_named_with_our_extra() -> None:
         errorClass="PACKAGE_NOT_INSTALLED",
         messageParameters={"package_name": "grpcio", "minimum_version": "1.67.0"},
     )
-    assert "rowdelta[connect]" in explained(error)
-    assert "grpcio >= 1.67.0 must be installed" in explained(error)
+    assert "rowdelta[connect]" in error_message(error)
+    assert "grpcio >= 1.67.0 must be installed" in error_message(error)
 
 
 def strings() -> Iterator[tuple[str, str]]:

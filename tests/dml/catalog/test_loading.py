@@ -44,12 +44,12 @@ def test_a_warehouse_that_is_no_local_folder_is_refused(tmp_path: Path, warehous
 
 def test_a_warehouse_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SetupError, match="cannot be made"):
+    with pytest.raises(SetupError, match="cannot be created"):
         load("lake", str(tmp_path / "file"))
 
 
 def test_a_name_that_nothing_is_said_of_is_not_found() -> None:
-    with pytest.raises(NotFoundError, match="Nothing says what the catalog 'nowhere' is"):
+    with pytest.raises(NotFoundError, match="The catalog 'nowhere' is not configured"):
         load("nowhere")
 
 

@@ -133,7 +133,7 @@ def test_a_table_is_made_anew_before_the_commit_of_a_write(lake, spark, monkeypa
         states.append(lake.state(name))
 
     before_the_commit(monkeypatch, somebody_else)
-    with pytest.raises(CommitConflictError, match="was dropped and created anew since the statement read it"):
+    with pytest.raises(CommitConflictError, match="was dropped and recreated since the statement read it"):
         write(way, name, spark)
     assert lake.rows(name) == [(9, 2, 90)]
     assert lake.table(name).metadata_location == states[0][0]

@@ -19,7 +19,7 @@ from dml.maintenance.orphan_choice import (
     is_hidden,
     is_inside,
 )
-from dml.maintenance.reachable_files import folders_of, is_below, outermost, overlap
+from dml.maintenance.reachable_files import folders_of, is_below, is_overlapping, outermost
 
 NOW = 1_000_000
 PLAIN = Equivalents.of({}, {})
@@ -212,5 +212,5 @@ def test_inside_is_told_by_whole_names():
     assert is_inside("s3://b/t/p=..%2F..%2Fx", "s3://b/t", PLAIN)
     assert is_below("s3://b/t/n", "s3://b/t", PLAIN)
     assert not is_below("s3://b/t", "s3://b/t", PLAIN)
-    assert overlap("s3://b", "s3://b/t", PLAIN)
+    assert is_overlapping("s3://b", "s3://b/t", PLAIN)
     assert is_inside("file:/a", "/", PLAIN)

@@ -241,14 +241,14 @@ def test_a_commit_before_the_deletion_keeps_its_files(catalog, monkeypatch):
     orphan = stray(folder(table) / "data/orphan.parquet")
     age(folder(table))
     module = __import__("sys").modules["dml.maintenance.remove_orphan_files"]
-    plain = module.deleted
+    plain = module.delete_orphans
 
     def deleted(search, rules, orphans):
         assert {file.path for file in orphans} == {str(added), str(orphan)}
         catalog.load_table(NAME).add_files([f"file:{added}"])
         return plain(search, rules, orphans)
 
-    monkeypatch.setattr(module, "deleted", deleted)
+    monkeypatch.setattr(module, "delete_orphans", deleted)
     assert remove(catalog) == {orphan}
     assert catalog.load_table(NAME).scan().to_arrow().num_rows == 9
 
@@ -330,7 +330,7 @@ def test_another_table_that_cannot_be_read_is_named(catalog, tmp_path):
     orphan = stray(tmp_path / "shared/a.parquet")
     age(tmp_path / "shared")
     Path(broken.metadata_location.removeprefix("file://")).write_text("{}")
-    with pytest.raises(NotSupportedError, match=r"'db\.broken' keeps files in .*/shared' too cannot be found out"):
+    with pytest.raises(NotSupportedError, match=r"if the table 'db\.broken' also keeps files in .*/shared'"):
         remove(catalog)
     catalog.drop_table(("db", "broken"))
     assert remove(catalog) == {orphan}

@@ -179,7 +179,7 @@ def test_rows_that_another_delete_took_with_their_file_are_not_missed(catalog: C
         committed(table, action, counts_of_rows(deleted=2))
         found = verified(table)
         assert found.ok is ok, repr(found)
-        assert any("how many is not known" in reason for reason in found.unverified) is (rows_deleted == {})
+        assert any("their number is unknown" in reason for reason in found.unverified) is (rows_deleted == {})
         table.refresh().manage_snapshots().rollback_to_snapshot(found.parent_snapshot_id).commit()
 
 
@@ -233,7 +233,7 @@ def with_files(
     summary: dict[str, str],
 ) -> None:
     """Commit with manifests that list other files than the summary counts: as an engine with a fault would."""
-    real = publish.merged
+    real = publish.merged_manifests
 
     def merged(attempt: Any, content: Any, changes: Any, *others: Any) -> Any:
         data = tuple(other for file in changes.added_data_files for other in change(file))
@@ -241,7 +241,7 @@ def with_files(
         return real(attempt, content, replace(changes, added_data_files=data, added_delete_files=dropped), *others)
 
     with monkeypatch.context() as patched:
-        patched.setattr(publish, "merged", merged)
+        patched.setattr(publish, "merged_manifests", merged)
         committed(table, action, summary)
 
 
@@ -289,7 +289,7 @@ def test_a_file_of_the_parent_that_got_lost_is_found(catalog: Catalog, monkeypat
         committed(table, AppendFiles(data_files=(data_file(table, [3]),)), counts_of_rows(inserted=1))
     found = verified(table)
     assert "deleted-records: the summary says 0, the files say 2" in found.problems
-    assert "The operation is append, and 2 rows are gone" in found.problems
+    assert "The operation is append, but 2 rows were removed" in found.problems
 
 
 def test_rows_that_a_rewrite_lost_are_found(catalog: Catalog) -> None:
