@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
 from pyspark.sql.functions import lit
 
-from dml.connector.write import OF_PARTITIONS
+from dml.connector.write import OVERWRITE_PARTITIONS_OPTION
 from dml.engine.engine import is_connect
 from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
 from dml.result import Result
@@ -59,11 +59,11 @@ def handler_of_writer(self: Any) -> StatementHandler | None:
 
 def overwrite_partitions(_: Method, __: StatementHandler, /, self: Any) -> None:
     """Run `overwritePartitions()` as an overwrite of the partitions of its rows."""
-    self.option(OF_PARTITIONS, "true")
+    self.option(OVERWRITE_PARTITIONS_OPTION, "true")
     try:
         self.overwrite(lit(True))
     finally:
-        self.option(OF_PARTITIONS, "false")  # the writer may be used for another call
+        self.option(OVERWRITE_PARTITIONS_OPTION, "false")  # the writer may be used for another call
 
 
 CLASSIC_REPLACEMENTS: Final = (

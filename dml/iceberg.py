@@ -52,7 +52,7 @@ from sqlalchemy.exc import DBAPIError
 from dml.errors import DmlError, storage_failure
 from dml.files.file_io import delete_files, with_single_puts
 from dml.files.schemes import check_location
-from dml.files.table_metadata import only_adds_a_snapshot, with_known_texts, with_snapshots_of, without_snapshots
+from dml.files.table_metadata import cached_metadata_json, only_adds_a_snapshot, prepend_history, without_snapshots
 from dml.options import FORMAT_VERSION
 
 __all__ = [
@@ -391,7 +391,7 @@ def with_next_row_id(metadata: TableMetadata) -> TableMetadata:
 
 def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
     # `next_row_id` may need the snapshots, which `with_known_texts` serializes separately.
-    text = with_known_texts(metadata_json, with_next_row_id(metadata), metadata_path).encode()
+    text = cached_metadata_json(metadata_json, with_next_row_id(metadata), metadata_path).encode()
     content = gzip.compress(text) if metadata_path.endswith(".gz.metadata.json") else text
     written = WRITTEN.get()
     if written is not None:
@@ -419,7 +419,7 @@ def stage_update(
             requirement.validate(current_table.metadata)
         bare = with_metadata(current_table, without_snapshots(current_table.metadata))
         staged = stage(bare, table_identifier, (), updates)
-        staged.metadata = with_snapshots_of(current_table.metadata, staged.metadata)
+        staged.metadata = prepend_history(current_table.metadata, staged.metadata)
     elif not has_upgrade(updates, current_table.metadata if current_table else None):
         staged = stage(current_table, table_identifier, requirements, updates)
     else:

@@ -21,15 +21,15 @@ from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import (
     check_catalog_settings,
     execute_and_refresh,
-    inheriting,
     install,
+    install_in_derived_sessions,
     register_format,
     table_frame,
     uninstall,
 )
 from dml.dataframe_writers import replace_writer_methods
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.ownership import follow_spark, is_ours, is_query, parsed
+from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
@@ -58,13 +58,13 @@ from dml.spark.handlers import (
     active_clone,
     check_not_stopped,
     is_handler,
-    names_a_view_of,
+    names_view_of_clone,
+    run_as_handler,
     run_statement,
-    running,
     session_key,
 )
 from dml.spark.table_calls import TableCalls
-from dml.spark_scan.frames import plans_our_scans
+from dml.spark_scan.frames import can_plan_scans
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.stream_merge import StreamMerge, stream_merge
@@ -104,7 +104,7 @@ class Session:
             spark=spark,
             registry=registry,
             progress=progress,
-            plans_scans=plans_our_scans(spark),
+            plans_scans=can_plan_scans(spark),
             callbacks=Callbacks() if callbacks is None else callbacks,
         )
 
@@ -145,7 +145,7 @@ class Session:
         if args or idempotency_key is not None:
             return self._run_one(text, args, idempotency_key)
         for statement in split_statements(text):
-            with statement.reported():
+            with statement.report_position():
                 outcome = self._run_one(statement.text, args)
         return outcome
 
@@ -154,10 +154,10 @@ class Session:
         with self._on_active_session(text) as session:
             if idempotency_key is None:
                 return run_statement(session.handler, text, args)
-            with running():
+            with run_as_handler():
                 bound = bind_parameters(text, args, parameter_sql)
                 key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
-                return execute_and_refresh(session.engine, parsed(bound), bound, key)
+                return execute_and_refresh(session.engine, parse_cached(bound), bound, key)
 
     # ---- rows and files, from Python
 
@@ -357,8 +357,8 @@ class Session:
 
     def run_merge(self, text: str, key: CommitKey | None) -> Result:
         """Run the MERGE of a builder, which has bound the key to the statement."""
-        with self._on_active_session(text) as session, running():
-            result = execute_and_refresh(session.engine, parsed(text), text, key)
+        with self._on_active_session(text) as session, run_as_handler():
+            result = execute_and_refresh(session.engine, parse_cached(text), text, key)
         assert isinstance(result, Result)
         return result
 
@@ -372,13 +372,13 @@ class Session:
 
     def handles(self, text: str) -> bool:
         """Return True if RowDelta runs a statement of `spark.sql`: it changes rows, or names a RowDelta table."""
-        return is_ours(self.engine, first_keyword(text), text, parsed)
+        return is_ours(self.engine, first_keyword(text), text, parse_cached)
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
         check_not_stopped(self.spark)
         bound = bind_parameters(text, args, parameter_sql)
-        return execute_and_refresh(self.engine, parsed(bound), bound)
+        return execute_and_refresh(self.engine, parse_cached(bound), bound)
 
     @property
     def handler(self) -> StatementHandler:
@@ -412,7 +412,7 @@ class Session:
         check_not_stopped(self.spark)
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
-            if clone is None or names_a_view_of(self.spark, text, but_not_of=clone):
+            if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
                 yield self
             else:
                 yield self.on(clone)
@@ -424,7 +424,7 @@ class Session:
         def handler(spark: SparkSession) -> StatementHandler:
             return Session(spark, registry, progress=engine.progress, callbacks=engine.callbacks).handler
 
-        return inheriting(handler, registry)
+        return install_in_derived_sessions(handler, registry)
 
     def enable(self) -> "Session":
         """Handle RowDelta's statements in `spark.sql`, too.
@@ -451,7 +451,7 @@ class Session:
     def _release(self) -> None:
         """Remove the catalogs from Spark."""
         uninstall(self.engine)
-        self.registry.is_entered = False
+        self.registry.is_current_on_connect = False
 
     # ---- catalogs
 

@@ -20,7 +20,7 @@ from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
 from dml.session import Session
 from dml.spark.errors import translate
-from dml.spark.jobs import cancelled_on_interrupt
+from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import split_statements
 from dml.verification import Verification
 
@@ -75,7 +75,7 @@ def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency
         run_statement(session, text, output, limit, idempotency_key)
         return
     for statement in split_statements(text):
-        with statement.reported():
+        with statement.report_position():
             run_statement(session, statement.text, output, limit)
 
 
@@ -86,7 +86,7 @@ def run_statement(session: Session, text: str, output: str, limit: int, idempote
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
         elif outcome.columns:
-            with cancelled_on_interrupt(session.spark):
+            with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
     except DmlError:
         raise

@@ -19,9 +19,9 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 from dml.commit import CommitKey, StreamEpoch
 from dml.connector import execute_and_refresh
 from dml.engine.engine import Engine, is_connect
-from dml.engine.located import located
-from dml.engine.ownership import parsed
-from dml.engine.row_level import delta_of
+from dml.engine.located import locate_error
+from dml.engine.ownership import parse_cached
+from dml.engine.row_level import build_delta
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
 from dml.hints import did_you_mean
@@ -36,13 +36,13 @@ from dml.merge_builder import (
 )
 from dml.result import Result
 from dml.spark.errors import translate
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.spark.jvm import carried
+from dml.spark.jvm import to_callback_error
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import DeleteStatement, MergeStatement
-from dml.streaming.server_side import engine_of, packed_catalogs, query_id_of
+from dml.streaming.server_side import engine_of, pack_catalogs, query_id_of
 
 __all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_merge"]
 
@@ -94,7 +94,7 @@ def stream_merge(
     resolved = engine.registry.resolve(reference.parts)
     if resolved is None:
         raise NotFoundError(
-            f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.proposal(reference.parts)
+            f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.suggestion(reference.parts)
         )
     # The suffix is kept: a branch can be written to, and the statement refuses other suffixes.
     state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
@@ -296,7 +296,7 @@ class StreamMerge:
         function: Callable[[DataFrame, int], None]
         if is_connect(self.engine.spark):
             function = RemoteMerge(
-                catalogs=packed_catalogs(self.engine.registry),
+                catalogs=pack_catalogs(self.engine.registry),
                 # `run` cannot be pickled; on the server, `RemoteMerge` replaces it.
                 merge=replace(self.merge, run=cannot_run, source=""),
                 latest=self.latest,
@@ -317,14 +317,14 @@ class StreamMerge:
         empty = self.latest.of(spark.createDataFrame([], self.source.schema))
 
         def plan(text: str, _: CommitKey | None) -> Result:
-            statement = parsed(text)
+            statement = parse_cached(text)
             assert isinstance(statement, MergeStatement)
-            with running():
+            with run_as_handler():
                 planned = plan_statement(self.engine, statement, text)
                 try:
-                    delta_of(self.engine, planned).frame()
+                    build_delta(self.engine, planned).frame()
                 except PySparkException as error:
-                    raise located(translate(error), statement, text, self.engine) from error
+                    raise locate_error(translate(error), statement, text, self.engine) from error
                 finally:
                     if planned.source is not None:
                         planned.source.release()
@@ -358,7 +358,7 @@ class LocalMerge:
             epoch = replace(self.epoch, query_id=running_query_id(), epoch_id=number)
             self.merge.merge_rows(self.latest.of(batch), epoch)
         except DmlError as error:
-            raise carried(error) from error  # so that `awaitTermination` raises the same error
+            raise to_callback_error(error) from error  # so that `awaitTermination` raises the same error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,8 +385,8 @@ class RemoteMerge:
         query_id = query_id_of(batch.sparkSession, self.checkpoint)
 
         def run(text: str, key: CommitKey | None) -> Result:
-            with running():
-                result = execute_and_refresh(engine, parsed(text), text, key)
+            with run_as_handler():
+                result = execute_and_refresh(engine, parse_cached(text), text, key)
             assert isinstance(result, Result)
             return result
 

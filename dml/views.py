@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
 from dml.spark.handlers import is_classic
-from dml.spark.iceberg_functions import with_iceberg_functions
+from dml.spark.iceberg_functions import replace_iceberg_functions
 from dml.spark.jvm import named_frames
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, has_feature
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
@@ -59,7 +59,7 @@ class StatementTables:
 
     def is_view(self, reference: TableReference) -> bool:
         """Return whether Spark finds a view in a RowDelta catalog."""
-        if not (is_classic(self.spark) and has(Feature.CATALOG_VIEWS)):
+        if not (is_classic(self.spark) and has_feature(Feature.CATALOG_VIEWS)):
             return False
         return self.spark.catalog.tableExists(quote_name(reference.parts))
 
@@ -70,7 +70,7 @@ class StatementTables:
             sql=self.statement,
             position=reference.span.start,
             length=reference.span.end - reference.span.start,
-            hint=self.registry.proposal(reference.parts),
+            hint=self.registry.suggestion(reference.parts),
             table=".".join(map(quoted, reference.parts)),
         )
 
@@ -118,7 +118,7 @@ class StatementViews:
         Raises:
             AnalysisError: a call of an Iceberg function has invalid arguments.
         """
-        return self.frame(with_iceberg_functions(text, lambda probe: self.frame(probe).schema, self.catalogs))
+        return self.frame(replace_iceberg_functions(text, lambda probe: self.frame(probe).schema, self.catalogs))
 
     def frame(self, text: str) -> DataFrame:
         """Do the work of `sql` for a text without Iceberg functions."""

@@ -9,10 +9,10 @@ from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quo
 from dml.sqlparse.render import (
     bind_parameters,
     defaults_in_values,
+    exclude_from_stars,
     has_parameters,
     relation_aliases,
     render,
-    stars_without,
 )
 from dml.sqlparse.statements import (
     AddColumns,
@@ -128,6 +128,7 @@ __all__ = [
     "canonical_text",
     "defaults_in_values",
     "dotted_names",
+    "exclude_from_stars",
     "first_keyword",
     "has_parameters",
     "parse",
@@ -138,7 +139,6 @@ __all__ = [
     "relation_aliases",
     "render",
     "split_statements",
-    "stars_without",
     "string_value",
     "unquoted",
 ]

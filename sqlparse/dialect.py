@@ -16,7 +16,15 @@ from sqlglot.tokenizer_core import TokenType
 
 from dml.sqlparse.quoting import string_value
 
-__all__ = ["BUILT_INS", "NO_BUILT_INS", "RowDeltaSpark", "TreeReading", "called", "parse_expression", "parse_query"]
+__all__ = [
+    "BUILT_INS",
+    "NO_BUILT_INS",
+    "RowDeltaSpark",
+    "TreeReading",
+    "called_functions",
+    "parse_expression",
+    "parse_query",
+]
 
 
 class RowDeltaSpark(Spark):
@@ -117,7 +125,7 @@ CALL: Final = re.compile(r"\b([a-zA-Z]\w*+)`?(?:\s|--[^\n]*\n)*+\(")
 WORD: Final = re.compile(r"\w+")
 
 
-def called(text: str, functions: frozenset[str]) -> frozenset[str]:
+def called_functions(text: str, functions: frozenset[str]) -> frozenset[str]:
     """Return the functions that a text may call. Names in comments and strings count too."""
     # A bracketed comment, which may be nested, can come before the parenthesis.
     names = WORD.findall(text) if "/*" in text else CALL.findall(text)

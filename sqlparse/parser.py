@@ -212,7 +212,7 @@ class ScriptStatement:
     script: str
 
     @contextmanager
-    def reported(self, *, ran: int | None = None) -> Iterator[None]:
+    def report_position(self, *, ran: int | None = None) -> Iterator[None]:
         """Add the number of the failed statement, and of those that ran before it, to errors raised in the block.
 
         Args:
@@ -264,7 +264,7 @@ def split_statements(script: str) -> tuple[ScriptStatement, ...]:
         for number, piece in enumerate(pieces, 1)
     )
     for statement in statements:
-        with statement.reported(ran=0):
+        with statement.report_position(ran=0):
             parse(statement.text)
     return statements
 

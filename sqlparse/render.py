@@ -28,7 +28,14 @@ from dml.sqlparse.relations import Relation
 from dml.sqlparse.statements import Span, TableReference
 from dml.sqlparse.tokens import Source, TokenKind, read_source
 
-__all__ = ["bind_parameters", "defaults_in_values", "has_parameters", "relation_aliases", "render", "stars_without"]
+__all__ = [
+    "bind_parameters",
+    "defaults_in_values",
+    "exclude_from_stars",
+    "has_parameters",
+    "relation_aliases",
+    "render",
+]
 
 
 def bind_parameters(sql: str, args: Mapping[str, Any] | Sequence[Any] | None, literal: Callable[[Any], str]) -> str:
@@ -94,7 +101,7 @@ BEFORE = frozenset({"SELECT", "DISTINCT", "ALL", ",", "."})
 AFTER = frozenset({",", "FROM", ")", "WHERE", "", "EXCEPT"})
 
 
-def stars_without(query: str, names: Sequence[str]) -> str:
+def exclude_from_stars(query: str, names: Sequence[str]) -> str:
     """Exclude columns from the stars of a query with one SELECT.
 
     Args:

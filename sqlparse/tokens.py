@@ -22,7 +22,7 @@ __all__ = [
     "canonical_text",
     "dotted_names",
     "first_keyword",
-    "first_place",
+    "first_offset",
     "read_source",
     "tokenize",
     "words",
@@ -160,11 +160,11 @@ def first_keyword(sql: str) -> str:
     quick = QUICK_KEYWORD.match(sql)
     if quick:
         return quick[1].upper()
-    word = QUICK_KEYWORD.match(sql, first_place(sql))
+    word = QUICK_KEYWORD.match(sql, first_offset(sql))
     return word[1].upper() if word else ""
 
 
-def first_place(sql: str) -> int:
+def first_offset(sql: str) -> int:
     """Return the offset of the first character after blanks, comments and parentheses; the end for an open comment."""
     place = 0
     while place < len(sql):

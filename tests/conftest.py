@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
-from dml.spark.versions import has
+from dml.spark.versions import has_feature
 from tests.class_archive import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -75,7 +75,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a feature that the PySpark that runs has not; the newest has all of them."""
     lacking = [
-        item for item in items if not all(has(feature) for mark in item.iter_markers("needs") for feature in mark.args)
+        item
+        for item in items
+        if not all(has_feature(feature) for mark in item.iter_markers("needs") for feature in mark.args)
     ]
     if lacking:
         config.hook.pytest_deselected(items=lacking)

@@ -18,7 +18,7 @@ from dml.catalog.tables import (
     stage_table,
     table_exists,
 )
-from dml.catalog.translation import translate, translated, unmet_requirement
+from dml.catalog.translation import translate, translate_errors, unmet_requirement
 from dml.catalog.views import ViewDefinition, drop_view, has_views, list_views, load_view, rename_view, save_view
 
 __all__ = [
@@ -46,6 +46,6 @@ __all__ = [
     "stage_table",
     "table_exists",
     "translate",
-    "translated",
+    "translate_errors",
     "unmet_requirement",
 ]

@@ -23,7 +23,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.errors import NotSupportedError
 from dml.files.file_io import with_single_puts
-from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
+from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restrict_schemes
 from dml.files.table_metadata import read_table_metadata
 from dml.options import WRITE_METADATA_PATH
 
@@ -56,7 +56,7 @@ def restrict_files(catalog: Catalog) -> Catalog:
             if key not in NOT_FROM_TABLES and not key.startswith(places)
         }
         io = with_single_puts(load_any(given, location))
-        return restricted(io, allowed_schemes(catalog.properties, io.properties, location or ""))
+        return restrict_schemes(io, allowed_schemes(catalog.properties, io.properties, location or ""))
 
     setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - replaces the method of this object only
     if isinstance(catalog, SqlCatalog):

@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
-from dml.catalog.translation import translated
+from dml.catalog.translation import translate_errors
 from dml.errors import NotFoundError
 from dml.hints import did_you_mean, nearest
 
@@ -116,14 +116,15 @@ class CatalogRegistry:
         catalogs: The catalogs by name.
         current_catalog: The catalog of unqualified names.
         current_namespace: The namespace of bare table names.
-        is_entered: On Spark Connect, resolve names without a catalog here first, also in `spark.sql` and PySpark calls,
-            because the server cannot have a RowDelta catalog as its current one. Classic Spark tracks this itself.
+        is_current_on_connect: On Spark Connect, resolve names without a catalog here first, also in `spark.sql` and
+            PySpark calls, because the server cannot have a RowDelta catalog as its current one. Classic Spark tracks
+            this itself.
     """
 
     catalogs: dict[str, Catalog]
     current_catalog: str
     current_namespace: tuple[str, ...] = ("default",)
-    is_entered: bool = False
+    is_current_on_connect: bool = False
 
     def catalog(self, name: str) -> Catalog:
         """Return a catalog by name.
@@ -211,7 +212,7 @@ class CatalogRegistry:
         key = (catalog_name, *identifier)
         if key not in loaded:
             catalog = self.catalog(catalog_name)
-            with translated(f"Loading the table '{'.'.join(identifier)}'", catalog):
+            with translate_errors(f"Loading the table '{'.'.join(identifier)}'", catalog):
                 try:
                     loaded[key] = catalog.load_table(identifier)
                 except (NoSuchTableError, NoSuchNamespaceError):
@@ -223,13 +224,13 @@ class CatalogRegistry:
         if not namespace:  # for example `lake.t`
             return []
         catalog = self.catalog(catalog_name)
-        with translated(f"Listing the tables of '{'.'.join(namespace)}'", catalog):
+        with translate_errors(f"Listing the tables of '{'.'.join(namespace)}'", catalog):
             try:
                 return [identifier[-1] for identifier in catalog.list_tables(namespace)]
             except NoSuchNamespaceError:
                 return []
 
-    def proposal(self, parts: tuple[str, ...], others: Iterable[str] = ()) -> str:
+    def suggestion(self, parts: tuple[str, ...], others: Iterable[str] = ()) -> str:
         """Return a hint that suggests names for a table that was not found.
 
         Args:

@@ -24,7 +24,7 @@ from pyiceberg.table.update import (
 
 from dml import iceberg
 from dml.catalog.file_access import check_new_location
-from dml.catalog.translation import translated
+from dml.catalog.translation import translate_errors
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, expired_at
 from dml.files.schemes import check_location
 from dml.hints import did_you_mean
@@ -69,7 +69,7 @@ def create_namespace(
         AlreadyExistsError: The namespace exists, and `exists_ok` is False.
         DmlError: The catalog failed.
     """
-    with translated(f"Creating the namespace '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Creating the namespace '{dotted_name(namespace)}'", catalog):
         if exists_ok:
             catalog.create_namespace_if_not_exists(namespace, dict(properties or {}))
         else:
@@ -84,7 +84,7 @@ def drop_namespace(catalog: Catalog, namespace: Namespace) -> None:
         AnalysisError: The namespace is not empty.
         DmlError: The catalog failed.
     """
-    with translated(f"Dropping the namespace '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Dropping the namespace '{dotted_name(namespace)}'", catalog):
         catalog.drop_namespace(namespace)
 
 
@@ -94,7 +94,7 @@ def namespace_exists(catalog: Catalog, namespace: Namespace) -> bool:
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the namespace '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Looking for the namespace '{dotted_name(namespace)}'", catalog):
         return catalog.namespace_exists(namespace)
 
 
@@ -105,7 +105,7 @@ def list_namespaces(catalog: Catalog, parent: Namespace = ()) -> list[Namespace]
         NotFoundError: The parent does not exist.
         DmlError: the catalog failed.
     """
-    with translated("Listing namespaces", catalog):
+    with translate_errors("Listing namespaces", catalog):
         return sorted(tuple(namespace) for namespace in catalog.list_namespaces(parent))
 
 
@@ -116,7 +116,7 @@ def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, st
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Reading the namespace '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Reading the namespace '{dotted_name(namespace)}'", catalog):
         return dict(catalog.load_namespace_properties(namespace))
 
 
@@ -129,7 +129,7 @@ def change_namespace_properties(
         NotFoundError: it is not there.
         DmlError: the catalog failed.
     """
-    with translated(f"Changing the namespace '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Changing the namespace '{dotted_name(namespace)}'", catalog):
         catalog.update_namespace_properties(namespace, set(removals), dict(updates))
 
 
@@ -173,7 +173,7 @@ def load_table(catalog: Catalog, identifier: Identifier) -> Table:
         NotFoundError: The table does not exist; the hint suggests a similar name.
         DmlError: The catalog or the storage failed.
     """
-    with translated(f"Loading the table '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Loading the table '{dotted_name(identifier)}'", catalog):
         try:
             return catalog.load_table(identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
@@ -201,7 +201,7 @@ def table_exists(catalog: Catalog, identifier: Identifier) -> bool:
     Raises:
         DmlError: the catalog failed.
     """
-    with translated(f"Looking for the table '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Looking for the table '{dotted_name(identifier)}'", catalog):
         try:
             return catalog.table_exists(identifier)
         except NoSuchNamespaceError:
@@ -215,7 +215,7 @@ def list_tables(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
         NotFoundError: The namespace does not exist.
         DmlError: the catalog failed.
     """
-    with translated(f"Listing the tables of '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Listing the tables of '{dotted_name(namespace)}'", catalog):
         return sorted(tuple(identifier) for identifier in catalog.list_tables(namespace))
 
 
@@ -247,7 +247,7 @@ def create_table(
         NotSupportedError: The catalog is not configured for the location, or cannot build one from the names.
         DmlError: The catalog or the storage failed.
     """
-    with translated(f"Creating the table '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Creating the table '{dotted_name(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         return iceberg.create_table(
             catalog,
@@ -289,7 +289,7 @@ def stage_table(
         NotSupportedError: The catalog is not configured for the location, or cannot build one from the names.
         DmlError: The catalog or the storage failed.
     """
-    with translated(f"Creating the table '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Creating the table '{dotted_name(identifier)}'", catalog):
         check_new_location(catalog, identifier, location, properties or {})
         try:
             table, updates = iceberg.stage_table(
@@ -322,7 +322,7 @@ def drop_table(catalog: Catalog, identifier: Identifier, *, purge: bool = False)
         NotSupportedError: A file is outside the allowed locations; the table is kept.
         DmlError: The catalog failed.
     """
-    with translated(f"Dropping the table '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Dropping the table '{dotted_name(identifier)}'", catalog):
         if not purge:
             catalog.drop_table(identifier)
         elif isinstance(catalog, MetastoreCatalog):
@@ -371,7 +371,7 @@ def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:
         AlreadyExistsError: The new name is taken.
         DmlError: The catalog failed.
     """
-    with translated(f"Renaming the table '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
+    with translate_errors(f"Renaming the table '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
         return catalog.rename_table(old, new)
 
 

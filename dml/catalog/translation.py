@@ -50,7 +50,7 @@ from dml.errors import (
     ValidationFailedError,
 )
 
-__all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translated", "unmet_requirement"]
+__all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translate_errors", "unmet_requirement"]
 
 # The first match wins, so subclasses come before their base classes.
 CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] = (
@@ -83,7 +83,7 @@ BACKGROUND: Final = re.compile(r"\s*\(Background on this error at: \S+\)")
 
 
 @contextmanager
-def translated(action: str, catalog: Catalog) -> Iterator[None]:
+def translate_errors(action: str, catalog: Catalog) -> Iterator[None]:
     """Translate errors of an action on a catalog.
 
     Args:

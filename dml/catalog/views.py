@@ -31,7 +31,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from dml.catalog.file_access import check_new_location
-from dml.catalog.translation import translated
+from dml.catalog.translation import translate_errors
 from dml.errors import AlreadyExistsError, CommitConflictError, NotFoundError, NotSupportedError
 from dml.files.file_io import delete_files
 
@@ -80,7 +80,7 @@ def load_view(catalog: Catalog, identifier: Identifier) -> View | None:
     """
     if not has_views(catalog) or len(identifier) < 2:
         return None
-    with translated(f"Loading the view '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Loading the view '{dotted_name(identifier)}'", catalog):
         location = metadata_location(catalog, identifier)
         return None if location is None else View(identifier, read_metadata(catalog, location))
 
@@ -93,7 +93,7 @@ def list_views(catalog: Catalog, namespace: Identifier) -> list[Identifier]:
     """
     if not has_views(catalog) or not namespace:
         return []
-    with translated(f"Listing the views of '{dotted_name(namespace)}'", catalog):
+    with translate_errors(f"Listing the views of '{dotted_name(namespace)}'", catalog):
         found = select(IcebergTables.table_name).where(
             IcebergTables.catalog_name == catalog.name,
             IcebergTables.table_namespace == Catalog.namespace_to_string(namespace),
@@ -120,7 +120,7 @@ def save_view(catalog: Catalog, identifier: Identifier, definition: ViewDefiniti
         DmlError: The catalog or the storage failed.
     """
     check_views(catalog)
-    with translated(f"Saving the view '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Saving the view '{dotted_name(identifier)}'", catalog):
         if identifier[:-1] == CURRENT_WITHOUT_USE:
             catalog.create_namespace_if_not_exists(identifier[:-1])
         elif not catalog.namespace_exists(identifier[:-1]):
@@ -181,7 +181,7 @@ def drop_view(catalog: Catalog, identifier: Identifier) -> bool:
     """
     if not has_views(catalog) or len(identifier) < 2:
         return False
-    with translated(f"Dropping the view '{dotted_name(identifier)}'", catalog):
+    with translate_errors(f"Dropping the view '{dotted_name(identifier)}'", catalog):
         location = metadata_location(catalog, identifier)
         if location is None:
             return False
@@ -201,7 +201,7 @@ def rename_view(catalog: Catalog, old: Identifier, new: Identifier) -> None:
         DmlError: The catalog failed.
     """
     check_views(catalog)
-    with translated(f"Renaming the view '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
+    with translate_errors(f"Renaming the view '{dotted_name(old)}' to '{dotted_name(new)}'", catalog):
         if not catalog.namespace_exists(new[:-1]):
             raise NotFoundError(f"There is no namespace '{dotted_name(new[:-1])}' in the catalog '{catalog.name}'")
         namespace, name = row_names(new)

@@ -52,7 +52,7 @@ class RowsRead:
     Attributes:
         conflict_detection_filter: The rows that the statement read.
         starting_snapshot_id: The snapshot that it read; None if the table had none.
-        rests_on_rows: True if the result depends on rows of the filter that the statement does not change: under
+        depends_on_rows: True if the result depends on rows of the filter that the statement does not change: under
             serializable isolation, a concurrent removal of such a row is a conflict.
         case_sensitive: How names in the filter match.
         row_probe: Searches concurrently added data files for rows that the statement matches. With None, only their
@@ -61,7 +61,7 @@ class RowsRead:
 
     conflict_detection_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     starting_snapshot_id: int | None = None
-    rests_on_rows: bool = False
+    depends_on_rows: bool = False
     case_sensitive: bool = False
     row_probe: RowProbe | None = None
 
@@ -76,8 +76,8 @@ class RowsRead:
             conflict_filter=self.conflict_detection_filter,
             case_sensitive=self.case_sensitive,
             new_data_files=serializable,
-            removed_rows=serializable and self.rests_on_rows,
-            new_delete_files=serializable and self.rests_on_rows,
+            removed_rows=serializable and self.depends_on_rows,
+            new_delete_files=serializable and self.depends_on_rows,
         )
 
 
@@ -88,7 +88,7 @@ class AppendFiles(RowsRead):
     Attributes:
         data_files: The files. Without any, the snapshot is empty.
         validate_new_data_files: Fail if a data file that may hold rows of `conflict_detection_filter` was added since
-            `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice. With `rests_on_rows`,
+            `starting_snapshot_id`: a MERGE that only inserts must not insert a key twice. With `depends_on_rows`,
             concurrent removals of such rows fail too.
         is_fast: Do not merge manifests, so that many small appends stay cheap.
     """

@@ -422,7 +422,9 @@ class ManifestFilter:
 
     def _may_list_matches(self, manifest: ManifestFile) -> bool:
         """Return True if a manifest may list files to remove by partition or row filter."""
-        return self._replaced.manifest(manifest) or (self._rows is not None and self._rows.manifest(manifest))
+        return self._replaced.may_list_matches(manifest) or (
+            self._rows is not None and self._rows.may_list_matches(manifest)
+        )
 
 
 def at(locations: frozenset[str]) -> ManifestTest:

@@ -106,7 +106,7 @@ class CommitWindow:
             if manifest.content is content
             and manifest.added_snapshot_id == snapshot.snapshot_id
             and may_have(manifest, status)
-            and wanted.manifest(manifest)
+            and wanted.may_list_matches(manifest)
         ]
         for manifest in self.reader.prepare(manifests):
             for entry in self.reader.entries(manifest):

@@ -5,14 +5,20 @@ run RowDelta's statements; this package only translates. `install` registers a s
 """
 
 from dml.connector.caches import execute_and_refresh
-from dml.connector.install import check_catalog_settings, inheriting, install, register_format, uninstall
+from dml.connector.install import (
+    check_catalog_settings,
+    install,
+    install_in_derived_sessions,
+    register_format,
+    uninstall,
+)
 from dml.connector.table import table_frame
 
 __all__ = [
     "check_catalog_settings",
     "execute_and_refresh",
-    "inheriting",
     "install",
+    "install_in_derived_sessions",
     "register_format",
     "table_frame",
     "uninstall",

@@ -16,7 +16,7 @@ from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
 from dml.result import Result
 from dml.spark.jvm import cache_manager
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, has_feature
 from dml.sqlparse import Statement
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
@@ -78,7 +78,7 @@ def refresh_caches(engine: Engine, parts: tuple[str, ...], *, columns_may_differ
         registry = engine.registry
         catalog_name, rest = registry.split(parts)
         resolved = registry.resolve(parts)
-        if resolved is None or (columns_may_differ and not has(Feature.TABLES_ANEW)):
+        if resolved is None or (columns_may_differ and not has_feature(Feature.TABLE_RELOAD)):
             # REFRESH needs a name, and a dropped or renamed table has none. Before Spark 4.1 it also misses entries
             # cached with other columns, which would be used again once the table has those columns again.
             engine.spark.catalog.clearCache()

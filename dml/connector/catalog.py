@@ -46,8 +46,8 @@ from dml.engine.create_as_select import drop_empty
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError
 from dml.result import Result
-from dml.spark.handlers import running
-from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, with_iceberg_functions
+from dml.spark.handlers import run_as_handler
+from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
 from dml.spark.internals import internals
 from dml.spark.java import (
     CATALOG,
@@ -57,13 +57,13 @@ from dml.spark.java import (
     java_error,
     java_map,
     simple_name,
-    strings,
+    string_array,
     struct_type,
 )
 from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
 from dml.spark.proxies import Proxy
 from dml.spark.types import spark_field
-from dml.spark.versions import Feature, has, require
+from dml.spark.versions import Feature, has_feature, require
 from dml.spark_scan.expressions import EXPRESSIONS, mark_call, wrap_column
 from dml.sqlparse.statements import (
     AlterTable,
@@ -89,7 +89,7 @@ def list_functions(namespace: Sequence[str]) -> JavaObject:
 
 def identifier(name: str) -> JavaObject:
     """Return the identifier of a function."""
-    return java_class(CATALOG + "Identifier").of(strings((NAMESPACE,)), name)
+    return java_class(CATALOG + "Identifier").of(string_array((NAMESPACE,)), name)
 
 
 def load_function(session: Callable[[], SparkSession], wanted: JavaObject) -> JavaObject:
@@ -136,8 +136,8 @@ class FunctionBuilder(Proxy):
         ]
         call = f"SELECT {NAMESPACE}.{self.name}({', '.join(texts)}) FROM (SELECT {', '.join(columns) or '1'})"
         spark = self.session()
-        with running():
-            text = with_iceberg_functions(call, lambda probe: spark.sql(probe).schema, ())
+        with run_as_handler():
+            text = replace_iceberg_functions(call, lambda probe: spark.sql(probe).schema, ())
             plan = analyzed_plan(spark.sql(text))
         (result,) = named_expressions(plan)
         if not given:
@@ -197,13 +197,13 @@ def spark_view(view: View, catalog_name: str) -> JavaObject:
     builder.withSchema(struct_type(StructType([column(field) for field in view.schema().fields])))
     builder.withQueryText(written.sql)
     builder.withCurrentCatalog(version.default_catalog or catalog_name)
-    builder.withCurrentNamespace(strings(version.default_namespace))
+    builder.withCurrentNamespace(string_array(version.default_namespace))
     builder.withSchemaMode(given.pop(SCHEMA_MODE, "BINDING"))
     if listed is not None:
         names = json.loads(listed)
     else:
         names = [field.name for field in view.schema().fields] if joined is None else joined.split(",")
-    builder.withQueryColumnNames(strings(names))
+    builder.withQueryColumnNames(string_array(names))
     configs = {key.removeprefix(CONFIG): given.pop(key) for key in list(given) if key.startswith(CONFIG)}
     builder.withSqlConfigs(java_map(configs))
     builder.withProperties(java_map(given))
@@ -373,7 +373,7 @@ class SparkCatalog(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "catalog.StagingTableCatalog",
-        "catalog.RelationCatalog" if has(Feature.CATALOG_VIEWS) else "catalog.TableCatalog",
+        "catalog.RelationCatalog" if has_feature(Feature.CATALOG_VIEWS) else "catalog.TableCatalog",
         "catalog.SupportsNamespaces",
         "catalog.FunctionCatalog",
     )
@@ -395,7 +395,7 @@ class SparkCatalog(Proxy):
 
     def defaultNamespace(self) -> JavaObject:
         """Return the namespace that `USE catalog` selects."""
-        return strings(DEFAULT_NAMESPACE)
+        return string_array(DEFAULT_NAMESPACE)
 
     # ---- tables
 
@@ -531,9 +531,9 @@ class SparkCatalog(Proxy):
         with namespace_errors(above):
             found = catalogs.list_namespaces(self._catalog, above)
         names = [name if name[: len(above)] == above and len(name) > len(above) else (*above, *name) for name in found]
-        rows = java_class("java.lang.reflect.Array").newInstance(strings(()).getClass(), len(names))
+        rows = java_class("java.lang.reflect.Array").newInstance(string_array(()).getClass(), len(names))
         for index, name in enumerate(names):
-            java_class("java.lang.reflect.Array").set(rows, index, strings(name))
+            java_class("java.lang.reflect.Array").set(rows, index, string_array(name))
         return rows
 
     def namespaceExists(self, namespace: Sequence[str]) -> bool:
@@ -551,7 +551,7 @@ class SparkCatalog(Proxy):
         try:
             self._run(CreateNamespace(name=(self._name, *namespace), span=NOWHERE, properties=given))
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "NamespaceAlreadyExistsException", strings(namespace)) from None
+            raise java_error(ANALYSIS + "NamespaceAlreadyExistsException", string_array(namespace)) from None
 
     def alterNamespace(self, namespace: Sequence[str], changes: Sequence[JavaObject]) -> None:
         """Set and remove properties of a namespace."""
@@ -575,7 +575,7 @@ class SparkCatalog(Proxy):
             return False
         except AnalysisError as error:
             if "is not empty" in error.message:
-                raise java_error(ANALYSIS + "NonEmptyNamespaceException", strings(namespace)) from None
+                raise java_error(ANALYSIS + "NonEmptyNamespaceException", string_array(namespace)) from None
             raise
         return True
 
@@ -685,12 +685,12 @@ def namespace_errors(namespace: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except NotFoundError:
-        raise java_error(ANALYSIS + "NoSuchNamespaceException", strings(namespace)) from None
+        raise java_error(ANALYSIS + "NoSuchNamespaceException", string_array(namespace)) from None
 
 
 def identifier_of(name: Sequence[str]) -> JavaObject:
     """Return Spark's identifier of a table."""
-    return java_class(CATALOG + "Identifier").of(strings(name[:-1]), name[-1])
+    return java_class(CATALOG + "Identifier").of(string_array(name[:-1]), name[-1])
 
 
 def parse_time_travel(how: Sequence[Any]) -> tuple[str | None, int | None]:

@@ -40,7 +40,7 @@ from dml.spark.jvm import (
 )
 from dml.spark_scan.workers import has_python_readers, user_data_source
 
-__all__ = ["check_catalog_settings", "inheriting", "install", "register_format", "uninstall"]
+__all__ = ["check_catalog_settings", "install", "install_in_derived_sessions", "register_format", "uninstall"]
 
 ICEBERG: Final = "iceberg"
 
@@ -136,7 +136,7 @@ def install(engine: Engine) -> bool:
     return put_catalogs(engine, lambda: engine)
 
 
-def inheriting(binding: Binding, registry: CatalogRegistry) -> Binding:
+def install_in_derived_sessions(binding: Binding, registry: CatalogRegistry) -> Binding:
     """Wrap a binding for derived sessions, to install the catalogs in each when it is first used.
 
     Args:

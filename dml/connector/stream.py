@@ -25,10 +25,10 @@ from dml.errors import ExecutionError, NotFoundError
 from dml.model.scan_task import ScanContext
 from dml.scan.planner import ScanPlan
 from dml.spark.internals import internals
-from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static
+from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static_method
 from dml.spark.jvm import java_collection, session_state
 from dml.spark.proxies import Proxy
-from dml.spark.versions import Feature, has, require
+from dml.spark.versions import Feature, has_feature, require
 from dml.spark.workers import check_reads
 from dml.spark_scan.running_query import running_plan
 from dml.spark_scan.scan import SparkRead, SparkScan, SparkStatistics
@@ -172,14 +172,14 @@ class SparkMicroBatchStream(Proxy):
         """Return the limit of one batch, for triggers that do not read everything available."""
         limits, parts = self.options.limits, []
         if limits.files is not None:
-            parts.append(static(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
+            parts.append(static_method(READ_LIMIT, "maxFiles")(min(limits.files, MOST_FILES)))
         if limits.rows is not None:
-            parts.append(static(READ_LIMIT, "maxRows")(limits.rows))
+            parts.append(static_method(READ_LIMIT, "maxRows")(limits.rows))
         if limits.size is not None:
-            parts.append(static(READ_LIMIT, "maxBytes")(limits.size))
+            parts.append(static_method(READ_LIMIT, "maxBytes")(limits.size))
         if not parts:
-            return static(READ_LIMIT, "allAvailable")()
-        return parts[0] if len(parts) == 1 else static(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, parts))
+            return static_method(READ_LIMIT, "allAvailable")()
+        return parts[0] if len(parts) == 1 else static_method(READ_LIMIT, "compositeLimit")(array(READ_LIMIT, parts))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Stop the stream at the snapshot that is the newest now."""
@@ -219,7 +219,7 @@ class SparkMicroBatchStream(Proxy):
         Raises:
             NotSupportedError: The query names a metadata column.
         """
-        plan = None if has(Feature.METADATA_IN_STREAMS) else running_plan(self.engine.spark)
+        plan = None if has_feature(Feature.METADATA_IN_STREAMS) else running_plan(self.engine.spark)
         for leaf in () if plan is None else java_collection(plan.collectLeaves()):
             is_mine = (
                 simple_name(leaf) == "StreamingDataSourceV2ScanRelation" and leaf.stream().toString() == self.toString()

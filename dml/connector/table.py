@@ -26,7 +26,7 @@ from dml.connector.stream import StreamableScan
 from dml.connector.table_changes import reference_of
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.query import check_time_travel, travels
+from dml.engine.query import check_time_travel, has_time_travel
 from dml.engine.schema_evolution import accepts_any_schema
 from dml.errors import AnalysisError, NotFoundError
 from dml.metadata_tables import frames
@@ -51,8 +51,8 @@ from dml.spark.jvm import internal_rows, take_callbacks
 from dml.spark.proxies import Proxy, default_method
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
-from dml.spark.versions import Feature, has
-from dml.spark_scan.frames import ALIAS, SUBQUERY_ALIAS, frame_of, plans_our_scans, relation_of, scala_sequence
+from dml.spark.versions import Feature, has_feature
+from dml.spark_scan.frames import ALIAS, SUBQUERY_ALIAS, can_plan_scans, frame_of, relation_of, scala_sequence
 from dml.spark_scan.scan_builder import SparkScanBuilder, scan_builder
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
@@ -78,7 +78,7 @@ class SparkMetadataTable(Proxy):
     ) -> None:
         self._provide = engine
         reference = reference_of((resolved.catalog_name, *resolved.identifier))
-        self._travels = version is not None or micros is not None or travels(resolved, reference)
+        self._travels = version is not None or micros is not None or has_time_travel(resolved, reference)
         self.resolved = resolved
         self.kind = MetadataTable(str(resolved.metadata_table))
         self.snapshot = shown_snapshot(engine(), resolved, self.kind, version, micros)
@@ -132,7 +132,7 @@ def shown_snapshot(
         version=version,
         timestamp=None if micros is None else str(micros),
     )
-    if not travels(resolved, reference):
+    if not has_time_travel(resolved, reference):
         return resolved.table.current_snapshot()
     check_time_travel(kind, reference, "")
     found = TableState.of(engine, resolved, version, micros).snapshot_id
@@ -314,7 +314,7 @@ class SparkTable(Proxy):
     @property
     def _reloads(self) -> bool:
         """True if scans reload the table: before Spark 4.1 a DataFrame keeps the table that it resolved."""
-        return not has(Feature.TABLES_ANEW) and not self.state.is_pinned
+        return not has_feature(Feature.TABLE_RELOAD) and not self.state.is_pinned
 
     def _current_state(self) -> TableState:
         """Return the current state; a running statement loads it once."""
@@ -449,7 +449,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
         NotFoundError: The table has no such branch, tag or snapshot.
     """
     parts = name_parts(name)
-    if not parts or not plans_our_scans(engine.spark):
+    if not parts or not can_plan_scans(engine.spark):
         return None
     tables = StatementTables(statement=name, spark=engine.spark, registry=engine.registry)
     resolved = tables.resolve(reference_of(parts))

@@ -46,18 +46,18 @@ from dml.engine.insert import (
     write_rows,
 )
 from dml.engine.replaced_rows import Replaced
-from dml.engine.schema_evolution import Fitted, accepts_any_schema, fitted_rows, overwritten_target
+from dml.engine.schema_evolution import Fitted, accepts_any_schema, fit_rows, overwrite_target_schema
 from dml.engine.target import Target, writable_target
-from dml.engine.writes import WriteOutcome, delete_uncommitted, written_by
+from dml.engine.writes import WriteOutcome, collect_outcome, delete_uncommitted
 from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
 from dml.model.write_task import report_from_bytes
 from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.result import Result
 from dml.spark.java import CONNECTOR, array, constant, java_class, options_of, python_schema, simple_name
-from dml.spark.jobs import await_tasks, new_tag, tagged
+from dml.spark.jobs import await_tasks, new_tag, tag_jobs
 from dml.spark.proxies import Proxy
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import check_writes
 from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.running_query import running_plan
@@ -69,7 +69,7 @@ from dml.streaming.options import StreamOptions, stream_options
 from dml.streaming.sink import EpochWrite, commit_epoch, plan_epoch
 from dml.write.delta_writer import StreamRows
 
-__all__ = ["OF_PARTITIONS", "SparkWriteBuilder", "WrittenTable", "stream_write"]
+__all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "stream_write"]
 
 EXPRESSIONS: Final = CONNECTOR + "expressions."
 CURRENT_SNAPSHOT: Final = "current-snapshot-id"
@@ -194,7 +194,7 @@ class WriterJob:
         """
         spark = self._write.engine.spark
         check_writes(spark, self._write.target.table, self._write.context)
-        self._job.enter_context(tagged(spark, self._tag, interrupts=False))
+        self._job.enter_context(tag_jobs(spark, self._tag, interrupts=False))
 
     def collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
         """Combine the reports of the tasks. From here on the commit owns the files, even if it fails.
@@ -208,7 +208,7 @@ class WriterJob:
         self._job.close()
         self._commits = True
         reports = [report_from_bytes(bytes(message.pickledMessage())) for message in messages]
-        return written_by(reports, self._write.target.table, self._write.task.spec)
+        return collect_outcome(reports, self._write.target.table, self._write.task.spec)
 
     def abort(self) -> None:
         """Wait for the tasks to end, then delete what they wrote."""
@@ -318,7 +318,7 @@ def relations(plan: JavaObject) -> Iterator[JavaObject]:
 
 def travels(relation: JavaObject) -> bool:
     """Return whether the relation time-travels, as with `VERSION AS OF`; plans before Spark 4.1 do not show it."""
-    return has(Feature.TRAVEL_IN_PLANS) and bool(relation.timeTravelSpec().isDefined())
+    return has_feature(Feature.TIME_TRAVEL_IN_PLANS) and bool(relation.timeTravelSpec().isDefined())
 
 
 def snapshot_id(relation: JavaObject) -> int | None:
@@ -339,7 +339,7 @@ class PartitionWrite(DistributedWrite):
     interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
 
     def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
-        super().__init__(write, left_out=frozenset() if arranged is None else arranged.left_out(write.target.table))
+        super().__init__(write, left_out=frozenset() if arranged is None else arranged.missing_ids(write.target.table))
         self._schema = schema
         self._arranged = arranged
 
@@ -471,7 +471,7 @@ class StreamWrite(DistributedWrite):
     interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
 
     def __init__(self, planned: EpochWrite, schema: JavaObject, tasks: int) -> None:
-        super().__init__(planned.rows, tasks, planned.function.left_out(planned.rows.target.table))
+        super().__init__(planned.rows, tasks, planned.function.missing_ids(planned.rows.target.table))
         self._planned = planned
         self._schema = schema
 
@@ -518,7 +518,7 @@ class SparkStreamingWrite(Proxy):
         self._job.abort()
 
 
-OF_PARTITIONS: Final = "rowdelta.overwrite-partitions"
+OVERWRITE_PARTITIONS_OPTION: Final = "rowdelta.overwrite-partitions"
 """The internal option with which `overwritePartitions` marks its write, so that the mark can be removed."""
 
 OnResult = Callable[[Result], None]
@@ -560,7 +560,7 @@ class SparkWriteBuilder(Proxy):
         self._write_id = str(info.queryId())
         self._on_result = on_result
         options = options_of(info.options().asCaseSensitiveMap())
-        self._of_partitions = options.pop(OF_PARTITIONS, "") == "true"
+        self._of_partitions = options.pop(OVERWRITE_PARTITIONS_OPTION, "") == "true"
         self._of_stream = is_of_stream(written.engine.spark, self._write_id, options)
         self._given = options
         self._command = "INSERT"
@@ -633,9 +633,9 @@ class SparkWriteBuilder(Proxy):
         """Match the columns of the rows with the table's, adding some if enabled; None if Spark has done so."""
         options = self._options.columns
         if accepts_any_schema(target.table):
-            return fitted_rows(target, python_schema(self._schema), options, settings, replaced)
+            return fit_rows(target, python_schema(self._schema), options, settings, replaced)
         if options.overwrites:
-            overwritten_target(target, python_schema(self._schema), settings, replaced)
+            overwrite_target_schema(target, python_schema(self._schema), settings, replaced)
         return None
 
     def _rows_to_replace(self, target: Target, settings: StatementSettings) -> Replaced | None:

@@ -5,7 +5,7 @@ values. `stage_table` prepares the table of CREATE TABLE ... AS SELECT; the engi
 """
 
 from dml.ddl.create_table import create_table, stage_table
-from dml.ddl.namespaces import matching
+from dml.ddl.namespaces import match_names
 from dml.ddl.new_schema import schema_from_json
 from dml.ddl.run_ddl import DdlStatement, execute
 from dml.ddl.tables import DdlResult
@@ -16,7 +16,7 @@ __all__ = [
     "DdlStatement",
     "create_table",
     "execute",
-    "matching",
+    "match_names",
     "parse_type",
     "schema_from_json",
     "stage_table",

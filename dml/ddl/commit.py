@@ -37,7 +37,7 @@ from pyiceberg.table.update import (
     UpgradeFormatVersionUpdate,
 )
 
-from dml.catalog import CommitBase, translated, unmet_requirement
+from dml.catalog import CommitBase, translate_errors, unmet_requirement
 from dml.catalog.translation import shown_cause
 from dml.ddl.tables import load_table
 from dml.errors import CommitConflictError, NotFoundError, NotSupportedError
@@ -110,7 +110,7 @@ def attempt(catalog: Catalog, identifier: tuple[str, ...], change: Callable[[Tab
         return table
     requirements = (AssertTableUUID(uuid=table.metadata.table_uuid), *planned.requirements)
     action = f"Changing the table '{quote_name(identifier)}'"
-    with translated(action, catalog):
+    with translate_errors(action, catalog):
         try:
             commit_table(catalog, table, requirements, planned.updates)
         except CommitFailedException as error:

@@ -26,7 +26,7 @@ __all__ = [
     "create_namespace",
     "describe_namespace",
     "drop_namespace",
-    "matching",
+    "match_names",
     "show_namespaces",
     "show_table_extended",
     "show_tables",
@@ -95,7 +95,7 @@ def show_tables(statement: ShowTables, catalog: Catalog, namespace: tuple[str, .
         raise error from None
     return DdlResult(
         columns=(("namespace", "string"), ("tableName", "string"), ("isTemporary", "boolean")),
-        rows=tuple((quote_name(namespace), name, False) for name in matching(names, statement.pattern)),
+        rows=tuple((quote_name(namespace), name, False) for name in match_names(names, statement.pattern)),
     )
 
 
@@ -137,7 +137,7 @@ def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[s
     except NotFoundError:
         raise missing_namespace(catalog, parent) from None
     return DdlResult(
-        columns=(("namespace", "string"),), rows=tuple((name,) for name in matching(names, statement.pattern))
+        columns=(("namespace", "string"),), rows=tuple((name,) for name in match_names(names, statement.pattern))
     )
 
 
@@ -193,7 +193,7 @@ def not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
     )
 
 
-def matching(names: Iterable[str], pattern: str | None) -> list[str]:
+def match_names(names: Iterable[str], pattern: str | None) -> list[str]:
     """Filter names by a Spark pattern: `*` matches any text, `|` separates alternatives, case is ignored."""
     if pattern is None:
         return list(names)

@@ -21,9 +21,9 @@ from dml.engine.writes import (
     TASK_COMMIT_SCHEMA,
     WriteOutcome,
     checked_reports,
+    collect_outcome,
     task_reports,
     with_live_storage,
-    written_by,
 )
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.model.write_task import SourceMatches, TaskReport
@@ -66,13 +66,13 @@ def write_by_tasks(
         PySparkException: Spark failed. No files are left behind.
     """
     if not groups:
-        return written_by([], table, spec)
+        return collect_outcome([], table, spec)
     check_writes(spark, table, spec.context)
     task = RowTask(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
     frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-    return written_by(task_reports(frame, table, spec), table, spec)
+    return collect_outcome(task_reports(frame, table, spec), table, spec)
 
 
 def write_merge_by_tasks(
@@ -119,19 +119,19 @@ def write_merge_by_tasks(
     )
     program = source.program
     if not program.not_matched:
-        return written_by(merge.run(groups), table, spec)
+        return collect_outcome(merge.run(groups), table, spec)
     if len(groups) == 1 and source.row_count <= limits.MIN_INSERTS_PER_TASK:
-        return written_by(merge.run(groups, inserts_unmatched=True), table, spec)
+        return collect_outcome(merge.run(groups, inserts_unmatched=True), table, spec)
     if not groups or not (program.matched or program.not_matched_by_source):
-        return written_by([], table, spec, lambda: merge.insert(merge.probe(groups)))
+        return collect_outcome([], table, spec, lambda: merge.insert(merge.probe(groups)))
     if spec.job is not WriteJob.COPY_ON_WRITE:
         reports = merge.run(groups)
-        return written_by(reports, table, spec, lambda: merge.insert(matches_of(reports)))
+        return collect_outcome(reports, table, spec, lambda: merge.insert(matches_of(reports)))
     matched = merge.probe(groups)
     merge = merge.renew()
     unmatched = source.row_count - len(matched)
     loads = {0: 0} if merge.are_few(unmatched) else merge.inserting_tasks(unmatched, groups)
-    return written_by(merge.run(groups, inserts=merge.shares(matched, loads)), table, spec)
+    return collect_outcome(merge.run(groups, inserts=merge.shares(matched, loads)), table, spec)
 
 
 def matches_of(reports: Sequence[TaskReport]) -> BitMap:

@@ -22,7 +22,7 @@ from dml.plan.row_delta_plan import (
     ValueColumn,
     ValueSource,
 )
-from dml.spark.store_assignment import Assign, default_sql, null_sql, same_type
+from dml.spark.store_assignment import Assign, default_sql, is_same_type, null_sql
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.quoting import quote_string, quoted
@@ -125,7 +125,7 @@ def fill_sql(
     Raises:
         AnalysisError: the types do not fit, a struct has an unknown field, or lacks a required one.
     """
-    if same_type(source, spark_type(target)):
+    if is_same_type(source, spark_type(target)):
         return expression
     match source, target:
         case spark.NullType(), _:  # a cast of NULL loses nothing, even if the rules are strict

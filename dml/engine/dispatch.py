@@ -18,7 +18,7 @@ from dml.engine.create_as_select import create_table
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
-from dml.engine.located import located
+from dml.engine.located import locate_error
 from dml.engine.ownership import (
     DEFAULT_NAMESPACE,
     TABLE_KEYWORDS,
@@ -37,7 +37,7 @@ from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean, page
 from dml.result import Result
-from dml.spark.errors import ended_with, spark_ended, translate
+from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
 from dml.spark.jvm import empty_frame
 from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.names import name_parts
@@ -110,8 +110,8 @@ def execute(
     except DmlError:
         raise
     except Exception as error:
-        if ended_with(error, engine.spark):
-            raise spark_ended() from error
+        if is_jvm_exit(error, engine.spark):
+            raise jvm_exit_error() from error
         raise
 
 
@@ -124,18 +124,18 @@ def execute_and_translate(
             return apply_once(engine, statement, text, idempotency_key)
         return dispatch(engine, statement, text)
     except DmlError as error:
-        raise located(error, statement, text, engine)  # noqa: B904 - it is the same error
+        raise locate_error(error, statement, text, engine)  # noqa: B904 - it is the same error
     except ValueError as error:
         if not str(error).startswith("Invalid schema"):
             raise
         # PyIceberg indexes columns by dotted names: a column `a.b` collides with a field `b` of a column `a`.
         raise AnalysisError(str(error), sql=text, hint="Rename columns so that every dotted name is unique") from error
     except (PySparkException, Py4JError) as error:
-        if ended_with(error, engine.spark):
+        if is_jvm_exit(error, engine.spark):
             raise
-        raise located(translate(error), statement, text, engine) from error
+        raise locate_error(translate(error), statement, text, engine) from error
     except Exception as error:
-        if not is_unreachable(error) or ended_with(error, engine.spark):
+        if not is_unreachable(error) or is_jvm_exit(error, engine.spark):
             raise
         properties = {name: catalog.properties for name, catalog in engine.registry.catalogs.items()}
         raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials
@@ -291,7 +291,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
     name = statement.name
     if leaves_ours(engine, name):
         spark_sql(engine, text)
-        registry.is_entered = False
+        registry.is_current_on_connect = False
         return
     if statement.catalog_only or (len(name) == 1 and name[0] in registry.catalogs):
         registry.catalog(name[0])

@@ -35,8 +35,8 @@ from dml.rows import program
 from dml.rows.program import Literal, Value
 from dml.scan.split import TARGET_SIZE, TaskGroups, partition_groups
 from dml.scan.table_scan import TableScan
-from dml.spark.partition_number import partition_number, partition_number_sql, transformed_sql
-from dml.spark.task_frames import rebalanced
+from dml.spark.partition_number import partition_number, partition_number_sql, sort_field_sql
+from dml.spark.task_frames import rebalance
 from dml.spark.versions import repartition_by_id
 from dml.sqlparse.quoting import quoted
 from dml.write.partitioning import row_order
@@ -175,9 +175,9 @@ def distribute_rows(rows: DataFrame, table: Table, properties: Mapping[str, str]
     clustered = WriteOptions.from_properties(properties).fanout is False
     match mode:
         case DistributionMode.HASH if partition:
-            rows = rebalanced(rows.repartition(*partition), shuffled_size(properties))
+            rows = rebalance(rows.repartition(*partition), shuffled_size(properties))
         case DistributionMode.RANGE if partition or ranges:
-            rows = rebalanced(rows.repartitionByRange(*partition, *ranges), shuffled_size(properties))
+            rows = rebalance(rows.repartitionByRange(*partition, *ranges), shuffled_size(properties))
         case _:
             pass
     # A writer without fanout has one file open at a time, so it needs clustered rows; Spark's sort can spill.
@@ -297,7 +297,7 @@ def transformed_order(table: Table) -> list[Column]:
 def order_terms(table: Table) -> list[tuple[str, SortField]]:
     """Return the fields of the table's sort order, as SQL over the value columns; empty if a transform is unknown."""
     schema, fields = table.schema(), table.sort_order().fields
-    texts = [transformed_sql(field, schema, value_name) for field in fields]
+    texts = [sort_field_sql(field, schema, value_name) for field in fields]
     if None in texts or not sorts(table):
         return []
     return [(text, field) for text, field in zip(texts, fields, strict=True) if text]

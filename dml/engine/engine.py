@@ -15,9 +15,9 @@ from dml.model import summary_keys
 from dml.plan.names import SqlRules
 from dml.spark.jvm import replaces_any, settings_below, settings_of
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
-from dml.spark.versions import Feature, has
-from dml.spark.workers import SettingReader, max_task_failures, number, parallel_tasks
-from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called
+from dml.spark.versions import Feature, has_feature
+from dml.spark.workers import SettingReader, integer_setting, max_task_failures, parallel_tasks
+from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
 
 __all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
@@ -135,14 +135,16 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 
 def calls_replaced(spark: SparkSession, statement: str) -> bool:
     """Return whether a statement calls a user-defined function that sqlglot parses as one of Spark's."""
-    return bool(called(statement, NO_BUILT_INS)) or replaces_any(spark, called(statement, BUILT_INS))
+    return bool(called_functions(statement, NO_BUILT_INS)) or replaces_any(
+        spark, called_functions(statement, BUILT_INS)
+    )
 
 
 def tree_reading(is_other: bool) -> TreeReading:
     """Return how closely sqlglot's trees match Spark, given whether settings or functions change their meaning."""
     if is_other:
         return TreeReading.OTHERWISE
-    return TreeReading.ALIKE if has(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
+    return TreeReading.ALIKE if has_feature(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
 
 def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
@@ -150,7 +152,9 @@ def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
     context = None if is_connect(spark) else spark.sparkContext
     if context is not None:
         return parallel_tasks(get, int(context.defaultParallelism))
-    return number(get, "spark.default.parallelism", 0) or number(get, LEAF_PARALLELISM, limits.CONNECT_PARALLELISM)
+    return integer_setting(get, "spark.default.parallelism", 0) or integer_setting(
+        get, LEAF_PARALLELISM, limits.CONNECT_PARALLELISM
+    )
 
 
 def is_connect(spark: SparkSession) -> bool:

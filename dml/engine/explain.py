@@ -11,7 +11,7 @@ from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import plan_insert_statement
 from dml.engine.query import query_views
-from dml.engine.row_level import Delta, delta_of
+from dml.engine.row_level import Delta, build_delta
 from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
 from dml.engine.sent_source import SentSource
 from dml.options import RowLevelOperationMode, WriteOptions
@@ -86,7 +86,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
     if plan.check_cardinality:
         yield "  cardinality: two source rows for one target row are an error"
     yield f"  conflict detection filter: {filter_text(plan.condition.pruning)}"
-    delta = delta_of(engine, planned)
+    delta = build_delta(engine, planned)
     delta.frame()  # analyze the query, so that EXPLAIN raises its errors too
     scan = delta.scan.plan
     yield from way_lines(delta)

@@ -117,7 +117,7 @@ class PruningKey:
     def row_filter(self, keys: KeyRanges) -> BooleanExpression:
         """Return a filter for the target's rows that may equal a key in the ranges."""
         found = replace(keys, nulls=keys.nulls and self.null_safe)
-        return (found.widened(self.margin) if self.margin else found).expression(self.column.name)
+        return (found.widen(self.margin) if self.margin else found).expression(self.column.name)
 
 
 def casts_exactly(source: spark.DataType, kind: IcebergType) -> bool:

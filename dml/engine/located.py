@@ -40,7 +40,7 @@ from dml.sqlparse.statements import (
 )
 from dml.sqlparse.tokens import read_source
 
-__all__ = ["located"]
+__all__ = ["locate_error"]
 
 Node = TypeVar("Node")
 
@@ -86,7 +86,7 @@ class Failed:
         return tuple(sorted(parts_of(self.statement, Fragment), key=lambda fragment: fragment.span))
 
 
-def located(error: DmlError, statement: Statement, sql: str, engine: Engine) -> DmlError:
+def locate_error(error: DmlError, statement: Statement, sql: str, engine: Engine) -> DmlError:
     """Point an error at its place in the statement if it is found, add suggestions for an unknown name, and return it.
 
     Args:
@@ -332,7 +332,7 @@ def suggest_names(failed: Failed) -> None:
         error.hint = nearest(failed.parts[-1], functions_of(failed.engine.spark))
     elif isinstance(error, NotFoundError) and error.hint is None:
         others = names_without_namespace(failed.engine.spark) if len(failed.parts) == 1 else []
-        error.hint = failed.engine.registry.proposal(failed.parts, others)
+        error.hint = failed.engine.registry.suggestion(failed.parts, others)
 
 
 def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:

@@ -39,12 +39,12 @@ from dml.engine.scanned_rows import PlainRows
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
-from dml.plan.merge import whens
+from dml.plan.merge import when_clauses
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext, ThroughSpark
 from dml.spark.handlers import is_classic
-from dml.spark.jobs import cancelled_on_interrupt
-from dml.spark.task_frames import estimated_bytes, local_rows
+from dml.spark.jobs import cancel_on_interrupt
+from dml.spark.task_frames import estimated_bytes, literal_row_limit
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (
@@ -146,7 +146,7 @@ class MergeSourceFrame:
         needed = [f"{key_name(place)} IS NOT NULL" for place, key in enumerate(self.pruning_keys) if not key.null_safe]
         selected = self.frame.selectExpr(*columns).where(" AND ".join(needed) or "TRUE")
         most = most_keys([column for column, _ in self.pushable], self.frame.sparkSession)
-        with cancelled_on_interrupt(self.frame.sparkSession):
+        with cancel_on_interrupt(self.frame.sparkSession):
             keys = arrow_table(selected.limit(most + 1))
             if keys.num_rows > most:
                 return self.ends_of(selected)
@@ -202,7 +202,7 @@ def prepare_source(
             limits.MAX_PRUNING_SOURCE_BYTES, target_bytes // limits.PRUNING_SOURCE_DIVISOR
         ):
             keys = ()
-    known_rows = local_rows(frame) if keys and isinstance(scan, ThroughSpark) else None
+    known_rows = literal_row_limit(frame) if keys and isinstance(scan, ThroughSpark) else None
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),
@@ -299,7 +299,8 @@ def source_fragment(statement: MergeStatement, sql: str) -> Fragment:
     if not (source.tables and source.tables[0].span == source.span):
         return source
     star = any(
-        not isinstance(when.action, DeleteAction) and when.action.assignments is None for when in whens(statement)
+        not isinstance(when.action, DeleteAction) and when.action.assignments is None
+        for when in when_clauses(statement)
     )
     named = frozenset(unquoted(name).lower() for name in PLAIN_NAME.findall(sql))
     return replace(source, names=source.names | named, has_star=star or source.has_star)

@@ -26,9 +26,9 @@ from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.handlers import is_temporary_view
-from dml.spark.iceberg_functions import calls_a_function
+from dml.spark.iceberg_functions import calls_iceberg_function
 from dml.spark.jvm import activate
-from dml.spark.versions import Feature, has, sql_failure
+from dml.spark.versions import Feature, has_feature, sql_failure
 from dml.sqlparse import dotted_names, parse
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
@@ -67,10 +67,10 @@ __all__ = [
     "follow_spark",
     "is_ours",
     "is_query",
+    "is_spark_catalog",
     "leaves_ours",
-    "names_a_catalog_of_spark",
     "names_ours",
-    "parsed",
+    "parse_cached",
     "spark_has",
     "table_of",
 ]
@@ -93,8 +93,8 @@ def follow_spark(engine: Engine) -> bool:
         Whether it is.
     """
     if is_connect(engine.spark):
-        return engine.registry.is_entered
-    if not has(Feature.DATA_SOURCE_V2):
+        return engine.registry.is_current_on_connect
+    if not has_feature(Feature.DATA_SOURCE_V2):
         return False
     catalog, registry = engine.spark.catalog, engine.registry
     try:
@@ -122,9 +122,9 @@ def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
         namespace: The namespace, which exists unless it is the default one.
     """
     if is_connect(engine.spark):
-        engine.registry.is_entered = True
+        engine.registry.is_current_on_connect = True
         return
-    if not has(Feature.DATA_SOURCE_V2):
+    if not has_feature(Feature.DATA_SOURCE_V2):
         return
     catalog = engine.spark.catalog
     with suppress(PySparkException, Py4JError):
@@ -135,7 +135,7 @@ def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
             catalog.setCurrentDatabase(quote_name(namespace))
 
 
-def names_a_catalog_of_spark(engine: Engine, name: str) -> bool:
+def is_spark_catalog(engine: Engine, name: str) -> bool:
     """Return whether the first part of a name is a catalog of Spark that RowDelta does not have."""
     if name in engine.registry.catalogs:
         return False
@@ -144,7 +144,7 @@ def names_a_catalog_of_spark(engine: Engine, name: str) -> bool:
 
 def leaves_ours(engine: Engine, name: tuple[str, ...]) -> bool:
     """Return whether `USE name` goes from a RowDelta catalog to one of Spark's, on Spark Connect."""
-    return is_connect(engine.spark) and engine.registry.is_entered and names_a_catalog_of_spark(engine, name[0])
+    return is_connect(engine.spark) and engine.registry.is_current_on_connect and is_spark_catalog(engine, name[0])
 
 
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
@@ -155,13 +155,13 @@ TABLE_KEYWORDS: Final = frozenset(
 )
 
 
-parsed: Final[Callable[[str], Statement]] = lru_cache(maxsize=limits.CACHED_STATEMENTS)(parse)
+parse_cached: Final[Callable[[str], Statement]] = lru_cache(maxsize=limits.CACHED_STATEMENTS)(parse)
 """Parse a statement; the latest are cached, because each is parsed several times."""
 
 
 def is_query(text: str) -> bool:
     """Return whether a statement is a query."""
-    return isinstance(parsed(text), Query)
+    return isinstance(parse_cached(text), Query)
 
 
 def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Statement]) -> bool:
@@ -174,7 +174,7 @@ def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Stat
         parse: The parser.
     """
     if keyword in QUERY_KEYWORDS or keyword == "EXPLAIN":
-        if calls_a_function(text, engine.registry.catalogs):
+        if calls_iceberg_function(text, engine.registry.catalogs):
             return True
         if keyword == "SELECT" and not reads_a_table(text):
             return False
@@ -222,7 +222,7 @@ def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> boo
     def namespace_of_ours(name: tuple[str, ...] | None) -> bool:
         if name is None:
             return in_ours
-        return name[0] in registry.catalogs or (in_ours and not names_a_catalog_of_spark(engine, name[0]))
+        return name[0] in registry.catalogs or (in_ours and not is_spark_catalog(engine, name[0]))
 
     match statement:
         case Query(fragment=fragment):
@@ -280,7 +280,7 @@ def creates_ours(engine: Engine, statement: CreateTable, *, in_ours: bool) -> bo
         return True
     if provider is not None and provider.lower() == "iceberg":
         return True
-    return in_ours and not names_a_catalog_of_spark(engine, parts[0])
+    return in_ours and not is_spark_catalog(engine, parts[0])
 
 
 def is_our_table(engine: Engine, reference: TableReference, *, in_ours: bool) -> bool:

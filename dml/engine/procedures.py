@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from dml.catalog.translation import translated
+from dml.catalog.translation import translate_errors
 from dml.engine.engine import Engine
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean
@@ -60,7 +60,7 @@ def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFil
     name = ".".join(parts)
     resolved = engine.registry.resolve(parts)
     if resolved is None:
-        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.proposal(parts), parts=parts)
+        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
     if resolved.is_part:
         raise NotSupportedError(
             f"'{name}' is a part of the table '{resolved.name}': orphan files are those of the whole table",
@@ -88,7 +88,7 @@ def verify_table(
     name = ".".join(parts)
     resolved = engine.registry.resolve(parts)
     if resolved is None:
-        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.proposal(parts), parts=parts)
+        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
     if resolved.metadata_table or resolved.timestamp_ms is not None:
         what = "a metadata table" if resolved.metadata_table else "the table at a time"
         raise NotSupportedError(f"'{name}' is {what}", hint=f"Name the table: '{resolved.name}'", table=name)
@@ -105,7 +105,7 @@ def verify_table(
             hint="A snapshot may have been expired",
             table=resolved.name,
         )
-    with translated(f"Verifying the table '{resolved.name}'", resolved.catalog):
+    with translate_errors(f"Verifying the table '{resolved.name}'", resolved.catalog):
         return verify(table, snapshot, resolved.name, every_file=every_file)
 
 

@@ -35,10 +35,10 @@ from dml.spark.errors import translate
 from dml.spark.jvm import empty_frame
 from dml.spark_scan.frames import read_frame
 from dml.spark_scan.scan import SparkRead
-from dml.sqlparse import parse, stars_without
+from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
-from dml.sqlparse.tokens import first_place
+from dml.sqlparse.tokens import first_offset
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
 
 __all__ = [
@@ -47,12 +47,12 @@ __all__ = [
     "as_of_version",
     "check_time_travel",
     "create_view",
+    "has_time_travel",
     "query_views",
     "run_query",
     "snapshot_to_read",
     "statement_views",
     "temporary_view",
-    "travels",
 ]
 
 
@@ -108,7 +108,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
     tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
     views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
     text = views.text(query.fragment)
-    return views.sql(stars_without(text, hidden_columns(views)) if query.fragment.has_star else text)
+    return views.sql(exclude_from_stars(text, hidden_columns(views)) if query.fragment.has_star else text)
 
 
 def hidden_columns(views: StatementViews) -> list[str]:
@@ -170,7 +170,7 @@ def table_frame(
             return frame
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
-    own = replace(scan, metadata_columns=metadata_columns).planned(engine.spark, find_whole_files=read.is_grouped)
+    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.spark, find_whole_files=read.is_grouped)
     if plans_scan:
         # Spark can prune nothing more, so the frame gets this plan; read_frame declines if Python workers would read
         # it. Without a plan, for a grouped query on all rows of the files, tasks may compute partial groups.
@@ -197,7 +197,7 @@ def metadata_table_frame(
         ExecutionError: the storage failed.
     """
     snapshot = resolved.table.current_snapshot()
-    if travels(resolved, reference):
+    if has_time_travel(resolved, reference):
         check_time_travel(name, reference, statement)
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
@@ -212,7 +212,7 @@ def metadata_table_frame(
     return metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
 
 
-def travels(resolved: ResolvedTable, reference: TableReference) -> bool:
+def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
     """Return whether a reference names a snapshot, a time, a branch or a tag."""
     in_name = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
     return any(part is not None for part in (reference.version, reference.timestamp, *in_name))
@@ -354,7 +354,7 @@ class TemporaryView:
 
 def temporary_view(text: str) -> TemporaryView | None:
     """Parse CREATE TEMPORARY VIEW; None for any other statement."""
-    found = FORM.fullmatch(text, first_place(text))
+    found = FORM.fullmatch(text, first_offset(text))
     if found is None:
         return None
     query = parse(found["query"])

@@ -63,7 +63,7 @@ from dml.write.delta_writer import WriteTask
 from dml.write.splicing import may_splice_statement, with_copied_metrics
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["Delta", "delta_of", "run_row_level", "run_truncate"]
+__all__ = ["Delta", "build_delta", "run_row_level", "run_truncate"]
 
 
 def run_row_level(
@@ -78,7 +78,7 @@ def run_row_level(
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
     try:
         return run_or_fall_back(
-            lambda through_spark: run_planned(engine, planned, delta_of(engine, planned, through_spark), started)
+            lambda through_spark: run_planned(engine, planned, build_delta(engine, planned, through_spark), started)
         )
     except DataError as error:
         if error.kind is ErrorKind.CARDINALITY_VIOLATION and isinstance(statement, MergeStatement):
@@ -244,7 +244,7 @@ class Delta:
         return self.source_keys is not None and self.source_keys.rows <= limits.MAX_UNSCATTERED_INSERTS
 
 
-def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
+def build_delta(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
     """Scan the target and build the delta query on top, which Spark analyses here.
 
     If tasks compute a MERGE, Spark has analysed all its expressions except bare column names by then.
@@ -277,7 +277,7 @@ def delta_of(engine: Engine, planned: PlannedStatement, through_spark: ThroughSp
     )
     # A DELETE removes files whose rows all match without opening them.
     finds_whole_files = plan.command is Command.DELETE and plan.condition.pruning_is_exact
-    scan = read.planned(engine.spark, find_whole_files=finds_whole_files)
+    scan = read.plan_for(engine.spark, find_whole_files=finds_whole_files)
     delta = Delta(
         spark=engine.spark,
         planned=planned,

@@ -61,7 +61,7 @@ from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan, dataframe
 from dml.write.delete_files import write_late_deletes
 
-__all__ = ["check_rows", "compares_rows", "rests_on_rows", "row_level_action", "row_level_summary", "statement_probe"]
+__all__ = ["check_rows", "compares_rows", "depends_on_rows", "row_level_action", "row_level_summary", "statement_probe"]
 
 LOG = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ def row_level_action(
     shared: dict[str, Any] = {
         # The filter does not cover what a subquery read of the target.
         "conflict_detection_filter": ALWAYS if planned.reads_itself else plan.condition.pruning,
-        "rests_on_rows": rests_on_rows(planned, outcome),
+        "depends_on_rows": depends_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,
         "row_probe": statement_probe(engine.spark, planned, source_keys, keys_decide=keys_decide),
@@ -317,7 +317,7 @@ def row_level_changes(
     if not compares_rows(planned):
         return None
     serializable = isolation_level(target.table.properties, planned.plan.command) is IsolationLevel.SERIALIZABLE
-    if serializable and rests_on_rows(planned, outcome):
+    if serializable and depends_on_rows(planned, outcome):
         return None
     schema = Schema.model_validate_json(context.schema_json)
     return RowLevelChanges(
@@ -334,7 +334,7 @@ def compares_rows(planned: PlannedStatement) -> bool:
     return not planned.reads_itself and row_level_concurrency(planned.target.table.properties)
 
 
-def rests_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
+def depends_on_rows(planned: PlannedStatement, outcome: WriteOutcome) -> bool:
     """Return whether the result depends on rows that the statement leaves unchanged, in files that it does not change.
 
     Such rows are those that it read of its own target beside the rows to change, and those that a MERGE matched:

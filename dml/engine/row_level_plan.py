@@ -20,14 +20,14 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import MergeSourceFrame, prepare_source, source_fragment, source_fragments, source_frame
 from dml.engine.query import statement_views
 from dml.engine.scanned_rows import PlainRows, plain_rows
-from dml.engine.schema_evolution import evolves, merged_target
+from dml.engine.schema_evolution import evolves, merge_target_schema
 from dml.engine.sent_source import SentSource
 from dml.engine.target import StatementStart, Target, start_statement
 from dml.errors import ErrorKind, NotSupportedError
 from dml.model.scan_task import ScanTask
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete_update import plan_delete, plan_update
-from dml.plan.merge import plan_merge, whens
+from dml.plan.merge import plan_merge, when_clauses
 from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan, ThroughSpark
 from dml.result import Result
 from dml.rows.evaluate import UncomputableValueError
@@ -184,7 +184,7 @@ def fragments_of(statement: RowLevelStatement, sql: str) -> tuple[Fragment | Non
         case UpdateStatement():
             return statement.ctes, *assigned_values(statement.assignments), statement.condition
         case MergeStatement():
-            clauses = [piece for when in whens(statement) for piece in (when.condition, *values_of(when.action))]
+            clauses = [piece for when in when_clauses(statement) for piece in (when.condition, *values_of(when.action))]
             return *source_fragments(statement, sql), *clauses, statement.condition
 
 
@@ -223,7 +223,7 @@ def plan_statement(
     check_mode(target, mode, command)
     views = statement_views(engine, start, fragments_of(statement, sql), reads=statement.target)
     if isinstance(statement, MergeStatement) and evolves(statement, target.table.properties):
-        target = merged_target(target, source_frame(statement, views).schema, settings, statement.source.span)
+        target = merge_target_schema(target, source_frame(statement, views).schema, settings, statement.source.span)
     target_view = views.places[statement.target.span]
     context = PlanContext(
         target_view=target_view,

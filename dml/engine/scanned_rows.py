@@ -24,12 +24,12 @@ from dml.model.columns import FILE_ORDINAL
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
 from dml.plan.plain_scan import NOT_PLAIN, PlainScan, plain_scan
-from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_place
+from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_index
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
 from dml.rows.program import Column, Literal, Projection, Value, column_ids
 from dml.scan.table_scan import TableScan
-from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, same_type
+from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, is_same_type
 from dml.spark.types import spark_field, spark_type
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
@@ -242,7 +242,7 @@ def stored_in(
     target = spark_type(column.field_type)
     stored: Value | None = None
     if has_type(value, kind, schema):
-        if same_type(kind, target) and not isinstance(value, Literal):
+        if is_same_type(kind, target) and not isinstance(value, Literal):
             stored = value
         elif is_assignable(kind, target, policy):
             narrows = policy is StoreAssignmentPolicy.ANSI
@@ -256,13 +256,13 @@ def stored_in(
 def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
     """Return whether tasks compute a value in the type that Spark found for it."""
     if isinstance(value, Column):
-        return same_type(spark_field(schema.find_field(value.field_id)).dataType, kind)
+        return is_same_type(spark_field(schema.find_field(value.field_id)).dataType, kind)
     if isinstance(value, Literal) and value.value is None:
         return True
     if pa.types.is_decimal(value.type):
-        return same_type(spark_types.DecimalType(value.type.precision, value.type.scale), kind)
+        return is_same_type(spark_types.DecimalType(value.type.precision, value.type.scale), kind)
     known = COMPUTED.get(value.type)
-    return known is not None and same_type(known, kind)
+    return known is not None and is_same_type(known, kind)
 
 
 def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
@@ -279,7 +279,7 @@ def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:
     for column, source in plan.columns:
         match source:
             case RawValue(raw=raw, fills=False):
-                targets.append((column, raw_place(raw)))
+                targets.append((column, raw_index(raw)))
             case DefaultValue() if column.write_default is None:
                 pass
             case DefaultValue() if column.field_type.is_primitive:

@@ -29,9 +29,9 @@ from dml.engine.replaced_rows import Replaced
 from dml.engine.target import Target
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.options import SPARK_ACCEPT_ANY_SCHEMA, SPARK_AUTO_SCHEMA_EVOLUTION, boolean
-from dml.plan.merge import whens
+from dml.plan.merge import when_clauses
 from dml.plan.names import TargetNames
-from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, widens
+from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, is_upcast
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.statements import (
     AddColumns,
@@ -52,9 +52,9 @@ __all__ = [
     "accepts_any_schema",
     "evolves",
     "fit_insert",
-    "fitted_rows",
-    "merged_target",
-    "overwritten_target",
+    "fit_rows",
+    "merge_target_schema",
+    "overwrite_target_schema",
 ]
 
 NOWHERE: Final = Span(0, 0)
@@ -166,7 +166,7 @@ def evolves(statement: MergeStatement, properties: dict[str, str]) -> bool:
         return False
     if not boolean(properties, SPARK_AUTO_SCHEMA_EVOLUTION, default=True):
         return False
-    actions = [when.action for when in whens(statement)]
+    actions = [when.action for when in when_clauses(statement)]
     return any(isinstance(action, UpdateAction | InsertAction) and action.assignments is None for action in actions)
 
 
@@ -199,9 +199,9 @@ def fit_insert(
         DmlError: the columns cannot be added, or violate the options.
     """
     if is_given and accepts_any_schema(target.table):
-        return fitted_rows(target, source, options, settings, replaced)
+        return fit_rows(target, source, options, settings, replaced)
     if options.overwrites:
-        return Fitted(target=overwritten_target(target, source, settings, replaced), fills=True)
+        return Fitted(target=overwrite_target_schema(target, source, settings, replaced), fills=True)
     # The session's setting alone does not add columns by position: their names may be generated, as `col1` of VALUES.
     merges = options.in_session(settings).merges if statement.by_name else options.merges
     properties = target.table.properties
@@ -210,10 +210,10 @@ def fit_insert(
     if names_columns or not (evolves or (merges and accepts_any_schema(target.table))):
         return Fitted(target=target)
     placed = source if statement.by_name else name_by_position(source, target)
-    return Fitted(target=merged_target(target, placed, settings, statement.query.span), fills=True)
+    return Fitted(target=merge_target_schema(target, placed, settings, statement.query.span), fills=True)
 
 
-def fitted_rows(
+def fit_rows(
     target: Target,
     source: spark.StructType,
     options: ColumnOptions,
@@ -234,9 +234,9 @@ def fitted_rows(
     """
     options = options.in_session(settings)
     if options.overwrites:
-        return Fitted(target=overwritten_target(target, source, settings, replaced), fills=True, widens_only=True)
+        return Fitted(target=overwrite_target_schema(target, source, settings, replaced), fills=True, widens_only=True)
     if options.merges:
-        target = merged_target(target, source, settings, NOWHERE)
+        target = merge_target_schema(target, source, settings, NOWHERE)
     schema = target.table.schema()
     if options.checks_ordering is not False:
         check_ordering(source, schema.as_struct(), target.names)
@@ -259,7 +259,7 @@ def name_by_position(source: spark.StructType, target: Target) -> spark.StructTy
     return spark.StructType([*placed, *beyond])
 
 
-def overwritten_target(
+def overwrite_target_schema(
     target: Target, source: spark.StructType, settings: StatementSettings, replaced: Replaced | None
 ) -> Target:
     """Return a target with exactly the columns of the source: all of its rows are replaced.
@@ -346,7 +346,7 @@ def check_nullability(source: spark.StructType, names: TargetNames) -> None:
             )
 
 
-def merged_target(target: Target, source: spark.StructType, settings: StatementSettings, span: Span) -> Target:
+def merge_target_schema(target: Target, source: spark.StructType, settings: StatementSettings, span: Span) -> Target:
     """Return a target that has the columns of the source, matched by name.
 
     Args:
@@ -424,4 +424,4 @@ def promotes(current: spark.DataType, wanted: spark.DataType) -> bool:
         return False
     if isinstance(current, spark.DecimalType) and isinstance(wanted, spark.DecimalType):
         return current.scale == wanted.scale and current.precision < wanted.precision
-    return widens(current, wanted)
+    return is_upcast(current, wanted)

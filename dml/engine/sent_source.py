@@ -39,7 +39,7 @@ from dml.rows.lookup import KeyLookup, has_length
 from dml.rows.program import Changes, Projection
 from dml.scan.table_scan import spark_schema
 from dml.spark.handlers import is_classic
-from dml.spark.jobs import cancelled_on_interrupt, was_cancelled
+from dml.spark.jobs import cancel_on_interrupt, was_cancelled
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame
 from dml.spark.types import spark_type, type_text
@@ -115,7 +115,7 @@ def send_source(
     """
     try:
         expressions = source_expressions(plan, source, views)
-        with cancelled_on_interrupt(expressions.sparkSession):
+        with cancel_on_interrupt(expressions.sparkSession):
             columns, through_spark = source_columns(plan, source, expressions, assign, most_bytes)
         if columns is None:
             return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")

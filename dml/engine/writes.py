@@ -73,7 +73,7 @@ from dml.options import (
     integer,
 )
 from dml.scan.split import TARGET_SIZE, ChangeDistribution
-from dml.spark.jobs import ended_on_failure
+from dml.spark.jobs import await_end_on_failure
 from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
 from dml.write.writer_spec import WriterSpec
@@ -87,13 +87,13 @@ __all__ = [
     "WriteOutcome",
     "change_distribution",
     "checked_reports",
+    "collect_outcome",
     "output_spec",
     "run_writer",
     "task_reports",
     "with_live_storage",
     "write_context",
     "write_properties",
-    "written_by",
 ]
 
 
@@ -365,7 +365,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
     """
     check_writes(frame.sparkSession, table, spec.context)
     reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
-    return written_by(reports, table, spec)
+    return collect_outcome(reports, table, spec)
 
 
 def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[TaskReport]:
@@ -381,7 +381,7 @@ def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
         PySparkException: Spark failed; all files of the statement are deleted.
     """
     try:
-        with ended_on_failure(reports.sparkSession):
+        with await_end_on_failure(reports.sparkSession):
             rows = reports.collect()
     except BaseException:  # a failure or an interrupt: `ended_on_failure` has stopped the job's other tasks
         delete_uncommitted(table, spec.context)
@@ -403,7 +403,7 @@ def checked_reports(frame: DataFrame) -> list[TaskReport]:
         DmlError: The first failure that a task reported.
         PySparkException: Spark failed.
     """
-    with ended_on_failure(frame.sparkSession):
+    with await_end_on_failure(frame.sparkSession):
         rows = frame.collect()
     reports = [report_from_bytes(bytes(row[0])) for row in rows]
     for failure in failures_of(reports):
@@ -415,7 +415,7 @@ def failures_of(reports: Iterable[TaskReport]) -> list[TaskFailure]:
     return [report for report in reports if isinstance(report, TaskFailure)]
 
 
-def written_by(
+def collect_outcome(
     reports: Sequence[TaskReport], table: Table, spec: WriterSpec, more: MoreReports | None = None
 ) -> WriteOutcome:
     """Return what the tasks of a finished job wrote; the files of other attempts are deleted.

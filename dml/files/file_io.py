@@ -23,7 +23,7 @@ from pyiceberg.io import FileIO, load_file_io
 
 from dml import limits
 from dml.errors import CorruptFileError, DmlError, storage_failure
-from dml.files.schemes import ALLOWED_SCHEMES, restricted
+from dml.files.schemes import ALLOWED_SCHEMES, restrict_schemes
 from dml.retry import storage_retries
 
 __all__ = ["check_size", "delete_files", "file_errors", "file_io", "open_file", "read_range", "with_single_puts"]
@@ -107,7 +107,7 @@ def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> File
     io = with_single_puts(load_file_io(settings, f"{scheme}://" if scheme else None))
     if ALLOWED_SCHEMES not in settings:
         return io
-    return restricted(io, frozenset(filter(None, settings[ALLOWED_SCHEMES].split(","))))
+    return restrict_schemes(io, frozenset(filter(None, settings[ALLOWED_SCHEMES].split(","))))
 
 
 def file_io(properties: Mapping[str, str], location: str) -> FileIO:

@@ -24,7 +24,7 @@ from pyiceberg.io import FileIO
 
 from dml.errors import NotSupportedError
 
-__all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "local_path", "restricted"]
+__all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "local_path", "restrict_schemes"]
 
 ALLOWED_SCHEMES: Final = "io.allowed-schemes"
 """Comma-separated schemes: further ones as a property of a catalog, all allowed ones as a property of a FileIO."""
@@ -62,7 +62,7 @@ def allowed_schemes(
     return frozenset({*own, *stores, *configured_stores(io_properties), *further})
 
 
-def restricted(io: FileIO, schemes: frozenset[str]) -> FileIO:
+def restrict_schemes(io: FileIO, schemes: frozenset[str]) -> FileIO:
     """Make a FileIO reject files of other schemes.
 
     Args:

@@ -35,12 +35,12 @@ from dml import (
 from dml.errors import CorruptFileError, NotSupportedError, storage_failure
 
 __all__ = [
+    "cached_metadata_json",
     "only_adds_a_snapshot",
-    "parsed_metadata",
+    "parse_metadata",
     "plain_json",
+    "prepend_history",
     "read_table_metadata",
-    "with_known_texts",
-    "with_snapshots_of",
     "without_snapshots",
 ]
 
@@ -69,7 +69,7 @@ KNOWN: Final[OrderedDict[str, History]] = OrderedDict()
 LOCK: Final = Lock()
 
 
-def parsed_metadata(text: str, location: str) -> TableMetadata:
+def parse_metadata(text: str, location: str) -> TableMetadata:
     """Parse the metadata in a file.
 
     Args:
@@ -116,7 +116,7 @@ def elements(text: str, place: int, *, is_first: bool) -> Iterator[tuple[int, in
         is_first = False
 
 
-def with_known_texts(to_json: Callable[[TableMetadata], str], metadata: TableMetadata, location: str) -> str:
+def cached_metadata_json(to_json: Callable[[TableMetadata], str], metadata: TableMetadata, location: str) -> str:
     """Return the JSON of a new metadata file.
 
     Args:
@@ -193,7 +193,7 @@ def read_table_metadata(io: FileIO, location: str) -> TableMetadata:
     except OSError as error:
         raise storage_failure("Reading", location, error) from error
     try:
-        return check_refs(parsed_metadata(plain_json(content).decode(), location))
+        return check_refs(parse_metadata(plain_json(content).decode(), location))
     except Exception as error:
         # The block above does not access the storage, so that every exception comes from the content.
         unknown = column_of_unknown_type(content)
@@ -270,7 +270,7 @@ def without_snapshots(metadata: TableMetadata) -> TableMetadata:
     return metadata.model_copy(update={"snapshots": [], "snapshot_log": []})
 
 
-def with_snapshots_of(before: TableMetadata, metadata: TableMetadata) -> TableMetadata:
+def prepend_history(before: TableMetadata, metadata: TableMetadata) -> TableMetadata:
     """Return metadata whose history is preceded by that of earlier metadata."""
     return metadata.model_copy(
         update={

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from dml import limits
 from dml.catalog.tables import load_table
-from dml.catalog.translation import translated
+from dml.catalog.translation import translate_errors
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
 from dml.hints import did_you_mean
 from dml.maintenance.orphan_choice import (
@@ -219,7 +219,7 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
         CorruptFileError: Metadata of the table is missing or damaged; nothing was deleted.
         ExecutionError: The storage failed, or some of the orphans could not be deleted.
     """
-    with translated(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
+    with translate_errors(f"Removing the orphan files of the table '{'.'.join(identifier)}'", catalog):
         search = OrphanSearch.begin(catalog, load_table(catalog, identifier), call)
         listed, rules = search.list_files()
         choice = choose_orphans(listed, search.needed, rules)

@@ -49,7 +49,6 @@ __all__ = [
     "SCHEMA_KEY",
     "blocks_of",
     "content_file",
-    "damage_named",
     "decoders_of",
     "entries_in",
     "entries_of",
@@ -61,6 +60,7 @@ __all__ = [
     "read_manifest_list",
     "reader_of",
     "records_in",
+    "report_damage",
 ]
 
 
@@ -121,7 +121,7 @@ def read_manifest_list(io: FileIO, location: str) -> tuple[ManifestFile, ...]:
         CorruptFileError: The file is missing or is no manifest list.
         ExecutionError: The storage failed.
     """
-    with damage_named(location):
+    with report_damage(location):
         file_type, found = blocks_of(io, location)
         blocks = [(count, block) for count, block in found if count or block]
         if sum(count for count, _ in blocks) >= limits.MIN_LOCKSTEP_LINES:
@@ -150,7 +150,7 @@ def entries_of(
         CorruptFileError: The manifest is missing, is no manifest, or breaks the rules of sequence numbers.
         ExecutionError: The storage failed.
     """
-    with damage_named(manifest.manifest_path):
+    with report_damage(manifest.manifest_path):
         file_type, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
         yield from entries_in(file_type, decoders_of(blocks), manifest, live_only=live_only, in_partition=in_partition)
 
@@ -175,7 +175,7 @@ def entries_in(
     Raises:
         CorruptFileError: The manifest is no manifest, or breaks the rules of sequence numbers.
     """
-    with damage_named(manifest.manifest_path):
+    with report_damage(manifest.manifest_path):
         for record in records_in(file_type, decoders, manifest, live_only=live_only, in_partition=in_partition):
             yield manifest_entry(record, manifest.partition_spec_id)
 
@@ -200,7 +200,7 @@ def records_in(
         readers: Readers of some fields to use instead of the usual ones, by field id.
 
     Raises:
-        Exception: The manifest is no manifest, or breaks the rules; `damage_named` turns it into a CorruptFileError.
+        Exception: The manifest is no manifest, or breaks the rules; `report_damage` turns it into a CorruptFileError.
     """
     next_row_id = manifest.first_row_id if manifest.content is ManifestContent.DATA else None
     is_data = manifest.content is ManifestContent.DATA
@@ -235,7 +235,7 @@ def records_in(
 
 
 @contextmanager
-def damage_named(location: str) -> Iterator[None]:
+def report_damage(location: str) -> Iterator[None]:
     """Turn every exception of decoding into a CorruptFileError that names the file, as its bytes caused it."""
     try:
         yield
@@ -362,7 +362,7 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
     Raises:
         CorruptFileError: The file is missing.
         ExecutionError: The storage failed.
-        Exception: It is not a metadata file; `damage_named` turns it into a CorruptFileError.
+        Exception: It is not a metadata file; `report_damage` turns it into a CorruptFileError.
     """
     content = content_of(io, location)
     if length is not None and length != len(content):

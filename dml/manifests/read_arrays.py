@@ -54,7 +54,7 @@ from dml.manifests.entry_fields import (
 )
 from dml.manifests.lockstep_decoder import Items, Numbers, Pieces, RecordColumn, Step, UnsureError
 from dml.manifests.lockstep_search import ReadFrom, Records, Search, group_blocks, scalar, struct_bytes
-from dml.manifests.read import ENTRY_TYPE, blocks_of, damage_named, decoders_of, partition_tuple, reader_of, records_in
+from dml.manifests.read import ENTRY_TYPE, blocks_of, decoders_of, partition_tuple, reader_of, records_in, report_damage
 from dml.manifests.record_reader import Bind
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
@@ -128,7 +128,7 @@ def read_arrays(
 
 def read_blocks(manifest: ManifestFile, io: FileIO) -> tuple[StructType, ManifestBlocks]:
     """Read a manifest; return the type of its entries, and its blocks."""
-    with damage_named(manifest.manifest_path):
+    with report_damage(manifest.manifest_path):
         file_type, blocks = blocks_of(io, manifest.manifest_path, manifest.manifest_length)
         return file_type, ManifestBlocks(manifest, [(count, block) for count, block in blocks if count or block])
 
@@ -148,7 +148,7 @@ def entry_arrays(
         CorruptFileError: A manifest is no manifest, or breaks the rules of sequence numbers.
     """
     # A wrong schema is reported for the first manifest; wrong entries are reported for their own.
-    with damage_named(group[0].manifest.manifest_path):
+    with report_damage(group[0].manifest.manifest_path):
         check_required(file_type)
         reader_of(file_type, ENTRY_TYPE)  # checks the types by which lockstep decodes
         if not lockstep and sum(found.rows for found in group) < limits.MIN_LOCKSTEP_ENTRIES:
@@ -273,7 +273,7 @@ def decode_one_by_one(
     """Decode entries record by record.
 
     Raises:
-        Exception: A manifest breaks the rules; `damage_named` turns it into a CorruptFileError.
+        Exception: A manifest breaks the rules; `report_damage` turns it into a CorruptFileError.
     """
     wanted = {STATUS, CONTENT, *wanted}  # every result has these two
     maps = {field_id: FlatMaps(field_id) for field_id in MAP_TYPES if field_id in wanted}
@@ -281,7 +281,7 @@ def decode_one_by_one(
     readers.update({field_id: flat.bind for field_id, flat in maps.items()})
     records: list[list[Any]] = []
     for found in group:
-        with damage_named(found.manifest.manifest_path):
+        with report_damage(found.manifest.manifest_path):
             records += records_in(file_type, decoders_of(found.blocks), found.manifest, readers=readers)
     files = [record[4] for record in records]
 

@@ -19,7 +19,7 @@ from dml.files.file_io import file_io
 from dml.metadata_tables.values import value_array
 from dml.model.scan_task import DeleteFileRef
 from dml.read.applied_deletes import DeleteLoader, place_of
-from dml.read.data_file import counted
+from dml.read.data_file import check_row_count
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import arrow_type, projector
 from dml.tasks.task_input import TaskInput
@@ -118,7 +118,7 @@ class PositionReader:
             stored = [place for place, found in enumerate(file.fields) if row and found.field_id == ROW_ID]
             projection = projector(row, file.fields[stored[0]], spark=True) if row is not None and stored else None
             columns = [*places, *stored[:1]]
-            for batch in counted(
+            for batch in check_row_count(
                 file.batches(file.pieces, columns, limits.SPARK_BATCH_ROWS), ref.record_count, ref.path
             ):
                 deleted = batch.column(2) if stored else None

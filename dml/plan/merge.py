@@ -126,12 +126,12 @@ from dml.sqlparse.statements import (
     WhenNotMatchedBySource,
 )
 
-__all__ = ["OnlySparkError", "When", "described", "plan_merge", "whens"]
+__all__ = ["OnlySparkError", "When", "delta_clause", "plan_merge", "when_clauses"]
 
 When = WhenMatched | WhenNotMatched | WhenNotMatchedBySource
 
 
-def whens(statement: MergeStatement) -> tuple[When, ...]:
+def when_clauses(statement: MergeStatement) -> tuple[When, ...]:
     """Return the WHEN clauses: matched, not matched, not matched by source."""
     return (*statement.matched, *statement.not_matched, *statement.not_matched_by_source)
 
@@ -147,14 +147,14 @@ class BoundClause:
 
 
 def bind_clauses(statement: MergeStatement, context: PlanContext, source: MergeSource) -> tuple[BoundClause, ...]:
-    """Number the WHEN clauses in the order of `whens` and bind their assignments."""
+    """Number the WHEN clauses in the order of `when_clauses` and bind their assignments."""
     return tuple(
         BoundClause(
             number=number,
             when=when,
             values=bind_values(when, context, source, lenient=statement.with_schema_evolution),
         )
-        for number, when in enumerate(whens(statement))
+        for number, when in enumerate(when_clauses(statement))
     )
 
 
@@ -227,7 +227,7 @@ def insert_values(
     return values
 
 
-def described(clause: BoundClause) -> DeltaClause:
+def delta_clause(clause: BoundClause) -> DeltaClause:
     """Return the clause for the delta query and EXPLAIN."""
     match clause.when.action:
         case DeleteAction():
@@ -511,7 +511,7 @@ class Planner:
                 values = tuple(self.updated_value(clause, column, guard) for column in self.columns)
             case InsertAction():
                 values = tuple(self.source_value(clause, column, guard) for column in self.columns)
-        return Clause(operation=described(clause).code, condition=condition, values=values)
+        return Clause(operation=delta_clause(clause).code, condition=condition, values=values)
 
     def condition(self, clause: BoundClause) -> tuple[Predicate, int | None]:
         """Translate the condition of a clause.
@@ -649,7 +649,10 @@ def plan_merge(statement: MergeStatement, context: PlanContext, source: MergeSou
     return RowDeltaPlan(
         command=Command.MERGE,
         query=DeltaQuery(
-            inner=inner, raws=tuple(raws.columns), clauses=tuple(described(clause) for clause in clauses), values=values
+            inner=inner,
+            raws=tuple(raws.columns),
+            clauses=tuple(delta_clause(clause) for clause in clauses),
+            values=values,
         ),
         target_ids=tuple(sorted(read)),
         condition=replace(UNKNOWN, pruning=pushed),
@@ -717,7 +720,7 @@ def join_type(statement: MergeStatement) -> str:
 def check_conditions(statement: MergeStatement, context: PlanContext) -> None:
     """Reject expressions that are not allowed in ON and in the clauses' conditions."""
     check_merge_condition(context, statement.condition, "SEARCH")
-    for when in whens(statement):
+    for when in when_clauses(statement):
         if when.condition is not None:
             name = type(when.action).__name__.removesuffix("Action").upper()
             check_merge_condition(context, when.condition, name)
@@ -798,7 +801,7 @@ def lower_case(parts: tuple[str, ...]) -> tuple[str, ...]:
 def clause_renderer(statement: MergeStatement, context: PlanContext, source: MergeSource) -> ClauseRenderer:
     """Return the renderer of a statement's clauses, which finds the clause of a fragment by its span."""
     sides: dict[Span, type[When]] = {}
-    for when in whens(statement):
+    for when in when_clauses(statement):
         if when.condition is not None:
             sides[when.condition.span] = type(when)
         assignments = () if isinstance(when.action, DeleteAction) else when.action.assignments or ()

@@ -57,8 +57,8 @@ __all__ = [
     "bind_assignments",
     "old_columns",
     "only_spark",
+    "raw_index",
     "raw_name",
-    "raw_place",
 ]
 
 
@@ -163,7 +163,7 @@ def raw_name(index: int) -> str:
     return f"{RAW_PREFIX}{index}"
 
 
-def raw_place(name: str) -> int:
+def raw_index(name: str) -> int:
     """Return the index in a raw column's name."""
     return int(name.removeprefix(RAW_PREFIX))
 

@@ -20,12 +20,12 @@ from pyiceberg.expressions.visitors import bind, rewrite_not
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
-__all__ = ["bound_filter", "folded", "optional_schema"]
+__all__ = ["bound_filter", "fold_expression", "optional_schema"]
 
 Folded = TypeVar("Folded")
 
 
-def folded(
+def fold_expression(
     expression: BooleanExpression,
     *,
     leaf: Callable[[BoundPredicate], Folded],

@@ -92,7 +92,7 @@ class KeyRanges:
     nans: bool = False
     unknown: bool = False
 
-    def widened(self, margin: int) -> "KeyRanges":
+    def widen(self, margin: int) -> "KeyRanges":
         """Return the ranges, widened at both ends by a margin in units of the internal form (days or microseconds)."""
         limit = LIMITS[type(self.field_type)]
         ranges = tuple(

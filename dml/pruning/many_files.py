@@ -38,7 +38,7 @@ from dml.manifests.entry_fields import (
     UPPER_BOUNDS,
     VALUE_COUNTS,
 )
-from dml.pruning.bound_expressions import bound_filter, folded
+from dml.pruning.bound_expressions import bound_filter, fold_expression
 from dml.pruning.file_bounds import MetricColumn, in_byte_order
 from dml.pruning.row_tests import Bounds, ColumnBounds, may_match
 
@@ -103,7 +103,7 @@ def any_match_of_files(expression: BooleanExpression, schema: Schema, *, case_se
     def either(left: FilesTest, right: FilesTest) -> FilesTest:
         return lambda bounds_of: left(bounds_of) | right(bounds_of)
 
-    return folded(
+    return fold_expression(
         bound_filter(expression, schema, case_sensitive=case_sensitive),
         leaf=on_column,
         both=both,

@@ -79,14 +79,14 @@ class Pruner:
         self._partitions: dict[Partition, PartitionAnswer] = {}
         self._whole: dict[Partition, bool] = {}
 
-    def manifest(self, manifest: ManifestFile) -> bool:
+    def may_list_matches(self, manifest: ManifestFile) -> bool:
         """Return whether a manifest may list files with matching rows, or deletes for such files."""
         spec = self._specs.get(manifest.partition_spec_id)
         if not self._prunes or manifest.partitions is None or spec is None:
             return True
         return spec.may(spec.of_rows(summary_bounds(manifest.partitions, spec.fields)))
 
-    def partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
+    def may_match_partition(self, spec_id: int, partition: tuple[Any, ...]) -> bool:
         """Return whether the files of a partition may hold matching rows, or deletes of such rows.
 
         Raises:
@@ -116,7 +116,7 @@ class Pruner:
         """
         return entries.select(partial(self.partition, entries.spec_id))
 
-    def matching(self, entries: Entries) -> list[int]:
+    def select_matching(self, entries: Entries) -> list[int]:
         """Return the live entries of a manifest of data files that may hold matching rows, as in `may_match`.
 
         Raises:
@@ -295,7 +295,7 @@ class PartitionSet:
             spec_id: partition_type(specs[spec_id], metadata) for spec_id in self._by_spec if spec_id in specs
         }
 
-    def manifest(self, manifest: ManifestFile) -> bool:
+    def may_list_matches(self, manifest: ManifestFile) -> bool:
         """Return whether a manifest may list files of these partitions."""
         partitions = self._by_spec.get(manifest.partition_spec_id)
         if manifest.partition_spec_id in self._global:
@@ -337,9 +337,9 @@ class AnyFilter:
 
     filters: "tuple[FileFilter, ...]"
 
-    def manifest(self, manifest: ManifestFile) -> bool:
+    def may_list_matches(self, manifest: ManifestFile) -> bool:
         """Return whether a manifest may list such files."""
-        return any(one.manifest(manifest) for one in self.filters)
+        return any(one.may_list_matches(manifest) for one in self.filters)
 
     def may_match(self, file: ContentFile) -> bool:
         """Return whether a filter may select a file."""

@@ -35,7 +35,7 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.schema import Schema
 
-from dml.pruning.bound_expressions import bound_filter, folded
+from dml.pruning.bound_expressions import bound_filter, fold_expression
 
 __all__ = ["Bounds", "BoundsOf", "ColumnBounds", "RowTest", "all_match", "any_match"]
 
@@ -117,7 +117,9 @@ def compile_test(expression: BooleanExpression, leaf: Callable[[BoundPredicate],
     def either(left: RowTest, right: RowTest) -> RowTest:
         return lambda bounds_of: left(bounds_of) or right(bounds_of)
 
-    return folded(expression, leaf=on_column, both=both, either=either, always=lambda _: True, never=lambda _: False)
+    return fold_expression(
+        expression, leaf=on_column, both=both, either=either, always=lambda _: True, never=lambda _: False
+    )
 
 
 # ---- may a row match? -----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError, NotSupportedError
 from dml.files.file_io import file_io, read_range
 from dml.model.scan_task import DeleteFileRef, ScanTask
-from dml.read.data_file import DataFile, FileField, counted
+from dml.read.data_file import DataFile, FileField, check_row_count
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import arrow_type, projector
 from dml.rows.lookup import KeyLookup
@@ -153,7 +153,7 @@ class DeleteLoader:
     def _position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
         with open_data_file(self._io(ref.path), ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
             places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
-            for batch in counted(
+            for batch in check_row_count(
                 file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS), ref.record_count, ref.path
             ):
                 renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
@@ -172,7 +172,7 @@ class DeleteLoader:
             projections = [
                 projector(field, file.fields[place], spark=False) for field, place in zip(fields, places, strict=True)
             ]
-            for batch in counted(
+            for batch in check_row_count(
                 file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS), ref.record_count, ref.path
             ):
                 yield [

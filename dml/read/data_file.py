@@ -21,8 +21,8 @@ __all__ = [
     "DataFile",
     "FileField",
     "Piece",
-    "coalesced",
-    "counted",
+    "check_row_count",
+    "coalesce_batches",
     "empty_batches",
     "empty_rows",
     "file_fields",
@@ -194,7 +194,7 @@ class DataFile(Protocol):
         """
 
 
-def counted(batches: Iterable[pa.RecordBatch], rows: int, path: str) -> Iterator[pa.RecordBatch]:
+def check_row_count(batches: Iterable[pa.RecordBatch], rows: int, path: str) -> Iterator[pa.RecordBatch]:
     """Yield the same batches, and check that they have the expected number of rows in total.
 
     Args:
@@ -224,7 +224,7 @@ def wrong_row_count(path: str, found: int, rows: int) -> CorruptFileError:
     )
 
 
-def coalesced(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+def coalesce_batches(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
     """Concatenate small neighbouring batches.
 
     A filter leaves a few rows of each batch, and every batch that goes to Spark has a fixed cost.

@@ -32,7 +32,7 @@ from dml.files.file_io import file_errors, file_io
 from dml.model.scan_task import DeleteFileRef, KeyFilter, ScanContext, ScanTask
 from dml.pruning.row_tests import Bounds, any_match
 from dml.read.applied_deletes import DeleteLoader, EqualityDeletes
-from dml.read.data_file import DataFile, Piece, coalesced, counted, empty_rows, wrong_row_count
+from dml.read.data_file import DataFile, Piece, check_row_count, coalesce_batches, empty_rows, wrong_row_count
 from dml.read.open_data_file import open_data_file
 from dml.read.projection import LINEAGE_IDS, MetadataColumns, Projector, arrow_field, constant_array, projector
 from dml.read.row_predicates import select_rows
@@ -186,7 +186,7 @@ class TaskReader:
             CorruptFileError: A file is missing or breaks its format.
             ExecutionError: The storage failed.
         """
-        return coalesced(self._batches(task), self.context.batch_rows)
+        return coalesce_batches(self._batches(task), self.context.batch_rows)
 
     def _batches(self, task: ScanTask) -> Iterator[pa.RecordBatch]:
         positions, equality = self.deletes.positions(task), self.deletes.equality(task)
@@ -290,7 +290,7 @@ class FileView:
         start = pieces[0].first_position if pieces else 0
         rows = self.task.record_count if self.file.rows is None else sum(piece.rows for piece in pieces)
         batches = self.file.batches(pieces, places, self.reader.context.batch_rows)
-        for batch in counted(batches, rows if pieces else 0, self.task.path):
+        for batch in check_row_count(batches, rows if pieces else 0, self.task.path):
             yield start, batch
             start += batch.num_rows
 

@@ -40,7 +40,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from dml.pruning.bound_expressions import bound_filter, folded
+from dml.pruning.bound_expressions import bound_filter, fold_expression
 from dml.read.projection import arrow_type
 from dml.rows.program import (
     FALSE,
@@ -116,7 +116,7 @@ def select_bound_rows(expression: BooleanExpression, schema: Schema) -> RowSelec
         found = leaf_predicate(predicate) if predicate.term.ref().field.field_id in top_level else None
         return ALL_ROWS if found is None else RowSelection(predicate=found, is_exact=True)
 
-    return folded(
+    return fold_expression(
         expression,
         leaf=leaf,
         both=lambda left, right: RowSelection(

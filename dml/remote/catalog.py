@@ -23,16 +23,16 @@ from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog import list_namespaces
 from dml.catalog.registry import ResolvedTable
-from dml.ddl import matching
+from dml.ddl import match_names
 from dml.ddl.properties import COMMENT
 from dml.engine.dispatch import run_use
 from dml.engine.engine import Engine, StatementSettings, is_connect
-from dml.engine.ownership import names_a_catalog_of_spark
+from dml.engine.ownership import is_spark_catalog
 from dml.engine.row_level import run_truncate
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.remote.errors import ErrorCondition, message_of, spark_error, translate_errors
 from dml.remote.reads import read_table
-from dml.remote.refusals import ErrorCondition, message_of, spark_error, translate_errors
-from dml.spark.handlers import is_temporary_view, running
+from dml.spark.handlers import is_temporary_view, run_as_handler
 from dml.spark.types import spark_field
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
@@ -157,7 +157,7 @@ class Tables:
             location=path,
         )
         catalog_name, identifier = self.engine.registry.split(parts)
-        with running(), translate_errors(self.engine, parts, creates=True):
+        with run_as_handler(), translate_errors(self.engine, parts, creates=True):
             ddl.create_table(
                 statement,
                 self.engine.registry.catalog(catalog_name),
@@ -173,7 +173,7 @@ class Tables:
 
     def truncate(self, parts: Parts) -> None:
         """`truncateTable`."""
-        with running(), translate_errors(self.engine, parts):
+        with run_as_handler(), translate_errors(self.engine, parts):
             run_truncate(self.engine, Truncate(target=reference(parts)), quote_name(parts), None)
 
     def properties(self, parts: Parts) -> dict[str, str]:
@@ -210,12 +210,12 @@ class Tables:
     def _resolve(self, parts: Parts) -> ResolvedTable:
         found = self.engine.registry.resolve(parts)
         if found is None:
-            message = f"The table or view {quote_name(parts)} cannot be found. {self.engine.registry.proposal(parts)}"
+            message = f"The table or view {quote_name(parts)} cannot be found. {self.engine.registry.suggestion(parts)}"
             raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, parts, message)
         return found
 
     def _run(self, statement: ddl.DdlStatement, parts: Parts) -> ddl.DdlResult:
-        with running(), translate_errors(self.engine, parts):
+        with run_as_handler(), translate_errors(self.engine, parts):
             return ddl.execute(statement, self.engine.registry, time_zone=self._time_zone)
 
 
@@ -272,7 +272,7 @@ class Namespaces:
             raise spark_error(ErrorCondition.SCHEMA_NOT_EMPTY, parts, message_of(error)) from error
 
     def _run(self, statement: ddl.DdlStatement) -> None:
-        with running():
+        with run_as_handler():
             time_zone = StatementSettings.of(self.engine).time_zone
             ddl.execute(statement, self.engine.registry, time_zone=time_zone)
 
@@ -295,7 +295,7 @@ def whole_table_name(engine: Engine, parts: Parts) -> Parts:
     registry = engine.registry
     if len(parts) > 1 and parts[0] in registry.catalogs:
         return parts
-    if not parts or not is_entered(engine) or is_sparks(engine, parts):
+    if not parts or not is_current_on_connect(engine) or is_sparks(engine, parts):
         return ()
     if len(parts) == 1 and is_temporary_view(engine.spark, parts[0]):
         return ()
@@ -313,21 +313,21 @@ def whole_namespace_name(engine: Engine, parts: Parts) -> Parts:
     registry = engine.registry
     if len(parts) > 1 and parts[0] in registry.catalogs:
         return parts
-    if not is_entered(engine) or (parts and is_sparks(engine, parts)):
+    if not is_current_on_connect(engine) or (parts and is_sparks(engine, parts)):
         return ()
     return (registry.current_catalog, *(parts or registry.current_namespace))
 
 
-def is_entered(engine: Engine) -> bool:
+def is_current_on_connect(engine: Engine) -> bool:
     """Return True if names without a catalog resolve to a RowDelta catalog."""
-    return is_connect(engine.spark) and engine.registry.is_entered
+    return is_connect(engine.spark) and engine.registry.is_current_on_connect
 
 
 def is_sparks(engine: Engine, parts: Parts) -> bool:
     """Return True if a name begins with one of Spark's catalogs, or with its namespace of temporary views."""
     if parts[0].lower() == GLOBAL_TEMPORARY:
         return True
-    return len(parts) > 1 and names_a_catalog_of_spark(engine, parts[0])
+    return len(parts) > 1 and is_spark_catalog(engine, parts[0])
 
 
 Answer = Callable[[Callable[[], Any]], Any]
@@ -359,15 +359,19 @@ class CurrentCatalog:
 
     def name(self) -> Answer | None:
         """`currentCatalog`."""
-        return (lambda _: self.engine.registry.current_catalog) if is_entered(self.engine) else None
+        return (lambda _: self.engine.registry.current_catalog) if is_current_on_connect(self.engine) else None
 
     def namespace(self) -> Answer | None:
         """`currentDatabase`."""
-        return (lambda _: quote_name(self.engine.registry.current_namespace)) if is_entered(self.engine) else None
+        return (
+            (lambda _: quote_name(self.engine.registry.current_namespace))
+            if is_current_on_connect(self.engine)
+            else None
+        )
 
     def catalogs(self, pattern: str | None = None) -> Answer | None:
         """`listCatalogs`: the server's catalogs, then RowDelta's."""
-        names = matching(self.engine.registry.catalogs, pattern)
+        names = match_names(self.engine.registry.catalogs, pattern)
         added = [CatalogMetadata(name=name, description=None) for name in names]
 
         def list_all(original: Callable[[], list[CatalogMetadata]]) -> list[CatalogMetadata]:
@@ -379,27 +383,27 @@ class CurrentCatalog:
 
     def namespaces(self, pattern: str | None = None) -> Answer | None:
         """`listDatabases` of the current catalog."""
-        return (lambda _: self._namespaces(pattern)) if is_entered(self.engine) else None
+        return (lambda _: self._namespaces(pattern)) if is_current_on_connect(self.engine) else None
 
     def _namespaces(self, pattern: str | None) -> list[Database]:
         registry, namespaces = self.engine.registry, Namespaces(self.engine)
         catalog = registry.current_catalog
         names = {quote_name(found): found for found in list_namespaces(registry.catalog(catalog), ())}
-        return [namespaces.get((catalog, *names[name])) for name in matching(names, pattern)]
+        return [namespaces.get((catalog, *names[name])) for name in match_names(names, pattern)]
 
     def enter(self, catalogName: str) -> Answer | None:  # noqa: N803  PySpark's name
         """`setCurrentCatalog`."""
         if catalogName in self.engine.registry.catalogs:
             return lambda _: self._use((catalogName,), catalog_only=True)
-        return self._leave if is_entered(self.engine) else None
+        return self._leave if is_current_on_connect(self.engine) else None
 
     def _leave(self, original: Callable[[], None]) -> None:
         original()
-        self.engine.registry.is_entered = False
+        self.engine.registry.is_current_on_connect = False
 
     def enter_namespace(self, dbName: str) -> Answer | None:  # noqa: N803  PySpark's name
         """`setCurrentDatabase`."""
-        return (lambda _: self._enter_namespace(dbName)) if is_entered(self.engine) else None
+        return (lambda _: self._enter_namespace(dbName)) if is_current_on_connect(self.engine) else None
 
     def _enter_namespace(self, name: str) -> None:
         parts = name_parts(name)
@@ -410,5 +414,5 @@ class CurrentCatalog:
 
     def _use(self, name: Parts, *, catalog_only: bool = False) -> None:
         text = ".".join(map(quoted, name))
-        with running():
+        with run_as_handler():
             run_use(self.engine, Use(name=name, span=Span(0, len(text)), catalog_only=catalog_only), text)

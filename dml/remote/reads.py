@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 from dml.catalog.registry import ResolvedTable
 from dml.connector.state import TableState, load_once
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.ownership import parsed
+from dml.engine.ownership import parse_cached
 from dml.engine.query import run_query, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind
-from dml.remote.refusals import ErrorCondition, spark_error, translate_errors
+from dml.remote.errors import ErrorCondition, spark_error, translate_errors
 from dml.scan.table_scan import TableScan
 from dml.spark.connect_plans import CurrentRows, following_frame
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.sqlparse.quoting import quote_name, quote_string
 from dml.sqlparse.statements import Query, Span, TableReference
 
@@ -41,7 +41,7 @@ def read_table(engine: Engine, parts: tuple[str, ...], options: Mapping[str, str
         AnalysisException: The table does not exist.
         DmlError: The options conflict, or there is no such version, branch or snapshot.
     """
-    with running(), translate_errors(engine, parts):
+    with run_as_handler(), translate_errors(engine, parts):
         read = RemoteRead.of(engine, parts, {key.lower(): str(value) for key, value in options.items()})
         resolved = read.resolve()
         read.current_rows()  # raise errors now, not at the first action
@@ -98,7 +98,7 @@ class RemoteRead:
         """
         found = self.engine.registry.resolve(self.parts)
         if found is None:
-            hint = self.engine.registry.proposal(self.parts)
+            hint = self.engine.registry.suggestion(self.parts)
             message = f"The table or view {quote_name(self.parts)} cannot be found. {hint}"
             raise spark_error(ErrorCondition.TABLE_OR_VIEW_NOT_FOUND, self.parts, message)
         return found
@@ -127,13 +127,13 @@ class RemoteRead:
             snapshot_id=state.snapshot_id,
             schema=state.schema,
             columns=tuple(field.field_id for field in state.schema.fields),
-        ).planned(spark)
+        ).plan_for(spark)
         return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism))
 
     def metadata_rows(self) -> DataFrame:
         """Return the rows of a metadata table at the requested version."""
         version = "" if self.version is None else f" VERSION AS OF {quote_string(self.version)}"
         text = f"SELECT * FROM {quote_name(self.parts)}{version}"
-        statement = parsed(text)
+        statement = parse_cached(text)
         assert isinstance(statement, Query)
         return run_query(self.engine, statement, text)

@@ -18,21 +18,21 @@ from dml.commit import AlreadyAppliedError, StreamEpoch
 from dml.connector.state import load_tables_once
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.insert import GivenRows, run_insert
-from dml.engine.ownership import parsed
-from dml.engine.schema_evolution import merged_target
+from dml.engine.ownership import parse_cached
+from dml.engine.schema_evolution import merge_target_schema
 from dml.engine.target import target_of
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
-from dml.remote.refusals import translate_errors
+from dml.remote.errors import translate_errors
 from dml.remote.writes import NO_PROVIDERS
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.spark.jvm import carried
+from dml.spark.jvm import to_callback_error
 from dml.spark.table_calls import StreamCall
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
 from dml.streaming.columns import stream_columns
 from dml.streaming.options import insert_options_of, stream_options
-from dml.streaming.server_side import engine_of, packed_catalogs, query_id_of
+from dml.streaming.server_side import engine_of, pack_catalogs, query_id_of
 
 __all__ = ["start_stream"]
 
@@ -71,7 +71,7 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
     options = stream_options(call.options)
     connect = is_connect(engine.spark)
     translation = translate_errors(engine, call.table, creates=True) if connect else nullcontext()
-    with running(), translation:
+    with run_as_handler(), translation:
         resolved = engine.registry.resolve(call.table)
         if resolved is None:
             create(engine, call, given.get(PATH))
@@ -82,7 +82,7 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
         reference = TableReference(parts=call.table, span=Span(0, 0))
         target = target_of(resolved, reference, quote_name(call.table), settings)
         if merges:
-            target = merged_target(target, call.rows.schema, settings, reference.span)
+            target = merge_target_schema(target, call.rows.schema, settings, reference.span)
         columns = target.table.schema()
         stream_columns(call.rows.schema, columns, resolved.name, case_sensitive=settings.case_sensitive)
     suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
@@ -100,7 +100,7 @@ def start_stream(engine: Engine, call: StreamCall) -> StreamingQuery:
     )
     function: Callable[[DataFrame, int], None]
     if connect:
-        function = RemoteInsert(catalogs=packed_catalogs(engine.registry), insert=insert, checkpoint=checkpoint)
+        function = RemoteInsert(catalogs=pack_catalogs(engine.registry), insert=insert, checkpoint=checkpoint)
     else:
         function = LocalInsert(engine=engine, insert=insert)
     return call.start(function)
@@ -160,7 +160,7 @@ class BatchInsert:
         epoch = replace(self.epoch, query_id=query_id, epoch_id=number)
         command, options = ("INSERT OVERWRITE", {"overwrite-mode": "static"}) if self.complete else ("INSERT INTO", {})
         text = f"{command} {quote_name(self.table)} SELECT * FROM rows"  # for error messages; the rows are the batch
-        statement = parsed(text)
+        statement = parse_cached(text)
         assert isinstance(statement, InsertStatement)
         statement = replace(
             statement,
@@ -168,7 +168,7 @@ class BatchInsert:
             with_schema_evolution=self.merges,
             options=tuple({**self.options, **options}.items()),
         )
-        with load_tables_once(engine.spark), running():
+        with load_tables_once(engine.spark), run_as_handler():
             try:
                 run_insert(engine, statement, text, epoch, GivenRows(frame=batch))
             except AlreadyAppliedError:
@@ -213,4 +213,4 @@ class LocalInsert:
         try:
             self.insert.run(engine, batch, running_query_id(), number)
         except DmlError as error:
-            raise carried(error) from error  # so that awaitTermination raises this error, unwrapped
+            raise to_callback_error(error) from error  # so that awaitTermination raises this error, unwrapped

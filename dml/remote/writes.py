@@ -14,12 +14,12 @@ from dml.connector.table_changes import RESERVED_PROPERTIES
 from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
-from dml.engine.ownership import parsed
+from dml.engine.ownership import parse_cached
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
-from dml.remote.refusals import translate_errors
+from dml.remote.errors import translate_errors
 from dml.spark.columns import column_sql
 from dml.spark.connect_plans import tables_of
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.spark.table_calls import PartitionTerm, WriteAction, WriteCall
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
@@ -55,7 +55,11 @@ def write_rows_of(engine: Engine, call: WriteCall) -> None:
         DmlError: The rows do not fit the table, or could not be written. The table is unchanged then.
     """
     action = call.action
-    with load_tables_once(engine.spark), running(), translate_errors(engine, call.table, creates=action in CREATIONS):
+    with (
+        load_tables_once(engine.spark),
+        run_as_handler(),
+        translate_errors(engine, call.table, creates=action in CREATIONS),
+    ):
         resolved = engine.registry.resolve(call.table) if action in APPENDS_OR_CREATES else None
         if resolved is not None and action is WriteAction.CREATE_IF_NOT_EXISTS:
             return
@@ -110,7 +114,7 @@ def insert(engine: Engine, call: WriteCall) -> None:
         case _:
             head = f"INSERT INTO {name}"
     text = f"{head} SELECT * FROM rows"  # for error messages; the rows are the DataFrame
-    statement = parsed(text)
+    statement = parse_cached(text)
     assert isinstance(statement, InsertStatement)
     statement = replace(statement, by_name=call.by_name, options=tuple(options.items()))
     run_insert(engine, statement, text, given=GivenRows(frame=call.rows, tables=tables_of(call.rows)))

@@ -23,7 +23,7 @@ from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.errors import CorruptFileError, NotFoundError
 from dml.manifests.cache import cache_of
 from dml.manifests.entries import Entries, PlannedFile
-from dml.manifests.read import damage_named, read_each
+from dml.manifests.read import read_each, report_damage
 from dml.model.manifest import (
     ContentFile,
     DeleteFileKey,
@@ -125,7 +125,7 @@ def plan_scan(
         case_sensitive=case_sensitive,
         older_schemas=table.metadata.schemas,
     )
-    live = [manifest for manifest in manifests if manifest.has_live_files and pruner.manifest(manifest)]
+    live = [manifest for manifest in manifests if manifest.has_live_files and pruner.may_list_matches(manifest)]
     data = [manifest for manifest in live if manifest.content is ManifestContent.DATA]
     deletes = [manifest for manifest in live if manifest.content is ManifestContent.DELETES] if data else []
     entries_of = cache_of(table).entries([*deletes, *data], table.io, len(table.schema().field_ids))
@@ -216,8 +216,8 @@ def data_manifest(
     manifest: ManifestFile, entries: Entries, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
 ) -> DataManifest:
     """Find the files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
-    with damage_named(manifest.manifest_path):
-        found = pruner.matching(entries)
+    with report_damage(manifest.manifest_path):
+        found = pruner.select_matching(entries)
         return DataManifest(
             files=entries.planned_files(found, with_metrics=with_metrics),
             live=entries.live_count,
@@ -249,7 +249,7 @@ class DeleteManifest:
 
         A table that changes often has a deletion vector for nearly every file, and a statement needs few of them.
         """
-        with damage_named(self.location):
+        with report_damage(self.location):
             return tuple(
                 self.entries.entry(place)
                 for place, (content, path) in zip(self.places, self.entries.delete_targets(self.places), strict=True)
@@ -259,7 +259,7 @@ class DeleteManifest:
 
 def delete_manifest(manifest: ManifestFile, entries: Entries, pruner: Pruner) -> DeleteManifest:
     """Find the delete files of a manifest that may apply to data files with matching rows, by their partitions."""
-    with damage_named(manifest.manifest_path):
+    with report_damage(manifest.manifest_path):
         return DeleteManifest(location=manifest.manifest_path, entries=entries, places=pruner.in_partitions(entries))
 
 

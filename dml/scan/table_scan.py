@@ -80,7 +80,7 @@ class TableScan:
             keep_metrics=keep_metrics,
         )
 
-    def planned(self, spark: SparkSession, *, find_whole_files: bool = False) -> "Scan":
+    def plan_for(self, spark: SparkSession, *, find_whole_files: bool = False) -> "Scan":
         """Plan the scan for tasks of a session.
 
         Raises:

@@ -43,7 +43,7 @@ from dml.spark.column_text import (
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
 from dml.spark.internals import internals
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, has_feature
 
 __all__ = ["column_sql", "output_columns", "parameter_sql"]
 
@@ -69,7 +69,7 @@ def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS
         if type(column).__module__.startswith("pyspark.sql.connect."):
             return tree_sql(ConnectReader(bound).read(attribute(column, "expr")))
         handle = attribute(column, "jc")
-        if has(Feature.CLASSIC_COLUMN_NODES):
+        if has_feature(Feature.CLASSIC_COLUMN_NODES):
             return tree_sql(ClassicReader(bound).read(handle.node()))
         return tree_sql(CatalystReader(bound).read(handle.expr()))
     except RecursionError:

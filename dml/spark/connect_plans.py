@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.spark.column_text import attribute, name_parts
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 
 __all__ = ["CurrentRows", "following_frame", "frame_of_plan", "named_plans", "tables_of"]
 
@@ -85,7 +85,7 @@ def table_plan() -> Any:
 
         def plan(self, session: Any) -> Any:
             """Return the message to the server: the scan of the current state, converted once per state."""
-            with running():
+            with run_as_handler():
                 found = self.current()
                 made = self.made
                 if made is None or made[0] != found.state:

@@ -34,7 +34,15 @@ from dml.hints import did_you_mean
 from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
 
-__all__ = ["SparkFailure", "condition_of", "ended_with", "failure_of", "raised_by_us", "spark_ended", "translate"]
+__all__ = [
+    "SparkFailure",
+    "condition_of",
+    "failure_of",
+    "generated_sql_error",
+    "is_jvm_exit",
+    "jvm_exit_error",
+    "translate",
+]
 
 MAX_CAUSES: Final = 12
 RAISED_BY_US: Final = re.compile(r"\[rowdelta:(?P<kind>[a-z-]+)\](?P<text>.*)", re.DOTALL)
@@ -97,7 +105,7 @@ def translate(error: BaseException) -> DmlError:
     return error_class(message, kind=kind, hint=hint, **facts(failure))
 
 
-def raised_by_us(error: BaseException) -> DmlError | None:
+def generated_sql_error(error: BaseException) -> DmlError | None:
     """Return the error that RowDelta's generated SQL raised for a row; None if Spark or the user raised it."""
     return next((raised for failure in failures_of(error) if (raised := raised_in_sql(failure)) is not None), None)
 
@@ -446,7 +454,7 @@ STATES: Final[Mapping[str, tuple[type[DmlError], ErrorKind]]] = {
 # fails with a network error that does not name the cause.
 
 
-def ended_with(error: BaseException, spark: SparkSession) -> bool:
+def is_jvm_exit(error: BaseException, spark: SparkSession) -> bool:
     """Return True if an error was caused by the exit of Spark's JVM.
 
     False if another process started Spark, as on Connect.
@@ -464,8 +472,8 @@ def ended_with(error: BaseException, spark: SparkSession) -> bool:
     return True
 
 
-def spark_ended() -> ExecutionError:
-    """Return the error to raise from one for which `ended_with` is True."""
+def jvm_exit_error() -> ExecutionError:
+    """Return the error to raise from one for which `is_jvm_exit` is True."""
     return ExecutionError(
         "Spark's JVM ended while the statement ran",
         hint="Check the system log for the reason; if it was killed for its memory, lower spark.driver.memory or "

@@ -36,11 +36,11 @@ from dml.spark.handlers import (
     find_handler,
     forget_session,
     inherit,
+    run_as_handler,
     run_statement,
-    running,
 )
 from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import PARSER_STAYS, carried, gateway, jvm_view, keep_alive, take_callbacks
+from dml.spark.jvm import PARSER_STAYS, gateway, jvm_view, keep_alive, take_callbacks, to_callback_error
 from dml.spark.replaced_methods import is_about_tables, warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
@@ -112,7 +112,7 @@ class InjectedParser:
                     self.inherit()
                 return keep_alive(method(*arguments))
             except Exception as error:
-                raise carried(error) from error
+                raise to_callback_error(error) from error
 
         return call
 
@@ -150,13 +150,13 @@ class InjectedParser:
                 check_command_results(self.session())
             outcome = run_statement(handler, text, arguments(context))
             if isinstance(outcome, Result):
-                with running():
+                with run_as_handler():
                     outcome = self.session().sql(row_sql(outcome))
                 is_query = False
             execution = cast("Any", outcome)._jdf.queryExecution()
             return keep_alive(execution.analyzed() if is_query else command_result(execution))
         except Exception as error:
-            raise carried(error, stand_in(error)) from error
+            raise to_callback_error(error, stand_in(error)) from error
 
 
 class InjectParser:
@@ -292,7 +292,7 @@ def check_command_results(spark: SparkSession) -> None:
     """
 
     def trial() -> None:
-        with running():
+        with run_as_handler():
             command_result(cast("Any", spark.sql("SELECT 1"))._jdf.queryExecution())
 
     if not works(COMMAND_RESULT, trial, "statements issued from the JVM that change something are refused"):

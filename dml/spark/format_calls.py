@@ -30,7 +30,7 @@ from dml.spark.handlers import FoundCalls, calls_of, find_calls, is_classic
 from dml.spark.jvm import field_of
 from dml.spark.replaced_methods import Action, Method, Question, Replacement, replace_methods
 from dml.spark.table_calls import StreamCall
-from dml.spark.versions import Feature, has, require
+from dml.spark.versions import Feature, has_feature, require
 from dml.sqlparse.names import name_parts
 
 __all__ = [
@@ -53,7 +53,7 @@ def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], No
         spark: A session.
         register: Registers the format in a classic session when a writer names it.
     """
-    if has(Feature.DATA_SOURCE_V2):
+    if has_feature(Feature.DATA_SOURCE_V2):
         replace_methods(format_replacements(register, is_classic=is_classic(spark)))
 
 
@@ -224,7 +224,7 @@ PATH: Final = "path"
 
 def take_stream_calls(spark: SparkSession) -> None:
     """Replace the methods of stream readers and writers that may name a RowDelta table."""
-    replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has(Feature.DATA_SOURCE_V2)))
+    replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has_feature(Feature.DATA_SOURCE_V2)))
 
 
 def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replacement, ...]:

@@ -42,12 +42,12 @@ __all__ = [
     "is_classic",
     "is_handler",
     "is_temporary_view",
-    "names_a_view_of",
+    "names_view_of_clone",
     "names_without_namespace",
     "pass_to_spark",
     "register_handler",
+    "run_as_handler",
     "run_statement",
-    "running",
     "session_key",
     "unregister_handler",
 ]
@@ -308,7 +308,7 @@ def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
         own.setActiveSession(active.get())
 
 
-def names_a_view_of(spark: SparkSession, text: str, *, but_not_of: SparkSession) -> bool:
+def names_view_of_clone(spark: SparkSession, text: str, *, but_not_of: SparkSession) -> bool:
     """Return True if a statement names a temporary view of one classic session that another one lacks."""
     views = temporary_views(spark) - temporary_views(but_not_of)
     source = read_source(text)
@@ -319,7 +319,7 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
     """Return True if an unqualified name is a temporary view of a session."""
     if is_classic(spark):
         return name.lower() in temporary_views(spark)
-    with running():
+    with run_as_handler():
         catalog = spark.catalog
         return catalog.tableExists(quoted(name)) and catalog.getTable(quoted(name)).isTemporary
 
@@ -341,12 +341,12 @@ def names_without_namespace(spark: SparkSession) -> list[str]:
 
 def run_statement(handler: StatementHandler, text: str, args: Arguments) -> DataFrame | Result:
     """Run a statement; SQL that the handler runs meanwhile goes to Spark."""
-    with running():
+    with run_as_handler():
         return handler.run(text, args)
 
 
 @contextmanager
-def running() -> Iterator[None]:
+def run_as_handler() -> Iterator[None]:
     """Mark this thread as running a handler: SQL in the block goes to Spark."""
     before = STATE.running
     STATE.running = True

@@ -31,11 +31,11 @@ __all__ = [
     "MOST_DIGITS",
     "NAMESPACE",
     "SparkType",
-    "calls_a_function",
+    "calls_iceberg_function",
     "expression",
     "hash_of_bytes",
     "hour_number",
-    "with_iceberg_functions",
+    "replace_iceberg_functions",
 ]
 
 VERSION: Final = "iceberg_version"
@@ -92,7 +92,7 @@ class SparkType:
         return f"DECIMAL({self.precision},{self.scale})" if self.name == "DECIMAL" else self.name
 
 
-def calls_a_function(text: str, catalogs: Collection[str]) -> bool:
+def calls_iceberg_function(text: str, catalogs: Collection[str]) -> bool:
     """Return True if an SQL text calls one of Iceberg's functions.
 
     Args:
@@ -102,7 +102,7 @@ def calls_a_function(text: str, catalogs: Collection[str]) -> bool:
     return SOME_CALL.search(text) is not None and bool(calls_in(read_source(text), catalogs))
 
 
-def with_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs: Collection[str]) -> str:
+def replace_iceberg_functions(text: str, analyse: Callable[[str], object], catalogs: Collection[str]) -> str:
     """Replace the calls in an SQL text with Spark expressions.
 
     Args:

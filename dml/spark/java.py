@@ -26,13 +26,13 @@ __all__ = [
     "java_class",
     "java_error",
     "java_map",
-    "none",
     "optional_long",
     "options_of",
     "python_schema",
+    "scala_none",
     "simple_name",
-    "static",
-    "strings",
+    "static_method",
+    "string_array",
     "struct_type",
 ]
 
@@ -50,7 +50,7 @@ def cached_class(_: object, name: str) -> Any:
     return getattr(jvm_view(), name)
 
 
-def static(kind: str, method: str) -> Any:
+def static_method(kind: str, method: str) -> Any:
     """Return a static method of a class, cached: py4j looks it up in the JVM on each attribute access."""
     return cached_static(gateway(), kind, method)
 
@@ -96,7 +96,7 @@ def array(kind: str, items: Iterable[Any]) -> JavaObject:
     made = gateway().new_array(java_class(kind), len(values))
     for index, value in enumerate(values):
         if hasattr(value, "Java"):  # py4j takes a Python object as an argument, but not as an element
-            static("java.lang.reflect.Array", "set")(made, index, value)
+            static_method("java.lang.reflect.Array", "set")(made, index, value)
         else:
             made[index] = value
     return made
@@ -108,20 +108,22 @@ def empty_array(_: object, kind: str) -> JavaObject:
     return gateway().new_array(java_class(kind), 0)
 
 
-def strings(items: Iterable[str]) -> JavaObject:
+def string_array(items: Iterable[str]) -> JavaObject:
     """Create a `String[]`."""
     return array("java.lang.String", items)
 
 
-def none() -> JavaObject:
+def scala_none() -> JavaObject:
     """Return Scala's `None`."""
-    return static("scala.Option", "empty")()
+    return static_method("scala.Option", "empty")()
 
 
 def optional_long(value: int | None) -> JavaObject:
     """Create an `OptionalLong`, empty for None."""
     return (
-        static("java.util.OptionalLong", "empty")() if value is None else static("java.util.OptionalLong", "of")(value)
+        static_method("java.util.OptionalLong", "empty")()
+        if value is None
+        else static_method("java.util.OptionalLong", "of")(value)
     )
 
 
@@ -154,7 +156,7 @@ def data_type(kind: DataType) -> JavaObject:
 
 @lru_cache(maxsize=limits.CACHED_JAVA_TYPES)
 def cached_type(_: object, text: str) -> JavaObject:
-    return static("org.apache.spark.sql.types.DataType", "fromJson")(text)
+    return static_method("org.apache.spark.sql.types.DataType", "fromJson")(text)
 
 
 def python_schema(schema: JavaObject) -> StructType:

@@ -25,14 +25,14 @@ from dml import limits
 from dml.errors import NotSupportedError
 
 __all__ = [
+    "await_end_on_failure",
     "await_tasks",
-    "cancelled_on_interrupt",
-    "ended_on_failure",
+    "cancel_on_interrupt",
     "local_property",
     "new_tag",
     "running_query_id",
     "set_local_property",
-    "tagged",
+    "tag_jobs",
     "was_cancelled",
 ]
 
@@ -52,14 +52,14 @@ def was_cancelled(error: BaseException) -> bool:
 
 
 @contextmanager
-def cancelled_on_interrupt(spark: SparkSession) -> Iterator[None]:
+def cancel_on_interrupt(spark: SparkSession) -> Iterator[None]:
     """Cancel the Spark jobs of the enclosed code when an interrupt (or an exit) leaves it."""
-    with tagged(spark, new_tag(), interrupts=True):
+    with tag_jobs(spark, new_tag(), interrupts=True):
         yield
 
 
 @contextmanager
-def ended_on_failure(spark: SparkSession) -> Iterator[None]:
+def await_end_on_failure(spark: SparkSession) -> Iterator[None]:
     """When an error or an interrupt leaves the enclosed code, wait until the tasks of its Spark jobs have ended.
 
     Classic Spark reports their end. Tasks are asked to stop without interrupting their threads, so each thread waits
@@ -68,7 +68,7 @@ def ended_on_failure(spark: SparkSession) -> Iterator[None]:
     """
     tag = new_tag()
     try:
-        with tagged(spark, tag, interrupts=False):
+        with tag_jobs(spark, tag, interrupts=False):
             yield
     except BaseException:
         context = getattr(spark, "_sc", None)
@@ -118,7 +118,7 @@ def is_active(context: SparkContext, job: int) -> bool:
 
 
 @contextmanager
-def tagged(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]:
+def tag_jobs(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[None]:
     """Tag the Spark jobs of the enclosed code, and cancel them on an interrupt.
 
     Args:

@@ -43,7 +43,6 @@ __all__ = [
     "activate",
     "analyzed_plan",
     "cache_manager",
-    "carried",
     "classic_session",
     "empty_frame",
     "field_of",
@@ -63,6 +62,7 @@ __all__ = [
     "settings_below",
     "settings_of",
     "take_callbacks",
+    "to_callback_error",
     "weak_session",
 ]
 
@@ -290,10 +290,10 @@ def wrap_conversion(original: Callable[[JavaObject], BaseException]) -> Callable
     @functools.wraps(original)
     def convert(exception: JavaObject) -> BaseException:
         try:
-            carried = find_carried(exception)
+            known = find_carried(exception)
         except Exception:  # noqa: BLE001  PySpark converts exceptions that cannot be looked up
-            carried = None
-        return carried or with_note(original(exception))
+            known = None
+        return known or with_note(original(exception))
 
     return convert
 
@@ -475,7 +475,7 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], CallbackError))
 
 
-def carried(error: Exception, stand_in: JavaObject | None = None) -> CallbackError:
+def to_callback_error(error: Exception, stand_in: JavaObject | None = None) -> CallbackError:
     """Convert an exception for the JVM: a Java one stays, a Python one becomes its text and is kept for Python.
 
     Args:

@@ -32,7 +32,7 @@ from dml.spark.iceberg_functions import MOST_DIGITS, SparkType, expression, hash
 from dml.spark.types import spark_type
 from dml.sqlparse.quoting import quoted
 
-__all__ = ["partition_number", "partition_number_sql", "transformed_sql"]
+__all__ = ["partition_number", "partition_number_sql", "sort_field_sql"]
 
 TEMPORAL: Final[Mapping[type[object], str]] = {
     transforms.YearTransform: "years",
@@ -63,7 +63,7 @@ def partition_number_sql(spec: PartitionSpec, schema: Schema, column_name: Calla
     return f"hash({', '.join(values)})" if values else "0"
 
 
-def transformed_sql(field: SortField, schema: Schema, column_name: Callable[[int], str]) -> str | None:
+def sort_field_sql(field: SortField, schema: Schema, column_name: Callable[[int], str]) -> str | None:
     """Return SQL for a field of a sort order.
 
     Returns:

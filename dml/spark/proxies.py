@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from py4j.java_gateway import JavaObject
 
-from dml.spark.java import CONNECTOR, array, java_class, java_error, static
-from dml.spark.jvm import CallbackError, carried, gateway, keep_alive
+from dml.spark.java import CONNECTOR, array, java_class, java_error, static_method
+from dml.spark.jvm import CallbackError, gateway, keep_alive, to_callback_error
 
 __all__ = ["Proxy"]
 
@@ -82,7 +82,7 @@ def wrap_callback(method: Callable[..., Any]) -> Callable[..., Any]:
         except CallbackError:
             raise
         except Exception as error:
-            raise carried(error) from error
+            raise to_callback_error(error) from error
 
     call.__doc__ = getattr(method, "__doc__", None)
     return call
@@ -103,7 +103,7 @@ def default_method(proxy: Proxy, name: str, *arguments: Any) -> Any:
     if not found:
         raise java_error("java.lang.UnsupportedOperationException", f"{type(proxy).__name__} has no {name}")
     given = array("java.lang.Object", arguments)
-    return static("java.lang.reflect.InvocationHandler", "invokeDefault")(proxy, found[0], given)
+    return static_method("java.lang.reflect.InvocationHandler", "invokeDefault")(proxy, found[0], given)
 
 
 @cache

@@ -42,10 +42,10 @@ __all__ = [
     "StoreAssignmentPolicy",
     "default_sql",
     "is_assignable",
+    "is_same_type",
+    "is_upcast",
     "null_sql",
-    "same_type",
     "store_assignment_policy",
-    "widens",
 ]
 
 OVERFLOW_MARK: Final = "[rowdelta:overflow]"
@@ -78,21 +78,21 @@ def store_assignment_policy(setting: str) -> StoreAssignmentPolicy:
         ) from None
 
 
-def same_type(source: DataType, target: DataType) -> bool:
+def is_same_type(source: DataType, target: DataType) -> bool:
     """Return True if types are equal except for nullability, with struct fields in the same order and case."""
     if isinstance(source, StructType) and isinstance(target, StructType):
         return len(source.fields) == len(target.fields) and all(
-            a.name == b.name and same_type(a.dataType, b.dataType)
+            a.name == b.name and is_same_type(a.dataType, b.dataType)
             for a, b in zip(source.fields, target.fields, strict=True)
         )
     if isinstance(source, ArrayType) and isinstance(target, ArrayType):
-        return same_type(source.elementType, target.elementType)
+        return is_same_type(source.elementType, target.elementType)
     if isinstance(source, MapType) and isinstance(target, MapType):
-        return same_type(source.keyType, target.keyType) and same_type(source.valueType, target.valueType)
+        return is_same_type(source.keyType, target.keyType) and is_same_type(source.valueType, target.valueType)
     return source.simpleString() == target.simpleString()
 
 
-def widens(source: DataType, target: DataType) -> bool:
+def is_upcast(source: DataType, target: DataType) -> bool:
     """Return True if a cast between atomic types loses nothing (Spark's up-cast)."""
     if isinstance(source, NullType):
         return False
@@ -116,7 +116,7 @@ def is_assignable(source: DataType, target: DataType, policy: StoreAssignmentPol
     if source.simpleString() == target.simpleString():
         return True
     if policy is StoreAssignmentPolicy.STRICT:
-        return widens(source, target)
+        return is_upcast(source, target)
     if isinstance(source, NullType):
         return True
     if isinstance(source, NumericType) and isinstance(target, NumericType):
@@ -164,7 +164,7 @@ class Assign:
 
     def nested(self, expression: str, source: DataType, target: DataType, path: tuple[str, ...], depth: int) -> str:
         """Return the SQL of `sql`, inside `depth` lambda functions."""
-        if same_type(source, target):
+        if is_same_type(source, target):
             return expression
         if isinstance(source, NullType) and self.policy is StoreAssignmentPolicy.ANSI:
             return f"CAST({expression} AS {type_text(target)})"  # not a plain NULL: raise_error() has the type void too
@@ -194,7 +194,7 @@ class Assign:
                 column=name,
             )
         kind = type_text(target)
-        if widens(source, target) or not isinstance(target, (IntegralType, DecimalType, FractionalType)):
+        if is_upcast(source, target) or not isinstance(target, (IntegralType, DecimalType, FractionalType)):
             return f"CAST({expression} AS {kind})"
         message = quote_string(f"{OVERFLOW_MARK}{'.'.join(path)}|{shown_type(source)}|{shown_type(target)}|")
         return (

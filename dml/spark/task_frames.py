@@ -6,10 +6,10 @@ would conclude that a table of any size is small enough to broadcast. On classic
 explicit statistics. Spark Connect has no such plan. There a filter selects one of many numbers for each task, beside an
 empty column whose type Spark takes for wide. Spark does not estimate the selectivity of the filter.
 
-`local_rows` returns the number of rows of a literal plan (numbers, constants, rows from the driver), from Spark's
-optimizer, without running it.
+`literal_row_limit` returns the number of rows of a literal plan (numbers, constants, rows from the driver), from
+Spark's optimizer, without running it.
 
-`rebalanced` turns a repartitioned DataFrame into one with the same distribution whose small partitions adaptive
+`rebalance` turns a repartitioned DataFrame into one with the same distribution whose small partitions adaptive
 execution combines, and whose large ones it splits, by their actual sizes. It may not split the partitions of
 `repartition` or `repartitionByRange`. PySpark's hint for this takes columns but no size. Spark Connect allows neither:
 the distribution stays as requested. Source: Spark's `RebalancePartitions`, which it plans for the writes of tables that
@@ -38,8 +38,8 @@ __all__ = [
     "estimated_bytes",
     "filtered_numbers",
     "known_numbers",
-    "local_rows",
-    "rebalanced",
+    "literal_row_limit",
+    "rebalance",
     "task_frame",
     "value_size",
 ]
@@ -52,7 +52,7 @@ SPECIAL: Final = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE
 """Strings that Spark casts to the current date or time."""
 
 
-def local_rows(frame: DataFrame) -> int | None:
+def literal_row_limit(frame: DataFrame) -> int | None:
     """Return the maximum number of rows of a deterministic, literal DataFrame, which costs almost nothing to run.
 
     Returns:
@@ -104,7 +104,7 @@ def reads_clock(plan: JavaObject) -> bool:
 PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
 
 
-def rebalanced(frame: DataFrame, size: int) -> DataFrame:
+def rebalance(frame: DataFrame, size: int) -> DataFrame:
     """Rebalance a DataFrame into tasks of about the same size; return it unchanged where Spark cannot.
 
     Args:

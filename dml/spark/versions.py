@@ -34,7 +34,7 @@ __all__ = [
     "arrow_table",
     "default_mode",
     "frame_of_table",
-    "has",
+    "has_feature",
     "is_client_only",
     "java_failure",
     "query_loggers",
@@ -63,9 +63,9 @@ class Feature(Enum):
     JAVA_17 = ((4, 0), "Java 17 as the minimum")
     JVM_PARAMETERS = ((4, 1), "A parameter in a statement from the JVM, not from Python,")
     METADATA_IN_STREAMS = ((4, 3), "A metadata column in a stream of a table")
-    TABLES_ANEW = ((4, 1), "Reloading a table for each job")
+    TABLE_RELOAD = ((4, 1), "Reloading a table for each job")
     TIME = ((4, 1), "A column of type TIME")
-    TRAVEL_IN_PLANS = ((4, 1), "A plan that names the versions of its tables")
+    TIME_TRAVEL_IN_PLANS = ((4, 1), "A plan that names the versions of its tables")
     REPARTITION_BY_ID = ((4, 1), "A partition for each number")
 
     @property
@@ -79,7 +79,7 @@ class Feature(Enum):
         return self.value[1]
 
 
-def has(feature: Feature) -> bool:
+def has_feature(feature: Feature) -> bool:
     """Return True if this PySpark has a feature."""
     return feature.since <= VERSION
 
@@ -102,7 +102,7 @@ def require(feature: Feature) -> None:
     Raises:
         NotSupportedError: it does.
     """
-    if not has(feature):
+    if not has_feature(feature):
         needed = ".".join(map(str, feature.since))
         raise NotSupportedError(
             f"{feature.called} needs PySpark {needed} or later, and this is {pyspark.__version__}",
@@ -110,10 +110,12 @@ def require(feature: Feature) -> None:
         )
 
 
-CLASSIC_PACKAGE: Final = "org.apache.spark.sql.classic" if has(Feature.CLASSIC_COLUMN_NODES) else "org.apache.spark.sql"
+CLASSIC_PACKAGE: Final = (
+    "org.apache.spark.sql.classic" if has_feature(Feature.CLASSIC_COLUMN_NODES) else "org.apache.spark.sql"
+)
 """The package of the JVM's classic sessions, which share only interfaces with those of Connect."""
 
-MINIMUM_JAVA: Final = 17 if has(Feature.JAVA_17) else 8
+MINIMUM_JAVA: Final = 17 if has_feature(Feature.JAVA_17) else 8
 """The oldest Java that this Spark runs on."""
 
 
@@ -144,7 +146,7 @@ def query_loggers() -> list[logging.Logger]:
 
 def arrow_table(frame: DataFrame) -> pa.Table:
     """Collect a DataFrame as an Arrow table."""
-    if has(Feature.ARROW_FRAMES):
+    if has_feature(Feature.ARROW_FRAMES):
         return frame.toArrow()
     schema = to_arrow_schema(frame.schema)
     batches = cast("Any", frame)._collect_as_arrow()  # noqa: SLF001  no public name
@@ -159,7 +161,7 @@ def frame_of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> 
         table: The rows.
         schema: The Spark types of the columns.
     """
-    if has(Feature.ARROW_FRAMES):
+    if has_feature(Feature.ARROW_FRAMES):
         return spark.createDataFrame(table, schema)
     if not table.num_rows:
         return spark.createDataFrame([], schema)
@@ -196,7 +198,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> Data
         partitions: The number of partitions.
         number: An int from 0 up to, but not including, `partitions`; never NULL.
     """
-    if has(Feature.REPARTITION_BY_ID):
+    if has_feature(Feature.REPARTITION_BY_ID):
         return frame.repartitionById(partitions, number)
     return repartition_by_key(frame, partitions, number)
 
@@ -258,7 +260,7 @@ class SqlFailure:
 
 def sql_failure(error: PySparkException) -> SqlFailure:
     """Read the parts of a PySpark exception with the attribute names of this version."""
-    if has(Feature.CONDITIONS):
+    if has_feature(Feature.CONDITIONS):
         return SqlFailure(
             condition=error.getCondition(),
             state=error.getSqlState(),
@@ -283,7 +285,7 @@ def java_failure(error: Any) -> SqlFailure:
     Raises:
         Py4JError: it is not one of Spark's own exceptions.
     """
-    condition = error.getCondition() if has(Feature.CONDITIONS) else error.getErrorClass()
+    condition = error.getCondition() if has_feature(Feature.CONDITIONS) else error.getErrorClass()
     return SqlFailure(
         condition=condition, state=error.getSqlState(), fragments=fragments_of(error.getQueryContext() or ())
     )
@@ -291,5 +293,7 @@ def java_failure(error: Any) -> SqlFailure:
 
 def fragments_of(contexts: Iterable[Any]) -> tuple[str, ...]:
     """Return the fragments of SQL contexts; before Spark 4.0 all contexts are SQL."""
-    of_sql = (each for each in contexts if not has(Feature.CONDITIONS) or str(each.contextType()).endswith("SQL"))
+    of_sql = (
+        each for each in contexts if not has_feature(Feature.CONDITIONS) or str(each.contextType()).endswith("SQL")
+    )
     return tuple(context.fragment() for context in of_sql)

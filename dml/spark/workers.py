@@ -60,9 +60,9 @@ __all__ = [
     "check_reads",
     "check_workers",
     "check_writes",
+    "integer_setting",
     "is_local",
     "max_task_failures",
-    "number",
     "parallel_tasks",
     "scratch_folder",
     "shares_files",
@@ -89,7 +89,7 @@ def max_task_failures(get: SettingReader) -> int:
     local = LOCAL.fullmatch((get("spark.master", None) or "").strip())
     if local is not None:
         return int(local["failures"] or 1)
-    return number(get, "spark.task.maxFailures", TASK_FAILURES)
+    return integer_setting(get, "spark.task.maxFailures", TASK_FAILURES)
 
 
 def parallel_tasks(get: SettingReader, live: int) -> int:
@@ -104,26 +104,28 @@ def parallel_tasks(get: SettingReader, live: int) -> int:
         get: Reads a setting.
         live: `SparkContext.defaultParallelism`: the cores of the executors that have registered.
     """
-    explicit = number(get, "spark.default.parallelism", 0)
+    explicit = integer_setting(get, "spark.default.parallelism", 0)
     if explicit:
         return explicit
     if is_local(get("spark.master", None)):
         return max(1, live)
-    slots = max(1, number(get, "spark.executor.cores", 1) // max(1, number(get, "spark.task.cpus", 1)))
-    executors = number(get, "spark.executor.instances", 0)
+    slots = max(
+        1, integer_setting(get, "spark.executor.cores", 1) // max(1, integer_setting(get, "spark.task.cpus", 1))
+    )
+    executors = integer_setting(get, "spark.executor.instances", 0)
     if (get("spark.dynamicAllocation.enabled", None) or "").strip().lower() != "true":
         return max(LEAST_PARALLELISM, live, executors * slots)
     started = max(
         executors,
-        number(get, "spark.dynamicAllocation.minExecutors", 0),
-        number(get, "spark.dynamicAllocation.initialExecutors", 0),
+        integer_setting(get, "spark.dynamicAllocation.minExecutors", 0),
+        integer_setting(get, "spark.dynamicAllocation.initialExecutors", 0),
     )
-    width = number(get, "spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
-    most = number(get, "spark.dynamicAllocation.maxExecutors", 0) * slots
+    width = integer_setting(get, "spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+    most = integer_setting(get, "spark.dynamicAllocation.maxExecutors", 0) * slots
     return max(LEAST_PARALLELISM, live, started * slots, min(most, width) if most else width)
 
 
-def number(get: SettingReader, key: str, default: int) -> int:
+def integer_setting(get: SettingReader, key: str, default: int) -> int:
     """Return a setting as an integer, or the default if it is not set or not an integer (`infinity`)."""
     text = (get(key, None) or "").strip()
     return int(text) if text.isdecimal() else default

@@ -143,7 +143,7 @@ def call(name: str, parts: list[exp.Expression]) -> exp.Expression:
             pairs = zip(parts[::2], parts[1::2], strict=False)
             branches = [exp.If(this=condition, true=value) for condition, value in pairs]
             return exp.Case(ifs=branches, default=parts[-1] if len(parts) % 2 else None)
-        case ("ALWAYS_TRUE" | "ALWAYS_FALSE"), []:
+        case (("ALWAYS_TRUE" | "ALWAYS_FALSE"), []):
             return exp.Boolean(this=name == "ALWAYS_TRUE")
     return unknown()
 

@@ -29,7 +29,7 @@ from pyiceberg.table.name_mapping import NameMapping
 
 from dml import limits
 from dml.files.file_io import file_io
-from dml.pruning.bound_expressions import bound_filter, folded
+from dml.pruning.bound_expressions import bound_filter, fold_expression
 from dml.pruning.row_tests import Bounds, BoundsOf, any_match
 from dml.read.data_file import DataFile, Piece
 from dml.read.open_data_file import open_data_file
@@ -94,7 +94,7 @@ def bounds_of(file: DataFile, piece: Piece, schema: Schema, field_id: int) -> Bo
 
 def share(expression: BooleanExpression, known: BoundsOf) -> float:
     """Estimate the share of a row group's rows that a bound expression keeps."""
-    return folded(
+    return fold_expression(
         expression,
         leaf=lambda predicate: share_of_values(predicate, known(predicate.term.ref().field.field_id)),
         both=lambda left, right: left * right,

@@ -19,7 +19,7 @@ from dml.scan.size import live_rows
 from dml.scan.table_scan import spark_schema
 from dml.spark.handlers import is_classic
 from dml.spark.internals import works
-from dml.spark.java import capabilities, java_class, none, static, struct_type
+from dml.spark.java import capabilities, java_class, scala_none, static_method, struct_type
 from dml.spark.jvm import classic_session, take_callbacks, weak_session
 from dml.spark.proxies import Proxy, default_method
 from dml.spark.workers import check_reads
@@ -28,7 +28,7 @@ from dml.spark_scan.scan import PlannedScan, SparkRead, SparkScan
 from dml.spark_scan.scan_builder import cheapest, scan_builder
 from dml.spark_scan.workers import has_python_readers
 
-__all__ = ["ALIAS", "SUBQUERY_ALIAS", "frame_of", "plans_our_scans", "read_frame", "relation_of", "scala_sequence"]
+__all__ = ["ALIAS", "SUBQUERY_ALIAS", "can_plan_scans", "frame_of", "read_frame", "relation_of", "scala_sequence"]
 
 SUBQUERY_ALIAS: Final = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
 ALIAS: Final = "org.apache.spark.sql.catalyst.AliasIdentifier"
@@ -36,7 +36,7 @@ TABLE_RELATION: Final = "org.apache.spark.sql.execution.datasources.v2.DataSourc
 DATASET: Final = "org.apache.spark.sql.classic.Dataset"
 
 
-def plans_our_scans(spark: SparkSession) -> bool:
+def can_plan_scans(spark: SparkSession) -> bool:
     """Return whether Spark can plan RowDelta's scans: not on Connect, nor where Python readers cannot run."""
     return (
         is_classic(spark)
@@ -166,13 +166,13 @@ class ReadTable(Proxy):
 
 def relation_of(table: Proxy) -> JavaObject:
     """Return the logical plan of a table, without a catalog."""
-    create = static(TABLE_RELATION, "create")
-    return create(table, none(), none())
+    create = static_method(TABLE_RELATION, "create")
+    return create(table, scala_none(), scala_none())
 
 
 def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """Return the DataFrame of a logical plan."""
-    return DataFrame(static(DATASET, "ofRows")(classic_session(spark), plan), spark)
+    return DataFrame(static_method(DATASET, "ofRows")(classic_session(spark), plan), spark)
 
 
 def scala_sequence(parts: Iterable[str]) -> JavaObject:

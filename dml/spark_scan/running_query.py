@@ -10,7 +10,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
 from dml.spark.internals import FAILURES, internals
-from dml.spark.java import java_class, static
+from dml.spark.java import java_class, static_method
 
 __all__ = ["counts_no_values", "running_plan"]
 
@@ -40,7 +40,7 @@ def counts_no_values(spark: SparkSession) -> bool:
     """
     try:
         execution = running_execution(spark)
-        tracker = static(CATALYST + "QueryPlanningTracker", "get")()
+        tracker = static_method(CATALYST + "QueryPlanningTracker", "get")()
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False
         return not has_distinct(execution.analyzed())
@@ -50,7 +50,7 @@ def counts_no_values(spark: SparkSession) -> bool:
 
 def has_distinct(plan: JavaObject) -> bool:
     """Return whether an analyzed plan, including its subqueries, has an aggregate with DISTINCT."""
-    pattern = static(CATALYST + "trees.TreePattern", "AGGREGATE_EXPRESSION")()
+    pattern = static_method(CATALYST + "trees.TreePattern", "AGGREGATE_EXPRESSION")()
     stack = [plan]
     while stack:
         node = stack.pop()

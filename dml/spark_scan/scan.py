@@ -23,7 +23,7 @@ from dml.plan.names import SqlRules
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import Scan, TableScan, spark_schema
-from dml.spark.java import CONNECTOR, array, constant, java_class, optional_long, static, struct_type
+from dml.spark.java import CONNECTOR, array, constant, java_class, optional_long, static_method, struct_type
 from dml.spark.proxies import Proxy
 from dml.spark.workers import check_files, check_reads
 from dml.spark_scan.conditions import pushed_down
@@ -199,7 +199,7 @@ class PlannedScan(SparkScan):
 
 def references(names: Iterable[str]) -> JavaObject:
     """Convert column names to Spark's references."""
-    column = static(CONNECTOR + "expressions.FieldReference", "column")
+    column = static_method(CONNECTOR + "expressions.FieldReference", "column")
     return array(CONNECTOR + "expressions.NamedReference", map(column, names))
 
 

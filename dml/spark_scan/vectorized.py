@@ -51,7 +51,7 @@ from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
 from dml.scan.table_scan import Scan
 from dml.spark.internals import further_arguments, works
-from dml.spark.java import CONNECTOR, array, java_class, none, static, struct_type
+from dml.spark.java import CONNECTOR, array, java_class, scala_none, static_method, struct_type
 from dml.spark.jvm import classic_session
 from dml.spark_scan.filter_share import keeps_most_rows
 
@@ -155,7 +155,7 @@ class VectorizedRead:
         options = java_class("java.util.HashMap")()
         for key, value in OPTIONS.items():
             options.put(key, value)
-        nothing = static("org.apache.spark.api.python.PythonUtils", "toSeq")(java_class("java.util.ArrayList")())
+        nothing = static_method("org.apache.spark.api.python.PythonUtils", "toSeq")(java_class("java.util.ArrayList")())
         arguments = [
             session,
             hadoop,
@@ -165,7 +165,7 @@ class VectorizedRead:
             constants,
             array("org.apache.spark.sql.sources.Filter", ()),
             java_class("org.apache.spark.sql.util.CaseInsensitiveStringMap")(options),
-            none(),
+            scala_none(),
             nothing,
             nothing,
         ]
@@ -180,8 +180,8 @@ class VectorizedRead:
             schema: The schema that the table is read with.
         """
         types = [schema.find_field(field_id).field_type for field_id in self.constants]
-        path_of = static("org.apache.spark.paths.SparkPath", "fromPathString")
-        no_more, anywhere = static(PARTITIONED_FILE, "apply$default$8")(), array("java.lang.String", ())
+        path_of = static_method("org.apache.spark.paths.SparkPath", "fromPathString")
+        no_more, anywhere = static_method(PARTITIONED_FILE, "apply$default$8")(), array("java.lang.String", ())
         new_file, new_partition = java_class(PARTITIONED_FILE), java_class(SOURCES + "FilePartition")
         rows: dict[tuple[Any, ...], JavaObject] = {}
         result = []
@@ -335,7 +335,7 @@ def is_supported(spark: SparkSession) -> bool:
 
 def set_text(row: JavaObject, place: int, value: str) -> None:
     """Set a string in a row."""
-    row.update(place, static("org.apache.spark.unsafe.types.UTF8String", "fromString")(value))
+    row.update(place, static_method("org.apache.spark.unsafe.types.UTF8String", "fromString")(value))
 
 
 SETTERS: Final[Mapping[type[IcebergType], Callable[[JavaObject, int, Any], None]]] = {

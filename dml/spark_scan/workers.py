@@ -19,9 +19,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from dml.errors import SetupError
 from dml.spark.handlers import session_key
 from dml.spark.internals import further_arguments, internals, works
-from dml.spark.java import java_class, none, struct_type
+from dml.spark.java import java_class, scala_none, struct_type
 from dml.spark.jvm import python_function
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import check_workers
 
 __all__ = [
@@ -57,7 +57,9 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def has_python_readers() -> bool:
     """Return whether RowDelta can use the classes by which this Spark runs Python data sources on executors."""
-    return has(Feature.DATA_SOURCE_V2) and works("the readers of Python data sources", try_readers, WITHOUT_READERS)
+    return has_feature(Feature.DATA_SOURCE_V2) and works(
+        "the readers of Python data sources", try_readers, WITHOUT_READERS
+    )
 
 
 def try_readers() -> None:
@@ -130,7 +132,7 @@ def factory(kind: str, function: BatchFunction | WriteFunction, result: StructTy
     name = PYTHON_SOURCES + kind
     with internals(name):
         # The options are about the job's artifacts and, from Spark 4.1 on, its session.
-        rest = further_arguments(name, FACTORY_PARAMETERS, {"Option": none})
+        rest = further_arguments(name, FACTORY_PARAMETERS, {"Option": scala_none})
         return java_class(name)(python_source(), pickled, schema, *rest)
 
 

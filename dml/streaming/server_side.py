@@ -16,10 +16,10 @@ from dml.catalog.registry import CatalogRegistry
 from dml.engine.engine import Engine
 from dml.errors import CorruptFileError
 
-__all__ = ["engine_of", "packed_catalogs", "query_id_of"]
+__all__ = ["engine_of", "pack_catalogs", "query_id_of"]
 
 
-def packed_catalogs(registry: CatalogRegistry) -> bytes:
+def pack_catalogs(registry: CatalogRegistry) -> bytes:
     """Pickle the properties of a session's catalogs for another process. They may contain credentials."""
     properties = {name: dict(catalog.properties) for name, catalog in registry.catalogs.items()}
     return pickle.dumps((properties, registry.current_catalog, registry.current_namespace))
@@ -27,7 +27,7 @@ def packed_catalogs(registry: CatalogRegistry) -> bytes:
 
 @cache
 def registry_of(packed: bytes) -> CatalogRegistry:
-    """Load the catalogs that `packed_catalogs` packed."""
+    """Load the catalogs that `pack_catalogs` packed."""
     catalogs, current, namespace = pickle.loads(packed)  # noqa: S301 - from RowDelta's client, in a pickled function
     loaded = {name: load(name, **properties) for name, properties in catalogs.items()}
     return CatalogRegistry(catalogs=loaded, current_catalog=current, current_namespace=namespace)
@@ -38,7 +38,7 @@ def engine_of(batch: DataFrame, packed: bytes) -> Engine:
 
     Args:
         batch: The micro-batch.
-        packed: The output of `packed_catalogs`.
+        packed: The output of `pack_catalogs`.
 
     Raises:
         SetupError: A catalog cannot be loaded here.

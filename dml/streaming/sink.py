@@ -23,7 +23,7 @@ from dml.commit import AlreadyAppliedError, StreamEpoch
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import InsertOptions, RowsWrite, commit_rows, plan_rows_write
 from dml.engine.replaced_rows import Replaced
-from dml.engine.schema_evolution import merged_target
+from dml.engine.schema_evolution import merge_target_schema
 from dml.engine.target import writable_target
 from dml.engine.writes import WriteOutcome
 from dml.errors import NotFoundError
@@ -101,7 +101,7 @@ def plan_epoch(
         idempotency_key=epoch,
     )
     if options.write.columns.in_session(settings).merges:
-        target = merged_target(target, stream, settings, reference.span)
+        target = merge_target_schema(target, stream, settings, reference.span)
     schema = target.table.schema()
     columns = stream_columns(stream, schema, started_on.name, case_sensitive=settings.case_sensitive)
     rows = plan_rows_write(

@@ -20,7 +20,7 @@ from dml.errors import DmlError, ExecutionError
 from dml.model.columns import FILE_ORDINAL, POS, ROW_OPERATION, value_name
 from dml.model.scan_task import ScanContext
 from dml.model.write_task import SourceMatches, TaskFailure, report_batch
-from dml.read.data_file import coalesced
+from dml.read.data_file import coalesce_batches
 from dml.read.reader import KeyTest, TaskReader
 from dml.rows.changes import ChangedRows, ChangesRun
 from dml.rows.evaluate import Columns, evaluate
@@ -103,12 +103,12 @@ class RowTask:
     def _rows(self, batches: Iterable[pa.RecordBatch], reader: TaskReader) -> Iterator[pa.RecordBatch]:
         for tasks in self.input.groups(batches):
             rows = (found for task in tasks for found in reader.read(task))
-            yield from coalesced(rows, reader.context.batch_rows)
+            yield from coalesce_batches(rows, reader.context.batch_rows)
 
     def _rows_of_streams(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for context, *tasks in self.input.groups(batches):
             reader = TaskReader(context)
-            yield from coalesced((found for task in tasks for found in reader.read(task)), context.batch_rows)
+            yield from coalesce_batches((found for task in tasks for found in reader.read(task)), context.batch_rows)
 
     def _delta(self, run: ChangesRun, batches: list[pa.RecordBatch], context: ScanContext) -> Iterator[pa.RecordBatch]:
         keys = None

@@ -761,7 +761,7 @@ class StreamRows:
         """Yield one row with one binary column: the task's report."""
         return self.task(map(self.arrange_columns, batches))
 
-    def left_out(self, table: Table) -> frozenset[int]:
+    def missing_ids(self, table: Table) -> frozenset[int]:
         """Return the ids of the table's columns that the rows lack."""
         pairs = zip(table.schema().fields, self.columns, strict=True)
         return frozenset(field.field_id for field, column in pairs if column.place is None)

@@ -41,7 +41,7 @@ def test_what_is_wrong_with_any_statement_is_found_before_one_runs(script: str, 
 def test_an_error_has_its_place_in_the_whole_text_and_says_what_has_run() -> None:
     script = "SELECT 1;\nSELECT 2;\n  SELECT a FROM t"
     third = split_statements(script)[2]
-    with pytest.raises(AnalysisError) as caught, third.reported():
+    with pytest.raises(AnalysisError) as caught, third.report_position():
         raise AnalysisError("There is no column 'a'", sql=third.text, position=7, hint="Did you mean 'b'?")
     assert str(caught.value).splitlines() == [
         "There is no column 'a' (line 3, column 10)",
@@ -54,6 +54,6 @@ def test_an_error_has_its_place_in_the_whole_text_and_says_what_has_run() -> Non
 
 def test_an_error_of_the_only_statement_is_left_alone() -> None:
     (only,) = split_statements("SELECT a FROM t;")
-    with pytest.raises(AnalysisError) as caught, only.reported():
+    with pytest.raises(AnalysisError) as caught, only.report_position():
         raise AnalysisError("There is no column 'a'")
     assert str(caught.value) == "There is no column 'a'"

@@ -141,8 +141,8 @@ def test_rows_that_a_statement_rests_on_may_not_go(catalog: Catalog) -> None:
     commit(scene.table, AppendFiles(data_files=(elsewhere,)))
     scene.start = scene.head()
     actions: list[Action] = [
-        replace(scene.copy_on_write(), rests_on_rows=True),
-        replace(scene.merge_on_read(Command.DELETE, SERIALIZABLE), rests_on_rows=True),
+        replace(scene.copy_on_write(), depends_on_rows=True),
+        replace(scene.merge_on_read(Command.DELETE, SERIALIZABLE), depends_on_rows=True),
     ]
     scene.others(compaction(scene, elsewhere))
     scene.others(AppendFiles(data_files=(data_file(scene.table, [8], "b"),)))
@@ -154,7 +154,7 @@ def test_rows_that_a_statement_rests_on_may_not_go(catalog: Catalog) -> None:
     again = scene.copy_on_write(), scene.merge_on_read(Command.DELETE, SERIALIZABLE)
     scene.others(DeleteFiles(paths=frozenset({elsewhere.path})))
     for action in again:
-        refused(scene, replace(action, rests_on_rows=True), "V10", "Found conflicting removed files")
+        refused(scene, replace(action, depends_on_rows=True), "V10", "Found conflicting removed files")
 
 
 def catalog_of(catalog: Catalog) -> Catalog:
@@ -174,8 +174,8 @@ def test_rows_that_a_statement_rests_on_may_not_be_deleted(catalog: Catalog, ver
     delete = scene.merge_on_read(Command.DELETE, SERIALIZABLE, file=elsewhere)
     scene.others(delete)
     for action in plain:
-        refused(scene, replace(action, rests_on_rows=True), "V5", "new conflicting delete files")
-        snapshot = replace(action, rests_on_rows=True, isolation_level=SNAPSHOT)
+        refused(scene, replace(action, depends_on_rows=True), "V5", "new conflicting delete files")
+        snapshot = replace(action, depends_on_rows=True, isolation_level=SNAPSHOT)
         if action is plain[1]:
             assert ids(commit(scene.table, snapshot).metadata_location) == [2, 3, 8]
 

@@ -36,7 +36,7 @@ from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.commit.new_manifests import pack_from_end
 from dml.errors import CorruptFileError
-from dml.files.table_metadata import parsed_metadata, with_known_texts
+from dml.files.table_metadata import cached_metadata_json, parse_metadata
 from dml.iceberg import metadata_json, write_metadata
 from dml.manifests import write
 from dml.manifests.read import entries_of, manifests_of, read_manifest_list, reader_of, type_of_records
@@ -433,22 +433,22 @@ def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
         parsed_texts.clear()
     assert ids(table.metadata_location) == list(range(7))
     location, text = table.metadata_location, texts[-1]
-    found = parsed_metadata(text, location)
+    found = parse_metadata(text, location)
     assert found == table.metadata == TableMetadataUtil.parse_raw(text)
     assert found.snapshots == TableMetadataUtil.parse_raw(text).snapshots
     # Only snapshots that were parsed from the text are written as it has them.
     marked = text.replace('"operation":"append"', '"operation":"append","more":"1"')
-    assert with_known_texts(metadata_json, parsed_metadata(marked, location), location) == marked
+    assert cached_metadata_json(metadata_json, parse_metadata(marked, location), location) == marked
     expired = found.model_copy(update={"snapshots": found.snapshots[2:]})
-    assert with_known_texts(metadata_json, expired, location) == metadata_json(expired)
-    assert parsed_metadata(metadata_json(expired), location).snapshots == found.snapshots[2:]
+    assert cached_metadata_json(metadata_json, expired, location) == metadata_json(expired)
+    assert parse_metadata(metadata_json(expired), location).snapshots == found.snapshots[2:]
     if version == 3:  # what PyIceberg made may lack it
-        lacking = parsed_metadata(text, location).model_copy(update={"next_row_id": None})
+        lacking = parse_metadata(text, location).model_copy(update={"next_row_id": None})
         write_metadata(lacking, table.io, f"{location}.new", overwrite=False)
         assert Path(f"{location}.new".removeprefix("file://")).read_text() == text
     # As Java writes it.
     spaced = json.dumps(json.loads(text), indent=2)
-    assert parsed_metadata(spaced, location) == found
+    assert parse_metadata(spaced, location) == found
     for damaged in (
         text[:-9],
         text.replace('"snapshot-id"', '"snapshot"'),
@@ -457,5 +457,5 @@ def test_of_a_long_history_only_what_is_new_is_parsed_and_encoded(
         with pytest.raises(ValidationError) as expected:
             TableMetadataUtil.parse_raw(damaged)
         with pytest.raises(ValidationError) as raised:
-            parsed_metadata(damaged, location)
+            parse_metadata(damaged, location)
         assert str(raised.value) == str(expected.value)

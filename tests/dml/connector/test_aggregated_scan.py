@@ -8,7 +8,7 @@ import dml.scan.table_scan
 import dml.spark_scan.scan
 import dml.spark_scan.workers
 from dml.errors import SetupError
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
@@ -286,7 +286,7 @@ def constants(lake, spark, name):
     table, session = f"lake.{name}", lake.session
     spark.sql(f"SELECT s, 'web' AS src FROM {table}").createOrReplaceTempView("of_a_constant")
     session.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_a_statement AS SELECT s, 'web' AS src FROM {name}")
-    with running():
+    with run_as_handler():
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_spark AS SELECT s, 'web' AS src FROM {table}")
     for run, source in (
         (session.sql, CONSTANT.format(name)),

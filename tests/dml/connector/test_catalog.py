@@ -6,14 +6,14 @@ from pyspark.errors import AnalysisException
 from dml.connector import install, uninstall
 from dml.connector.install import catalogs_of
 from dml.errors import AnalysisError
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 
 pytestmark = pytest.mark.spark
 
 
 def in_spark(spark, text):
     """A statement that Spark runs itself, on the catalog that it knows."""
-    with running():
+    with run_as_handler():
         return spark.sql(text)
 
 

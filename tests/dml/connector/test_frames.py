@@ -14,7 +14,7 @@ from dml.engine import row_level
 from dml.engine.merge_source import MergeSourceFrame
 from dml.errors import AnalysisError, NotFoundError
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.spark.versions import Feature
 
 pytestmark = pytest.mark.spark
@@ -26,7 +26,7 @@ def plan_of(frame):
 
 def in_spark(spark, text):
     """A statement that Spark runs itself, on the catalog that it knows."""
-    with running():
+    with run_as_handler():
         return spark.sql(text)
 
 
@@ -128,7 +128,7 @@ def test_a_table_that_is_dropped_is_gone_for_spark_table(lake, spark, name):
 
 def test_a_table_that_spark_keeps_is_loaded_anew_for_each_scan(lake, spark, name, monkeypatch):
     """As before Spark 4.1: its newer rows, and no other table of the name."""
-    monkeypatch.setattr(table, "has", lambda feature: feature is not Feature.TABLES_ANEW)
+    monkeypatch.setattr(table, "has", lambda feature: feature is not Feature.TABLE_RELOAD)
     engine = lake.session.engine
     resolved = engine.registry.resolve(("lake", *name.split(".")))
     kept = table.SparkTable(lambda: engine, TableState.of(engine, resolved, None, None))

@@ -5,7 +5,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.spark.iceberg_functions import FUNCTIONS
 from dml.spark.versions import Feature
 
@@ -56,7 +56,7 @@ def test_they_are_called_by_their_names_too(lake, spark):
     assert sum(row["count"] for row in table.groupBy(days.alias("day")).count().collect()) == 9
     joined = table.alias("a").join(table.alias("b"), F.expr("lake.system.bucket(3, a.id) = b.id"), "left")
     assert joined.where("b.id IS NULL").count() == 0
-    with running():  # as Spark itself runs it, not as a query of ours
+    with run_as_handler():  # as Spark itself runs it, not as a query of ours
         spark.sql(
             f"CREATE OR REPLACE VIEW spark_catalog.default.days AS SELECT lake.system.days(at) AS d FROM lake.{name}"
         )
@@ -68,7 +68,7 @@ def test_spark_lists_them(lake, spark):
     assert all(spark.catalog.functionExists(f"lake.system.{name}") for name in FUNCTIONS)
     assert not spark.catalog.functionExists("lake.system.nothing")
     assert not spark.catalog.functionExists("lake.db.bucket")
-    with running():
+    with run_as_handler():
         shown = {row[0] for row in spark.sql("SHOW USER FUNCTIONS IN lake.system").collect()}
     assert {f"lake.system.{name}" for name in FUNCTIONS} <= shown
 

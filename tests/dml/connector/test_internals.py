@@ -151,7 +151,7 @@ def test_python_functions_read_where_plans_of_tables_are_others(lake, table, mon
     monkeypatch.setattr(frames, constant, UNKNOWN)
     session = lake.session.on(lake.session.spark)
     assert sorted(map(tuple, session.table(table).collect())) == EXPECTED
-    assert not frames.plans_our_scans(session.spark)
+    assert not frames.can_plan_scans(session.spark)
     (warning,) = warnings_of(caplog)
     assert "logical plans of tables" in warning
 
@@ -189,7 +189,7 @@ def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, mo
     else:
         monkeypatch.setattr(task_frames, "PLANS", UNKNOWN)
         given = spark.range(5).repartition(2)
-        assert [task_frames.rebalanced(given, 100) for _ in range(2)] == [given] * 2
+        assert [task_frames.rebalance(given, 100) for _ in range(2)] == [given] * 2
     assert len(warnings_of(caplog)) == 1
 
 

@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions
 
 from dml.errors import AnalysisError, NotFoundError, NotSupportedError
-from dml.spark.handlers import running
+from dml.spark.handlers import run_as_handler
 from dml.spark_scan.scan import SparkBatch
 
 pytestmark = pytest.mark.spark
@@ -325,7 +325,7 @@ def test_a_count_of_rows_reads_no_file(lake, spark, monkeypatch):
     spark.table(f"lake.{name}").createOrReplaceTempView("counted_rows")
 
     def in_spark():
-        with running():
+        with run_as_handler():
             return spark.sql(f"SELECT count(*) FROM lake.{name}").collect()[0][0]
 
     read: list[object] = []

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from dml.engine.engine import Engine
-from dml.engine.located import located
+from dml.engine.located import locate_error
 from dml.errors import DmlError
 from dml.sqlparse import parse
 
@@ -67,7 +67,7 @@ def test_every_mistake_is_underlined(lake):
         statement = parse(sql)
         with pytest.raises(DmlError) as caught:
             lake.run(sql)
-        error = located(caught.value, statement, sql, NO_SESSION)
+        error = locate_error(caught.value, statement, sql, NO_SESSION)
         shown = "" if error.position is None else sql[error.position : error.position + error.length]
         if error.position != marked.index("^") or f"^{shown}^" not in marked:
             wrong.append(f"{marked}: {error}")

@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml import limits
 from dml.engine import row_level_commit
-from dml.engine.row_level import delta_of
+from dml.engine.row_level import build_delta
 from dml.engine.row_level_commit import statement_probe
 from dml.engine.row_level_plan import plan_statement
 from dml.model.manifest import ContentFile
@@ -74,14 +74,14 @@ def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, sta
     planned = plan_statement(engine, parse(text), text)
     try:
         planned_frames = set(planned.views.frames)
-        rows = delta_of(engine, planned).frame().count()
+        rows = build_delta(engine, planned).frame().count()
         files, table = new_files(kind, name, "(20L, 0, 'theirs')"), kind.lake.table(name)
         probe = statement_probe(engine.spark, planned)
         assert probe is not None
         assert probe(table.metadata, table.current_snapshot().snapshot_id, files)
         assert set(planned.views.frames) == planned_frames
         assert planned.target_view not in planned_frames
-        assert delta_of(engine, planned).frame().count() == rows
+        assert build_delta(engine, planned).frame().count() == rows
     finally:
         if planned.source is not None:
             planned.source.release()

@@ -17,7 +17,7 @@ from dml.catalog import load
 from dml.catalog.credentials import storage_properties
 from dml.errors import NotSupportedError
 from dml.files.file_io import file_io
-from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restricted
+from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restrict_schemes
 from dml.iceberg import commit_table
 from dml.maintenance.storage import storage_of
 
@@ -66,7 +66,7 @@ def test_the_rule(catalog: Mapping[str, str], io: Mapping[str, str], metadata: s
 def test_a_table_in_s3_names_no_other_file(location: str, implementation: str) -> None:
     """Reading, writing, deleting and listing are refused before anything is opened, and the error says what to set."""
     settings = {"py-io-impl": f"pyiceberg.io.{implementation}"}
-    io = restricted(load_file_io(settings), allowed_schemes({"warehouse": "s3://b"}, {}, "s3://b/m.json"))
+    io = restrict_schemes(load_file_io(settings), allowed_schemes({"warehouse": "s3://b"}, {}, "s3://b/m.json"))
     for action in (io.new_input, io.new_output, io.delete, lambda folder: storage_of(io, folder)):
         with pytest.raises(NotSupportedError) as raised:
             action(location)
@@ -77,19 +77,19 @@ def test_a_table_in_s3_names_no_other_file(location: str, implementation: str) -
 
 def test_workers_are_sent_the_schemes_of_the_driver(tmp_path: Path) -> None:
     """The properties are all that they get."""
-    io = restricted(load_file_io({}), frozenset({"s3", "s3a"}))
+    io = restrict_schemes(load_file_io({}), frozenset({"s3", "s3a"}))
     sent = storage_properties(io.properties)
     check_location(file_io(sent, "s3://b/f"), "s3a://b/f")
     with pytest.raises(NotSupportedError):
         file_io(sent, "file:///etc/passwd").new_input("file:///etc/passwd")
-    nothing = storage_properties(restricted(load_file_io({}), frozenset()).properties)
+    nothing = storage_properties(restrict_schemes(load_file_io({}), frozenset()).properties)
     with pytest.raises(NotSupportedError, match="only for none"):
         file_io(nothing, "/etc/passwd").new_input("/etc/passwd")
 
 
 def test_a_restricted_file_io_survives_pickling() -> None:
     """And restricts what it restricted before."""
-    io = pickle.loads(pickle.dumps(restricted(load_file_io({}), frozenset({"s3"}))))
+    io = pickle.loads(pickle.dumps(restrict_schemes(load_file_io({}), frozenset({"s3"}))))
     with pytest.raises(NotSupportedError):
         io.new_input("/etc/passwd")
 
@@ -156,7 +156,7 @@ def test_metadata_is_not_written_elsewhere(local: Catalog, place: str) -> None:
 @pytest.mark.parametrize("location", ["file:///w/a.parquet#1", "file:///w/a?b=c", "file:///w/a\nb", "s3://b/k#1"])
 def test_a_location_that_is_taken_for_another_file_is_refused(location: str) -> None:
     """PyIceberg would open, write or delete the file whose name is the beginning of it."""
-    io = restricted(load_file_io({}), frozenset({"file", "s3"}))
+    io = restrict_schemes(load_file_io({}), frozenset({"file", "s3"}))
     for action in (io.new_input, io.new_output, io.delete):
         with pytest.raises(NotSupportedError, match="cannot be distinguished from"):
             action(location)

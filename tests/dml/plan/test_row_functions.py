@@ -16,7 +16,7 @@ from dml.plan.predicates import pushable, row_value, uncomputed_text
 from dml.plan.row_functions import BUILDERS
 from dml.rows.evaluate import UncomputableValueError, evaluate
 from dml.rows.program import Column, TypeCast
-from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, RowDeltaSpark, called, parse_expression
+from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, RowDeltaSpark, called_functions, parse_expression
 from dml.sqlparse.statements import Fragment, Span
 from tests.dml.plan.test_row_terms import NAMES, SCHEMA, by_id, masked, rows
 
@@ -302,7 +302,7 @@ def test_each_name_that_is_read_as_a_function_of_spark_is_known() -> None:
     ],
 )
 def test_calls_in_a_text(text: str, names: set[str]) -> None:
-    assert called(text, BUILT_INS) == names
+    assert called_functions(text, BUILT_INS) == names
 
 
 def test_an_error_says_which_value_it_is() -> None:

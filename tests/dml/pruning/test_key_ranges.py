@@ -146,7 +146,7 @@ def test_no_keys_match_nothing() -> None:
 
 def test_ends_of_keys_are_one_range_and_a_margin_widens_it() -> None:
     ends = (pa.chunked_array([pa.array([dt.date(2024, 1, day)])]) for day in (3, 9))
-    found = range_between(DateType(), *ends, nulls=False, nans=False).widened(1)
+    found = range_between(DateType(), *ends, nulls=False, nans=False).widen(1)
     expression = found.expression("k")
     assert isinstance(expression, And)
     days = [(dt.date(2024, 1, day) - dt.date(1970, 1, 1)).days for day in (1, 2, 10, 11)]
@@ -161,7 +161,7 @@ def test_both_booleans_are_listed_however_many_keys_there_are() -> None:
 @pytest.mark.parametrize(("kind", "limit"), [(DateType(), 1 << 31), (TimestampType(), 1 << 63)], ids=str)
 def test_a_margin_does_not_leave_the_type(kind: IcebergType, limit: int) -> None:
     """Tasks compare the ends with arrays, which cannot hold more."""
-    widened = KeyRanges(field_type=kind, ranges=((-limit, -limit + 5), (7, limit - 1))).widened(10)
+    widened = KeyRanges(field_type=kind, ranges=((-limit, -limit + 5), (7, limit - 1))).widen(10)
     assert widened.ranges == ((-limit, -limit + 15), (-3, limit - 1))
     found = select_rows(widened.expression("k"), Schema(NestedField(1, "k", kind)), case_sensitive=True)
     assert found.predicate != TRUE

@@ -199,9 +199,9 @@ def check(kind: PrimitiveType, transform: Transform[Any, Any], partition: Any, v
     pruner = Pruner({0: spec}, Schema(NestedField(1, "c", kind, required=False)), row_filter, case_sensitive=True)
     file, manifest = files_of(kind, transform, partition)
     if matches(value):
-        assert pruner.partition(0, (partition,))
+        assert pruner.may_match_partition(0, (partition,))
         assert pruner.may_match(file)
-        assert pruner.manifest(manifest)
+        assert pruner.may_list_matches(manifest)
     else:
         assert not pruner.must_match(file)
 
@@ -304,7 +304,7 @@ def test_a_manifest_across_the_ends_of_int_is_opened_for_rows_below_them(width: 
     for row_filter in (EqualTo("c", -4_000_000_000), LessThan("c", -3_000_000_000), EqualTo("c", 4_000_000_000)):
         pruner = Pruner({0: spec}, schema, row_filter, case_sensitive=True)
         manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
-        assert pruner.manifest(replace(manifest, partitions=(summary,))), row_filter
+        assert pruner.may_list_matches(replace(manifest, partitions=(summary,))), row_filter
 
 
 def test_a_manifest_of_wrapped_and_other_values_is_opened() -> None:
@@ -322,7 +322,7 @@ def test_a_manifest_of_wrapped_and_other_values_is_opened() -> None:
         (GreaterThan("c", 1 << 31), False),
     ):
         pruner = Pruner({0: spec}, schema, row_filter, case_sensitive=True)
-        assert pruner.manifest(replace(manifest, partitions=(summary,))) is opened, row_filter
+        assert pruner.may_list_matches(replace(manifest, partitions=(summary,))) is opened, row_filter
 
 
 @pytest.mark.parametrize(
@@ -367,4 +367,4 @@ def test_a_sentinel_after_the_year_9999_prunes_years() -> None:
     schema = Schema(NestedField(1, "c", TimestampType(), required=False))
     sentinel = TimestampLiteral(2_932_897 * DAY + 7 * DAY // 24)
     pruner = Pruner({0: spec}, schema, EqualTo(Reference("c"), sentinel), case_sensitive=True)
-    assert [pruner.partition(0, (year,)) for year in (54, 8029, 8030)] == [False, False, True]
+    assert [pruner.may_match_partition(0, (year,)) for year in (54, 8029, 8030)] == [False, False, True]

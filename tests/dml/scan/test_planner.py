@@ -490,7 +490,7 @@ def test_partitions_of_writers_that_round_up_before_1970(transform):
         summary = PartitionSummary(contains_null=False, lower_bound=bound, upper_bound=bound)
         manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
         may = pruner.may_match(file)
-        assert pruner.manifest(replace(manifest, partitions=(summary,))) is may
+        assert pruner.may_list_matches(replace(manifest, partitions=(summary,))) is may
         return may, pruner.must_match(file)
 
     before, since = LessThan("ts", "1970-01-01T00:00:00"), GreaterThanOrEqual("ts", "1970-01-01T00:00:00")
@@ -507,13 +507,13 @@ def test_a_manifest_without_summaries_is_read():
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"), spec_id=0)
     pruner = Pruner({0: spec}, SCHEMA, EqualTo("id", 5), case_sensitive=True)
     manifest = ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
-    assert pruner.manifest(manifest)
+    assert pruner.may_list_matches(manifest)
     five, six = ((n).to_bytes(8, "little") for n in (5, 6))
-    assert pruner.manifest(
+    assert pruner.may_list_matches(
         replace(manifest, partitions=(PartitionSummary(contains_null=False, lower_bound=five, upper_bound=six),))
     )
-    assert not pruner.manifest(replace(manifest, partitions=(PartitionSummary(contains_null=True),)))
-    assert not pruner.manifest(
+    assert not pruner.may_list_matches(replace(manifest, partitions=(PartitionSummary(contains_null=True),)))
+    assert not pruner.may_list_matches(
         replace(manifest, partitions=(PartitionSummary(contains_null=False, lower_bound=six, upper_bound=six),))
     )
 
@@ -575,7 +575,7 @@ def test_a_partition_with_a_matching_value_is_never_pruned(data):
     spec = PartitionSpec(PartitionField(column, 1000, transform, "part"), spec_id=0)
     pruner = Pruner({0: spec}, SCHEMA, operator(NAMES[column], bound), case_sensitive=True)
     partition = transform.transform(SCHEMA.find_type(column))(value)
-    kept = pruner.partition(0, (partition,))
+    kept = pruner.may_match_partition(0, (partition,))
     assert kept or not truth(operator, value, bound)
 
 

@@ -14,7 +14,7 @@ from dml.errors import (
     SqlError,
 )
 from dml.spark.errors import failure_of, parse_names, translate
-from dml.spark.versions import Feature, has
+from dml.spark.versions import Feature, has_feature
 from dml.sqlparse.quoting import quoted_parts
 
 
@@ -36,7 +36,9 @@ def failing(spark):
 
 
 # Spark 3.5 does not say that it was the statement that raised an error.
-USER_RAISED = (DataError, ErrorKind.INVALID_VALUE) if has(Feature.CONDITIONS) else (ExecutionError, ErrorKind.EXECUTION)
+USER_RAISED = (
+    (DataError, ErrorKind.INVALID_VALUE) if has_feature(Feature.CONDITIONS) else (ExecutionError, ErrorKind.EXECUTION)
+)
 CASES = [
     ("SELECT nope FROM s", AnalysisError, ErrorKind.UNRESOLVED_COLUMN, "There is no column 'nope' here"),
     ("SELECT id FROM s a JOIN s b ON a.id = b.id", AnalysisError, ErrorKind.AMBIGUOUS_COLUMN, "'id' is ambiguous"),

@@ -13,7 +13,7 @@ from dml.spark.versions import (
     Feature,
     arrow_table,
     frame_of_table,
-    has,
+    has_feature,
     invert_hash,
     repartition_by_id,
     repartition_by_key,
@@ -87,7 +87,7 @@ def test_an_exception_says_its_condition_its_message_and_the_sql(spark: SparkSes
 
 def test_a_feature_that_is_lacking_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "VERSION", (3, 5))
-    assert not has(Feature.CONNECT)
+    assert not has_feature(Feature.CONNECT)
     with pytest.raises(NotSupportedError, match=r"^Spark Connect needs PySpark 4\.0 or later, and this is "):
         require(Feature.CONNECT)
 

@@ -15,7 +15,7 @@ from dml.catalog.tables import namespace_exists
 from dml.catalog.translation import is_unreachable, translate
 from dml.engine.engine import Engine
 from dml.errors import AlreadyExistsError, DmlError, NotFoundError
-from dml.spark.errors import raised_by_us
+from dml.spark.errors import generated_sql_error
 from dml.sqlparse.quoting import quoted
 
 __all__ = ["ErrorCondition", "message_of", "spark_error", "translate_errors"]
@@ -72,7 +72,7 @@ def translate_errors(engine: Engine, parts: Sequence[str], *, creates: bool = Fa
     except DmlError:
         raise
     except PySparkException as error:
-        error_of_worker = raised_by_us(error)
+        error_of_worker = generated_sql_error(error)
         if error_of_worker is None:
             raise
         raise error_of_worker from error
