@@ -63,6 +63,7 @@ class ErrorKind(StrEnum):
     INVALID_PROPERTY = "invalid-property"
     NOT_FOUND = "not-found"
     ALREADY_EXISTS = "already-exists"
+    NOT_EMPTY = "not-empty"
     NOT_SUPPORTED = "not-supported"
     CARDINALITY_VIOLATION = "cardinality-violation"
     NOT_NULL_VIOLATION = "not-null-violation"

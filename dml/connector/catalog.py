@@ -44,7 +44,7 @@ from dml.connector.table_changes import NOWHERE, alter_actions, create_statement
 from dml.connector.write import SparkWriteBuilder, WrittenTable
 from dml.engine.create_as_select import drop_empty
 from dml.engine.engine import Engine, StatementSettings
-from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
 from dml.spark.handlers import run_as_handler
 from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
@@ -574,7 +574,7 @@ class SparkCatalog(Proxy):
         except NotFoundError:
             return False
         except AnalysisError as error:
-            if "is not empty" in error.message:
+            if error.kind is ErrorKind.NOT_EMPTY:
                 raise java_error(ANALYSIS + "NonEmptyNamespaceException", string_array(namespace)) from None
             raise
         return True

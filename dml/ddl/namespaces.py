@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from dml import catalog as catalogs
 from dml.ddl.show_table import table_information, view_information
 from dml.ddl.tables import NO_ROWS, DdlResult, missing_namespace
-from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import (
     CreateNamespace,
@@ -188,6 +188,7 @@ def not_empty(namespace: tuple[str, ...], inside: list[str]) -> AnalysisError:
     held = f": it holds {', '.join(inside[:5])}" + (f" and {len(inside) - 5} more" if len(inside) > 5 else "")
     return AnalysisError(
         f"The namespace {name} is not empty" + (held if inside else ""),
+        kind=ErrorKind.NOT_EMPTY,
         hint=f"DROP NAMESPACE {name} CASCADE drops all of it",
         namespace=name,
     )

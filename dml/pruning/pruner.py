@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isnan
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -322,6 +323,8 @@ def within(bounds: ColumnBounds, value: Any) -> bool:
         return bounds.nulls
     if isinstance(value, float) and isnan(value):
         return bounds.nans
+    if isinstance(value, UUID):
+        value = value.bytes  # the form of its bounds
     return bounds.values and (
         (bounds.lower is None or bool(bounds.lower <= value)) and (bounds.upper is None or bool(bounds.upper >= value))
     )

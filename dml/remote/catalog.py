@@ -29,7 +29,7 @@ from dml.engine.dispatch import run_use
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.ownership import is_spark_catalog
 from dml.engine.row_level import run_truncate
-from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError
 from dml.remote.errors import ErrorCondition, message_of, spark_error, translate_errors
 from dml.remote.reads import read_table
 from dml.spark.handlers import is_temporary_view, run_as_handler
@@ -267,7 +267,7 @@ class Namespaces:
         except NotFoundError as error:
             raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
         except AnalysisError as error:
-            if "is not empty" not in error.message:
+            if error.kind is not ErrorKind.NOT_EMPTY:
                 raise
             raise spark_error(ErrorCondition.SCHEMA_NOT_EMPTY, parts, message_of(error)) from error
 

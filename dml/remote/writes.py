@@ -9,8 +9,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pyiceberg.table import Table
+from pyiceberg.transforms import VoidTransform
+
 from dml.connector.state import load_tables_once
 from dml.connector.table_changes import RESERVED_PROPERTIES
+from dml.ddl.terms import bind_term, term_text, transform_text
 from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
@@ -20,7 +24,7 @@ from dml.remote.errors import translate_errors
 from dml.spark.columns import column_sql
 from dml.spark.connect_plans import tables_of
 from dml.spark.handlers import run_as_handler
-from dml.spark.table_calls import PartitionTerm, WriteAction, WriteCall
+from dml.spark.table_calls import WriteAction, WriteCall
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
 
@@ -64,7 +68,7 @@ def write_rows_of(engine: Engine, call: WriteCall) -> None:
         if resolved is not None and action is WriteAction.CREATE_IF_NOT_EXISTS:
             return
         if resolved is not None:
-            check_partitioning(call, [field.name for field in resolved.table.spec().fields])
+            check_partitioning(call, resolved.table)
             insert(engine, replace(call, action=WriteAction.APPEND))
         elif action in CREATIONS:
             create(engine, call)
@@ -75,25 +79,36 @@ def write_rows_of(engine: Engine, call: WriteCall) -> None:
 APPENDS_OR_CREATES = frozenset({WriteAction.APPEND_OR_CREATE, WriteAction.CREATE_IF_NOT_EXISTS})
 
 
-def check_partitioning(call: WriteCall, names: list[str]) -> None:
+def check_partitioning(call: WriteCall, table: Table) -> None:
     """Refuse a `partitionBy` that differs from the table's partitioning, which a program may rely on.
 
     Raises:
         AnalysisError: The partitioning differs.
     """
-    wanted = [field_name(term) for term in call.partitioning]
-    if wanted and [name.lower() for name in wanted] != [name.lower() for name in names]:
+    schema = table.schema()
+    wanted = [bind_term(term, schema) for term in terms_of(call)]
+    fields = [field for field in table.spec().fields if not isinstance(field.transform, VoidTransform)]
+    if wanted and [(source.field_id, transform) for source, transform in wanted] != [
+        (field.source_id, field.transform) for field in fields
+    ]:
+        texts = [
+            transform_text(transform, quote_name(term.column))
+            for term, (_, transform) in zip(call.partitioning, wanted, strict=True)
+        ]
+        known = ", ".join(term_text(field, schema) for field in fields)
         raise AnalysisError(
-            f"The table {quote_name(call.table)} is partitioned by ({', '.join(names)}), not by ({', '.join(wanted)})",
+            f"The table {quote_name(call.table)} is partitioned by ({known}), not by ({', '.join(texts)})",
             kind=ErrorKind.INVALID_VALUE,
             hint="Remove partitionBy: the table's partitioning applies",
         )
 
 
-def field_name(term: PartitionTerm) -> str:
-    """Return the default name of a partition field."""
-    name = ".".join(term.column)
-    return name if term.transform == "identity" else f"{name}_{term.transform}"
+def terms_of(call: WriteCall) -> tuple[TransformTerm, ...]:
+    """Return the partition fields of a write as terms of CREATE TABLE."""
+    return tuple(
+        TransformTerm(transform=term.transform, column=term.column, argument=term.argument, span=Span(0, 0))
+        for term in call.partitioning
+    )
 
 
 def insert(engine: Engine, call: WriteCall) -> None:
@@ -132,10 +147,7 @@ def create(engine: Engine, call: WriteCall) -> None:
     statement = CreateTable(
         table=TableReference(parts=call.table, span=Span(0, len(text))),
         provider=None if (call.provider or "").lower() in NO_PROVIDERS else call.provider,
-        partitioning=tuple(
-            TransformTerm(transform=term.transform, column=term.column, argument=term.argument, span=Span(0, 0))
-            for term in call.partitioning
-        ),
+        partitioning=terms_of(call),
         properties=tuple((key, value) for key, value in properties.items() if key not in RESERVED_PROPERTIES),
         comment=properties.get("comment"),
         location=location or properties.get("location"),

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 MAX_CAUSES: Final = 12
-RAISED_BY_US: Final = re.compile(r"\[rowdelta:(?P<kind>[a-z-]+)\](?P<text>.*)", re.DOTALL)
+RAISED_BY_US: Final = re.compile(rf"\[rowdelta:(?P<kind>{'|'.join(ErrorKind)})\](?P<text>.*)", re.DOTALL)
 INTERNAL_QUALIFIER: Final = re.compile(r"`?\b__rowdelta_\w+`?\.")
 CONDITION: Final = re.compile(r"\[(?P<condition>[A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]\s*")
 SQLSTATE: Final = re.compile(r"\s*\(?SQLSTATE: (?P<state>[0-9A-Z]{5})\)?")

@@ -223,15 +223,12 @@ def not_for_orc(column: str, what: str) -> DataError:
 
 
 def instants(values: pa.Array) -> Iterator[pa.Array]:
-    """Yield the timestamps in an array, at any depth."""
+    """Yield the timestamps in an array, at any depth, without those that a slice or a NULL around them hides."""
     kind = values.type
     if pa.types.is_timestamp(kind):
         yield values
     elif pa.types.is_struct(kind):
-        for place in range(kind.num_fields):
-            yield from instants(values.field(place))
-    elif pa.types.is_map(kind):
-        yield from instants(values.keys)
-        yield from instants(values.items)
-    elif pa.types.is_list(kind):
-        yield from instants(values.values)
+        for field in values.flatten():
+            yield from instants(field)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        yield from instants(values.flatten())

@@ -503,12 +503,15 @@ class FanoutDataWriter:
             oldest.finish_file()
 
     def _free(self) -> None:
-        """Flush the largest partitions until `limits.KEPT_BUFFER_SHARE` of the limit is left."""
+        """Flush or finish the largest partitions until `limits.KEPT_BUFFER_SHARE` of the limit is left."""
         for key, writer in sorted(self._writers.items(), key=lambda item: item[1].buffered_bytes, reverse=True):
             if self._buffered <= self._max_buffered_bytes * limits.KEPT_BUFFER_SHARE:
                 break
-            self._buffered -= writer.buffered_bytes
+            before = writer.buffered_bytes
             writer.flush()
+            if writer.buffered_bytes:  # ORC: a stripe is written only when it is full
+                writer.finish_file()
+            self._buffered -= before - writer.buffered_bytes
             self._note(key, writer)
 
     def close(self) -> tuple[ContentFile, ...]:

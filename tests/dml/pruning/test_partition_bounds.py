@@ -1,6 +1,7 @@
 """Partition values at the ends of types, of our writers and of others: no file with a matching row is pruned."""
 
 import datetime
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -29,6 +30,8 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions.literals import DateLiteral, Literal, TimestampLiteral, literal
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -41,8 +44,11 @@ from pyiceberg.transforms import (
 )
 from pyiceberg.types import (
     BinaryType,
+    BooleanType,
     DateType,
     DecimalType,
+    DoubleType,
+    FixedType,
     IcebergType,
     IntegerType,
     LongType,
@@ -50,13 +56,15 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     TimestampType,
+    TimestamptzType,
+    UUIDType,
 )
 
 from dml.errors import DataError
 from dml.model.arrow_types import primitive_arrow_type
 from dml.model.manifest import ContentFile, FileContent, ManifestFile, PartitionSummary
 from dml.pruning.partition_bounds import rows_bounds
-from dml.pruning.pruner import Pruner
+from dml.pruning.pruner import PartitionSet, Pruner
 from dml.pruning.row_tests import Bounds
 from dml.write.partition_values import PartitionRouter
 
@@ -204,6 +212,35 @@ def check(kind: PrimitiveType, transform: Transform[Any, Any], partition: Any, v
         assert pruner.may_list_matches(manifest)
     else:
         assert not pruner.must_match(file)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (UUIDType(), uuid.UUID(int=5)),
+        (FixedType(2), b"ab"),
+        (BinaryType(), b"ab"),
+        (StringType(), "ab"),
+        (DecimalType(4, 2), Decimal("1.20")),
+        (BooleanType(), False),
+        (DoubleType(), -0.0),
+        (DateType(), 3),
+        (TimestamptzType(), 3),
+        (LongType(), None),
+    ],
+    ids=repr,
+)
+def test_a_set_of_partitions_selects_the_manifest_that_lists_them(kind: PrimitiveType, value: Any) -> None:
+    schema = Schema(NestedField(1, "c", kind, required=False))
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
+    metadata = new_table_metadata(schema, spec, UNSORTED_SORT_ORDER, "file:///t", {"format-version": "2"})
+    file, manifest = files_of(kind, IdentityTransform(), value)
+    chosen = PartitionSet([(0, (value,))], metadata)
+    assert chosen.may_list_matches(manifest)
+    assert chosen.may_match(file)
+    other = files_of(kind, IdentityTransform(), None if value is not None else 1)
+    assert not chosen.may_list_matches(other[1])
+    assert not chosen.may_match(other[0])
 
 
 @pytest.mark.parametrize("made", [GreaterThan, GreaterThanOrEqual, NotEqualTo])

@@ -100,6 +100,9 @@ def test_errors_that_our_sql_raises_are_told_from_the_users_own(failing):
     error = failing("SELECT raise_error('[rowdelta:not-null-violation]The column \\'a\\' must not be NULL') FROM s")
     assert error.kind is ErrorKind.NOT_NULL_VIOLATION
     assert error.message == "The column 'a' must not be NULL"
+    error = failing("SELECT raise_error('[rowdelta:mine]stop') FROM s")
+    assert (type(error), error.kind) == USER_RAISED
+    assert "[rowdelta:mine]stop" in error.message
 
 
 @pytest.mark.spark

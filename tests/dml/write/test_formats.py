@@ -41,6 +41,7 @@ from dml.model.write_task import TaskCommit, TaskFailure, WriteContext
 from dml.read.open_data_file import open_data_file
 from dml.read.reader import scan_file
 from dml.write.delete_files import write_position_deletes
+from dml.write.orc import check_instants
 from dml.write.output_files import OutputFileFactory
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 from tests.dml.write.builders import TASK, context, run, stored_files, table
@@ -253,6 +254,21 @@ def test_instants_that_readers_of_orc_do_not_agree_about_are_refused(
     assert stored_files(tmp_path) == []
     write = context(tmp_path, schema=schema, properties={"write.format.default": "avro"})
     raise_failure(run(WriteJob.ROWS, [batch], write, DeltaLayout(value_ids=(1, 2))))
+
+
+def test_hidden_instants_are_not_checked_for_orc() -> None:
+    """A NULL struct, and the items outside of a slice, may hold anything."""
+    instants = pa.array([-1, 0, -1], pa.int64()).cast(pa.timestamp("us"))
+    places = pa.array([0, 1, 2, 3], pa.int32())
+    lists = pa.ListArray.from_arrays(places, instants)
+    maps = pa.MapArray.from_arrays(places, pa.array(["a", "b", "c"]), instants)
+    hiding = pa.StructArray.from_arrays([instants], names=["t"], mask=pa.array([True, False, True]))
+    nested = pa.StructArray.from_arrays([lists], names=["l"], mask=pa.array([True, False, True]))
+    for hidden in (hiding, nested, lists.slice(1, 1), maps.slice(1, 1)):
+        check_instants(hidden, "c")
+    for shown in (lists.slice(1, 2), maps, pa.StructArray.from_arrays([lists], names=["l"])):
+        with pytest.raises(DataError, match="readers of ORC files do not agree"):
+            check_instants(shown, "c")
 
 
 def raise_failure(commit: Any) -> None:

@@ -219,8 +219,8 @@ def test_internal_forms_are_integers_and_uuids(tmp_path: Path) -> None:
         assert key == (expected,)
 
 
-def writers(folder: Path, kind: type, **limits: int) -> tuple:
-    write = context(folder, specs=(UNPARTITIONED, BY_NAME))
+def writers(folder: Path, kind: type, properties: dict[str, str] | None = None, **limits: int) -> tuple:
+    write = context(folder, specs=(UNPARTITIONED, BY_NAME), properties=properties or {})
     layout, output = file_layout(write, row_lineage=False), OutputFileFactory(write, TASK)
 
     def open_partition(partition: tuple) -> RollingDataWriter:
@@ -307,6 +307,20 @@ def test_fanout_frees_memory_without_closing_files(tmp_path: Path) -> None:
     files = writer.close()
     assert [file.record_count for file in files] == [10, 10]
     assert all(len(file.split_offsets) > 1 for file in files)
+
+
+def test_fanout_finishes_files_of_orc_to_free_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of an open stripe stay in memory."""
+    monkeypatch.setattr(limits, "MAX_UNOPENED_FILE_BYTES", 0)
+    orc = {"write.format.default": "orc"}
+    writer, layout = writers(tmp_path, FanoutDataWriter, orc, max_buffered_bytes=100, split_rows=1)
+    for _ in range(5):
+        for name in "abc":
+            writer.write(layout.batch(table([1, 2], [name, name]).to_batches()[0].columns))
+            held = sum(partition.buffered_bytes for partition in writer._writers.values())
+            assert writer.buffered_bytes == held <= 100
+    files = writer.close()
+    assert sum(file.record_count for file in files) == 30
 
 
 def test_fanout_splits_the_rows_of_many_batches_at_once_and_in_their_order(
