@@ -76,7 +76,7 @@ METRICS: Final = logging.getLogger("dml.metrics")
 COUNTS: Final = tuple(
     field.name for field in fields(Result) if field.type in {int, int | None} and field.name != "snapshot_id"
 )
-"""The counts of rows, files and bytes of a result, derived from its fields so that none is missing."""
+"""The counts of rows, files and bytes of a result, derived from its fields so that no number is missing."""
 
 
 def tracer() -> Any:

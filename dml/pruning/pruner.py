@@ -115,7 +115,7 @@ class Pruner:
         Raises:
             ValueError: a live file has a partition that does not fit the table's spec.
         """
-        return entries.select(partial(self.partition, entries.spec_id))
+        return entries.select(partial(self.may_match_partition, entries.spec_id))
 
     def select_matching(self, entries: Entries) -> list[int]:
         """Return the live entries of a manifest of data files that may hold matching rows, as in `may_match`.
@@ -123,7 +123,7 @@ class Pruner:
         Raises:
             ValueError: a live file has a partition that does not fit the table's spec.
         """
-        return entries.select(partial(self.partition, entries.spec_id), self.may_match, self._may_match_of)
+        return entries.select(partial(self.may_match_partition, entries.spec_id), self.may_match, self._may_match_of)
 
     def must_match(self, file: ContentFile) -> bool:
         """Return whether all rows of a file match; for a delete file, whether it can only apply to such rows."""

@@ -280,7 +280,7 @@ class TaskNumbers:
         )
 
     def frame(self, spark: SparkSession, estimated_rows: int) -> DataFrame:
-        """Create a DataFrame of the numbers, which Spark takes for `taken_for` numbers."""
+        """Create a DataFrame of the numbers, which Spark takes for `estimated_rows` numbers."""
         session = classic_session(spark)
         statistics = self.option(self.numbers(0, estimated_rows, 1, 1).stats())
         plan = self.plan(*self.before_session, session, statistics, *self.after_statistics)

@@ -88,9 +88,10 @@ class SparkScan(Proxy):
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        read = self.read
+        read, plan = self.read, self.plan
+        files = f"{len(plan.tasks)} of {plan.total_data_files} data files"
         shown = "" if isinstance(read.row_filter, AlwaysTrue) else f", filter {filter_text(read.row_filter)}"
-        return f"RowDelta {read.name} (snapshot {read.snapshot_id}{shown})"
+        return f"RowDelta {read.name} (snapshot {read.snapshot_id}, {files}{shown})"
 
     def readSchema(self) -> JavaObject:
         """Return the schema of the rows."""

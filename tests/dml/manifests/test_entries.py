@@ -239,7 +239,7 @@ def test_lists_and_arrays_of_entries_answer_alike(table, found, filters) -> None
         pruner = Pruner(table.specs(), table.schema(), row_filter, case_sensitive=True)
         live = [place for place, one in enumerate(one_by_one) if one.is_live]
         expected = [place for place in live if pruner.may_match(one_by_one[place].data_file)]
-        assert pruner.select_matching(arrays) == pruner.matching(objects) == expected, row_filter
+        assert pruner.select_matching(arrays) == pruner.select_matching(objects) == expected, row_filter
         expected = [place for place in live if pruner.may_match_partition(0, one_by_one[place].data_file.partition)]
         assert pruner.in_partitions(arrays) == pruner.in_partitions(objects) == expected, row_filter
 
