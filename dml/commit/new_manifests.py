@@ -369,7 +369,7 @@ class ManifestFilter:
         return lambda manifest: known(manifest) or ((manifest.sequence_number or 0) > number and near(manifest))
 
     def _in_partitions(self, partitions: Iterable[Partition]) -> ManifestTest:
-        return PartitionSet(partitions, self._metadata).manifest
+        return PartitionSet(partitions, self._metadata).may_list_matches
 
     def _matches(self, file: ContentFile) -> bool:
         if self._rows is None or not self._rows.may_match(file):

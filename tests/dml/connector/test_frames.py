@@ -42,7 +42,8 @@ def test_lake_table_prunes_what_is_chosen_later(lake, name):
     """Columns and files, and it counts without a job."""
     table = lake.session.table(name)
     assert re.search(
-        r"BatchScan lake\.\S+\[v#\d+\] RowDelta \S+ \(snapshot \d+, \d of \d data files, filter \(p IS NOT NULL AND p = 1\)\)",
+        r"BatchScan lake\.\S+\[v#\d+\] RowDelta \S+ "
+        r"\(snapshot \d+, (\d) of \d data files, filter \(p IS NOT NULL AND p = 1\)\)",
         plan_of(table.where("p = 1").select("v")),
     )
     assert sorted(row.v for row in table.where("p = 1").select("v").collect()) == ["v1", "v3", "v5", "v7", "v9"]
