@@ -166,7 +166,7 @@ def sql(
     statement: Annotated[str, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")],
     *,
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
-    limit: Annotated[int, typer.Option(help="Maximum number of rows in a table.", min=1)] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows to print as a table.", min=1)] = 100,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Change rows only once: a second run with this key shows the first result.")
     ] = None,

@@ -390,7 +390,7 @@ def with_next_row_id(metadata: TableMetadata) -> TableMetadata:
 
 
 def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
-    # `next_row_id` may need the snapshots, which `with_known_texts` serializes separately.
+    # `next_row_id` may need the snapshots, which `cached_metadata_json` serializes separately.
     text = cached_metadata_json(metadata_json, with_next_row_id(metadata), metadata_path).encode()
     content = gzip.compress(text) if metadata_path.endswith(".gz.metadata.json") else text
     written = WRITTEN.get()

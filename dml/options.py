@@ -312,7 +312,10 @@ def row_level_concurrency(properties: Mapping[str, str]) -> bool:
 
 
 def row_probe_bytes(properties: Mapping[str, str]) -> int:
-    """Return `write.row-level-concurrency.max-checked-bytes`: the limit for reading concurrently added files."""
+    """Return `write.row-level-concurrency.max-checked-bytes`.
+
+    Above this size, data files that other commits have added are not read but judged by their metrics.
+    """
     return integer(properties, "write.row-level-concurrency.max-checked-bytes", 256 * 1024 * 1024)
 
 

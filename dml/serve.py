@@ -262,7 +262,8 @@ def run(
             if not server.is_running():
                 print("Spark has ended, and the server with it", file=output, flush=True)
                 return 1
-        print("Stopping: waiting for running statements", file=output, flush=True)
+        seconds = limits.SERVER_DRAIN_SECONDS
+        print(f"Stopping: no new statements; running ones have {seconds} seconds", file=output, flush=True)
     return 0
 
 

@@ -2,7 +2,7 @@
 
 Input: fragments of a statement with their table references. Output: `StatementViews`, a value: SQL text in which every
 reference to a RowDelta table is a placeholder, and the DataFrames of the placeholders. Spark has the placeholders only
-while it analyses a text, so there is nothing to release.
+while it analyzes a text, so there is nothing to release.
 """
 
 import uuid
@@ -113,7 +113,7 @@ class StatementViews:
         return render(self.statement, self.places, fragment.span, self.full_names, insertions)
 
     def sql(self, text: str) -> DataFrame:
-        """Return the DataFrame of an SQL text with placeholders; analysed, not run.
+        """Return the DataFrame of an SQL text with placeholders; analyzed, not run.
 
         Raises:
             AnalysisError: a call of an Iceberg function has invalid arguments.

@@ -4,7 +4,7 @@ r"""Quote and unquote names and strings in SQL text as Spark does. Pure; driver.
     it's       ->  quote_string: 'it\'s'     'it\'s', "it's", r'it', 'it''s'  ->  string_value
 
 Spark applies these escapes wherever the grammar requires a string (comments, properties, locations). In expressions
-`spark.sql.parser.escapedStringLiterals` may turn them off; then conditions are not analysed
+`spark.sql.parser.escapedStringLiterals` may turn them off; then conditions are not analyzed
 (`StatementSettings.trees`). Source: Spark's `SparkParserUtils.unescapeSQLString`.
 """
 

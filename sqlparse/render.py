@@ -218,7 +218,7 @@ def render(
             if the statement has none and allows one.
         within: Only this part of the statement is returned; by default all of it. If the part is exactly one table
             reference, it gets no alias: the caller adds one.
-        full_names: The full names of tables with shortened names (`t` for `lake.db.t`), to recognise `lake.db.t.x`.
+        full_names: The full names of tables with shortened names (`t` for `lake.db.t`), to recognize `lake.db.t.x`.
         insertions: Text to insert before parts of the statement, by their spans: a qualifier before a column.
 
     Raises:

@@ -43,6 +43,7 @@ from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DmlError,
+    ErrorKind,
     ExecutionError,
     NotFoundError,
     NotSupportedError,
@@ -111,8 +112,9 @@ def translate(error: Exception, action: str, properties: Mapping[str, Any]) -> D
     """
     if isinstance(error, DmlError):
         return error
-    target = next((target for sources, target in CLASSES if isinstance(error, sources)), ExecutionError)
-    return target(f"{action} failed: {error_text(error, properties)}", hint=hint_for(error))
+    target = next((found for sources, found in CLASSES if isinstance(error, sources)), ExecutionError)
+    kind = ErrorKind.NOT_EMPTY if isinstance(error, NamespaceNotEmptyError) else None
+    return target(f"{action} failed: {error_text(error, properties)}", kind=kind, hint=hint_for(error))
 
 
 def unmet_requirement(
@@ -125,7 +127,7 @@ def unmet_requirement(
     Args:
         requirements: The requirements of the commit.
         metadata: The metadata that the commit was based on.
-        action: The start of the message, as for `translated`.
+        action: The start of the message, as for `translate_errors`.
 
     Returns:
         The error to raise; None if all requirements held, so that another commit may have landed first.

@@ -743,7 +743,7 @@ def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSet
 
 
 def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:
-    """Return the branch that a write changes."""
+    """Return the target of a write: the table and its branch."""
     resolved = written.resolved
     suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
     parts = (resolved.catalog_name, *resolved.identifier, *suffix)

@@ -1,4 +1,4 @@
-"""Build a delta query's DataFrame: Spark analyses the inner query, then values are stored into the columns. Driver.
+"""Build a delta query's DataFrame: Spark analyzes the inner query, then values are stored into the columns. Driver.
 
 Input: the text of a plan. Output: a DataFrame that has not been evaluated. The type of a raw column is only known after
 analysis, so the outer projection is written here and not by the plan.

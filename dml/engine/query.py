@@ -1,6 +1,6 @@
 """Run queries over RowDelta tables: SELECT, temporary views and the subqueries of other statements. Driver.
 
-Input: a fragment and the tables that it names, metadata tables too. Output: a DataFrame, analysed and not run, whose
+Input: a fragment and the tables that it names, metadata tables too. Output: a DataFrame, analyzed and not run, whose
 scans read only the columns and files that the query can need: its own conditions prune files, and on classic Spark
 Spark's optimizer prunes further.
 

@@ -245,9 +245,9 @@ class Delta:
 
 
 def build_delta(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
-    """Scan the target and build the delta query on top, which Spark analyses here.
+    """Scan the target and build the delta query on top, which Spark analyzes here.
 
-    If tasks compute a MERGE, Spark has analysed all its expressions except bare column names by then.
+    If tasks compute a MERGE, Spark has analyzed all its expressions except bare column names by then.
 
     Args:
         engine: The session and its catalogs.

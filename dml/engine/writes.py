@@ -265,7 +265,7 @@ class WriteOutcome:
             named = [path for message in messages for path in getattr(message, paths)]
             if len(named) != len(set(named)):
                 raise ExecutionError(
-                    "Two tasks changed the same data file",
+                    "Two tasks changed the same data file: its rows were not distributed to one task",
                     hint="Nothing was changed. Please report the statement",
                     files=tuple(sorted({path for path in named if named.count(path) > 1})),
                 )
@@ -383,7 +383,7 @@ def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[Tas
     try:
         with await_end_on_failure(reports.sparkSession):
             rows = reports.collect()
-    except BaseException:  # a failure or an interrupt: `ended_on_failure` has stopped the job's other tasks
+    except BaseException:  # a failure or an interrupt: `await_end_on_failure` has stopped the job's other tasks
         delete_uncommitted(table, spec.context)
         raise
     return [report_from_bytes(bytes(row[0])) for row in rows]

@@ -209,7 +209,7 @@ class RaggedMaps:
     Attributes:
         ends: The start of each file's map, and the end of the last one.
         keys: Field ids.
-        values: Counts, or serialised bounds.
+        values: Counts, or serialized bounds.
         absent: The files without a map, as opposed to an empty one.
     """
 
@@ -250,7 +250,7 @@ class EvenMaps:
     Attributes:
         rows: The number of files.
         keys: The distinct field ids of each file.
-        values: Counts, or serialised bounds, of all files.
+        values: Counts, or serialized bounds, of all files.
         absent: As in `RaggedMaps`.
     """
 

@@ -97,6 +97,7 @@ class ManifestWriter:
     """Writes manifests of one commit.
 
     Args:
+        io: The table's FileIO.
         metadata: The table's metadata before the commit.
         snapshot_id: The commit's snapshot.
     """

@@ -52,8 +52,8 @@ class ContentFile:
         value_counts: Values by field id, nulls included.
         null_value_counts: Nulls by field id.
         nan_value_counts: NaNs by field id.
-        lower_bounds: Serialised bounds by field id (specification, "Appendix D").
-        upper_bounds: Serialised bounds by field id.
+        lower_bounds: Serialized bounds by field id (specification, "Appendix D").
+        upper_bounds: Serialized bounds by field id.
         split_offsets: Start of each row group or stripe, ascending.
         sort_order_id: The table's sort order that the rows follow; None for position deletes.
         referenced_data_file: The one data file that a deletion vector or file-scoped position delete file covers.
@@ -117,8 +117,8 @@ class PartitionSummary:
     Attributes:
         contains_null: True if a partition value is null.
         contains_nan: True if a partition value is NaN; None if unknown.
-        lower_bound: Serialised least value; None if all values are null or NaN.
-        upper_bound: Serialised greatest value; None likewise.
+        lower_bound: Serialized least value; None if all values are null or NaN.
+        upper_bound: Serialized greatest value; None likewise.
     """
 
     contains_null: bool

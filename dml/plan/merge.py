@@ -327,6 +327,7 @@ class JoinedRows(Converter):
     """Translates conditions on joined rows to predicates that tasks evaluate.
 
     Args:
+        context: The statement.
         source: The source; None if only target rows are visible.
         columns: Collects the source columns that the conditions read.
     """

@@ -1,7 +1,7 @@
 """Bounds from a table's metadata: partition summaries, partition tuples and column metrics. Driver.
 
 Input: a manifest list entry, a partition tuple, a data file's entry. Output: `Bounds` by field id.
-Spec: "Manifest Lists", "Manifests", "Appendix D" on serialised values.
+Spec: "Manifest Lists", "Manifests", "Appendix D" on serialized values.
 """
 
 import math
@@ -94,8 +94,8 @@ class MetricColumn:
         is_floating: True if its type has NaN.
         is_nested: True for a field of a struct.
         is_uuid: True if both bounds must be interpreted together: see `in_byte_order`.
-        fixed: The memory layout of its serialised bounds, if they are numbers of one size.
-        decode: Decodes a serialised bound; returns None if it is missing, NaN, or not of the column's type (for
+        fixed: The memory layout of its serialized bounds, if they are numbers of one size.
+        decode: Decodes a serialized bound; returns None if it is missing, NaN, or not of the column's type (for
             example of an older schema's type).
     """
 
@@ -118,7 +118,7 @@ class MetricColumn:
         )
 
     def ends(self, lower: bytes | None, upper: bytes | None) -> tuple[Any, Any]:
-        """Return both serialised bounds as values, in the order by which predicates compare."""
+        """Return both serialized bounds as values, in the order by which predicates compare."""
         found = self.decode(lower), self.decode(upper)
         return in_byte_order(*found) if self.is_uuid else found
 
@@ -135,7 +135,7 @@ def metric_columns(schema: Schema) -> dict[int, MetricColumn]:
 
 
 def decoder(field_type: PrimitiveType) -> Callable[[bytes | None], Any]:
-    """Return a function that decodes the serialised bounds of a type, without NaN; always None for unordered types."""
+    """Return a function that decodes the serialized bounds of a type, without NaN; always None for unordered types."""
     if not isinstance(field_type, ORDERED):
         return lambda _: None
     # Dispatch on the type once instead of for each value.

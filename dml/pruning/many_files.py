@@ -297,16 +297,16 @@ def column_counts(entries: EntryArrays, metric: int, field_id: int) -> tuple[npt
 
 def decode_bounds(entries: EntryArrays, metric: int, field_id: int, column: MetricColumn) -> Side:
     """Decode the lower or upper bounds of a column in each file."""
-    files, serialised = entries.maps[metric].of_column(field_id)
+    files, serialized = entries.maps[metric].of_column(field_id)
     known = np.zeros(entries.size, np.bool_)
-    if column.fixed is not None and have_size(serialised, column.fixed.itemsize):
-        numbers = reinterpret(serialised, column.fixed)
+    if column.fixed is not None and have_size(serialized, column.fixed.itemsize):
+        numbers = reinterpret(serialized, column.fixed)
         values = np.zeros(entries.size, WIDE[column.fixed.kind])
         values[files] = numbers
         known[files] = ~np.isnan(numbers) if column.is_floating else True
         return Side(values=values, known=known)
     objects = np.empty(entries.size, object)
-    found = [column.decode(data) for data in serialised.to_pylist()]
+    found = [column.decode(data) for data in serialized.to_pylist()]
     for place, value in zip(files.tolist(), found, strict=True):
         objects[place] = value
     known[files] = [value is not None for value in found]
@@ -324,18 +324,18 @@ def in_byte_order_of_files(lower: Side, upper: Side) -> tuple[Side, Side]:
     return found[0], found[1]
 
 
-def reinterpret(serialised: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+def reinterpret(serialized: pa.LargeBinaryArray, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     """Reinterpret binary values as numbers. All have the number's size and none is null."""
-    if not len(serialised):
+    if not len(serialized):
         return np.empty(0, kind)
-    _, offsets, data = serialised.buffers()
-    start = int(np.frombuffer(offsets, np.int64)[serialised.offset])
-    return np.frombuffer(data, kind, len(serialised), start)
+    _, offsets, data = serialized.buffers()
+    start = int(np.frombuffer(offsets, np.int64)[serialized.offset])
+    return np.frombuffer(data, kind, len(serialized), start)
 
 
 WIDE: Final = {"i": np.int64, "f": np.float64}
 
 
-def have_size(serialised: pa.Array, size: int) -> bool:
+def have_size(serialized: pa.Array, size: int) -> bool:
     """Return whether all bounds have the size of the column's type. Those of a promoted column may not."""
-    return len(serialised) == 0 or bool(pc.all(pc.equal(pc.binary_length(serialised), size)).as_py())
+    return len(serialized) == 0 or bool(pc.all(pc.equal(pc.binary_length(serialized), size)).as_py())

@@ -113,12 +113,12 @@ def rows_as_groups(batch: pa.RecordBatch, groups: Groups) -> pa.Table:
     return pa.table(columns)
 
 
-def value_of_row(batch: pa.RecordBatch, aggregate: Aggregate) -> pa.Array:
+def value_of_row(batch: pa.RecordBatch, each: Aggregate) -> pa.Array:
     """Return the partial aggregate of each row as a group of one."""
-    if aggregate.place is None:
+    if each.place is None:
         return pa.repeat(1, batch.num_rows)
-    column = batch.column(aggregate.place)
-    match aggregate.function:
+    column = batch.column(each.place)
+    match each.function:
         case AggregateFunction.COUNT:
             return column.is_valid().cast(pa.int64())
         case AggregateFunction.SUM if pa.types.is_integer(column.type):

@@ -6,7 +6,7 @@ function, so a call may appear wherever an expression may, also on Spark Connect
     system.bucket(16, id)
     ->   CASE WHEN (id) IS NOT NULL THEN (hash(-1693959553, CAST((id) AS BIGINT)) & 2147483647) % (16) END
 
-The expression depends on the argument types. To find them, Spark analyses a probe in place of the call: an expression
+The expression depends on the argument types. To find them, Spark analyzes a probe in place of the call: an expression
 that is invalid for all argument types, so that the error names them. Source: Iceberg specification, "Partition
 Transforms" and "Appendix B: 32-bit Hash Requirements"; the types and results of the functions of Iceberg's Spark
 catalog.

@@ -185,7 +185,7 @@ def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
 
 
 def runs_own_python(context: SparkContext) -> bool:
-    """Return True if the workers run the driver's Python on its machine. Select it if no other is configured."""
+    """Return True if the workers run the driver's Python on its machine. Configures it if no other is."""
     if not has_local_workers(context):
         return False
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")

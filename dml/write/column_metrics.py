@@ -68,7 +68,7 @@ SURROGATES = range(0xD800, 0xE000)
 
 
 def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
-    """Return the serialised lower bound.
+    """Return the serialized lower bound.
 
     Args:
         value: The minimum: an int for every type that Parquet stores in one, including decimals, and bytes for
@@ -88,11 +88,11 @@ def lower_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
         case FloatType() | DoubleType():
             # -0.0 equals 0.0, but a reader may compare bits.
             return float_bound(-0.0 if value == 0 else value, field_type)
-    return serialise(value, field_type)
+    return serialize(value, field_type)
 
 
 def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> bytes | None:
-    """Return the serialised upper bound.
+    """Return the serialized upper bound.
 
     Args:
         value: The maximum; see `lower_bound`.
@@ -111,7 +111,7 @@ def upper_bound(value: Any, field_type: PrimitiveType, length: int | None) -> by
             return truncate_bytes_above(bytes(value), length)
         case FloatType() | DoubleType():
             return float_bound(0.0 if value == 0 else value, field_type)
-    return serialise(value, field_type)
+    return serialize(value, field_type)
 
 
 def truncate_text(text: str, length: int | None) -> str:
@@ -154,7 +154,7 @@ def float_bound(value: float, field_type: PrimitiveType) -> bytes | None:
     return None if math.isnan(value) else FLOATS[type(field_type)].pack(value)
 
 
-def serialise(value: Any, field_type: PrimitiveType) -> bytes:
+def serialize(value: Any, field_type: PrimitiveType) -> bytes:
     match field_type:
         case UUIDType():
             return bytes(value)

@@ -95,7 +95,7 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
         "cannot process input",
     ),
     "inexact condition": ("some, but not all, rows match", "rows to replace must be chosen", "overwrite by expression"),
-    "two states": ("Can(not)? (only )?(specify|set|override)", "ask for more than one", "both"),
+    "two states": ("Can(not)? (only )?(specify|set|override)", "select more than one", "both"),
     "not supported": (
         "There is no transform",
         "NOT_SUPPORTED",

@@ -11,7 +11,7 @@ from dml.catalog import load, load_table, translate
 from dml.catalog.credentials import redact
 from dml.errors import DmlError
 
-SECRET = "Zx9-recognisable-Q7"
+SECRET = "Zx9-recognizable-Q7"
 
 PLACES: dict[str, Any] = {
     "token": SECRET,

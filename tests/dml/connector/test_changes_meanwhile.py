@@ -91,7 +91,7 @@ def outcome(frame):
     try:
         return sorted(map(tuple, frame.collect()), key=repr)
     except (AnalysisException, DmlError) as error:
-        return REFUSED if re.search("INCOMPATIBLE|made anew|other columns", str(error)) else str(error)
+        return REFUSED if re.search("INCOMPATIBLE|recreated", str(error)) else str(error)
 
 
 def before_the_commit(monkeypatch, action):

@@ -83,9 +83,9 @@ def test_what_the_caller_changes_later_does_not_count():
         ({"a": 1}, "'a' with the value 1: keys and values"),
         ({1: "a"}, "1 with the value 'a'"),
         ({"": "a"}, "names no property"),
-        ({"operation": "append"}, "'operation' has a meaning"),
-        ({"Added-Records": "1"}, "'Added-Records' has a meaning"),
-        ({"snapshot-property.wap.id": "1"}, "'wap.id' has a meaning"),
+        ({"operation": "append"}, "the key 'operation' is reserved"),
+        ({"Added-Records": "1"}, "the key 'Added-Records' is reserved"),
+        ({"snapshot-property.wap.id": "1"}, "the key 'wap.id' is reserved"),
     ],
 )
 def test_a_block_that_cannot_be_does_not_begin(properties, says):

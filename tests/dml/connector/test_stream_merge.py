@@ -189,14 +189,14 @@ def test_columns_that_come_with_the_stream(lake, stream):
         (lambda lake, s, t: merge(lake, s, "db.nothing"), NotFoundError, "nothing"),
         (lambda lake, s, t: merge(lake, s, t, on=["idd"]), AnalysisError, "has no column 'idd'"),
         (lambda lake, s, t: merge(lake, s, t, latest_by="when"), AnalysisError, "has no column 'when'"),
-        (lambda lake, s, t: merge(lake, s, t, on="t.id = source.id"), AnalysisError, "latest_by needs to know"),
+        (lambda lake, s, t: merge(lake, s, t, on="t.id = source.id"), AnalysisError, "latest_by needs the columns"),
         (lambda lake, s, t: merge(lake, s, t, on=[]), AnalysisError, "names no column"),
         (lambda lake, s, t: merge(lake, s, t, latest_by=7), AnalysisError, "latest_by has the names of"),
         (lambda lake, s, t: merge(lake, s, t, latest_by=col("at")), AnalysisError, "as texts, not Column"),
         (
             lambda lake, s, t: merge(lake, s, t, s.frame().withColumn("m", array(create_map("k", "k"))), latest_by="M"),
             AnalysisError,
-            "'m' of the source, which latest_by names, is ARRAY<MAP<STRING,STRING>>, and such values have no order",
+            "'m' of the source, which latest_by names, is ARRAY<MAP<STRING,STRING>>, which has no order",
         ),
         (
             lambda lake, s, t: merge(lake, s, t, s.frame().withColumn("m", struct(create_map("k", "id"))), keys="m"),

@@ -85,7 +85,7 @@ def test_complete_mode_replaces_all_rows_at_once(lake, stream):
 
 
 def test_a_branch_knows_its_own_micro_batches(lake, stream):
-    """By the table's name, or by an option: main does not move, and what runs again is recognised there."""
+    """By the table's name, or by an option: main does not move, and what runs again is recognized there."""
     name = lake.create("id bigint, k string")
     lake.session.sql(f"INSERT INTO {name} VALUES (9, 'z')")
     table = lake.table(name)

@@ -102,7 +102,7 @@ def test_a_column_that_is_left_out_gets_its_default(lake, spark):
 
 
 def test_values_are_stored_by_the_rules_of_ansi(lake, spark):
-    """What cannot be stored is refused while the write is analysed, or when the value is met."""
+    """What cannot be stored is refused while the write is analyzed, or when the value is met."""
     name = lake.create(COLUMNS)
     with pytest.raises(AnalysisException, match="CANNOT_SAFELY_CAST"):
         frame(spark, range(1), v="text").writeTo(f"lake.{name}").append()

@@ -141,7 +141,7 @@ def test_a_key_is_for_one_statement(lake: Lake) -> None:
 def test_other_statements_take_no_key(lake: Lake, text: str) -> None:
     name = lake.create("id BIGINT")
     before = lake.state(name)
-    with pytest.raises(dml.NotSupportedError, match="DELETE, UPDATE, MERGE, INSERT and TRUNCATE"):
+    with pytest.raises(dml.NotSupportedError, match="DELETE, UPDATE, MERGE, INSERT or TRUNCATE"):
         lake.session.sql(text.replace("{t}", name), idempotency_key="k")
     assert lake.state(name) == before
 
@@ -432,7 +432,7 @@ def test_a_run_that_failed_runs_again(lake: Lake, monkeypatch: pytest.MonkeyPatc
     ("summary", "message"),
     [
         ({}, "does not record its command"),
-        ({"rowdelta.mode": "append", "rowdelta.command": "INSERT", "rowdelta.rows-inserted": "many"}, "no number"),
+        ({"rowdelta.mode": "append", "rowdelta.command": "INSERT", "rowdelta.rows-inserted": "many"}, "not a number"),
     ],
 )
 def test_a_record_that_others_forged_is_not_taken_for_a_result(

@@ -28,7 +28,7 @@ RANDOM = "SELECT int(50 * rand()) AS id, 'x' AS v FROM range(1)"
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Every source is large, and each new row is; whether tasks got the source, of each statement."""
-    monkeypatch.setattr(merge_source, "local_rows", lambda _: None)
+    monkeypatch.setattr(merge_source, "literal_row_limit", lambda _: None)
     monkeypatch.setattr(limits, "MAX_INLINE_SOURCE_BYTES", -1)
     monkeypatch.setattr(limits, "MAX_CACHED_SOURCE_BYTES", -1)
     monkeypatch.setattr(limits, "MAX_DRIVER_INSERT_BYTES", 1)
@@ -305,7 +305,7 @@ def test_sources_just_below_and_above_each_limit(
         return sent[-1]
 
     with monkeypatch.context() as patched:
-        patched.setattr(merge_source, "local_rows", lambda _: None)
+        patched.setattr(merge_source, "literal_row_limit", lambda _: None)
         patched.setattr(row_level, "send_source", noted)
         match limit:
             case "MAX_INLINE_SOURCE_BYTES":

@@ -107,7 +107,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def bound(draw: st.DrawFn, field_id: int) -> bytes | None:
-    """A serialised bound, none, or one that is not of the column's type."""
+    """A serialized bound, none, or one that is not of the column's type."""
     value = draw(st.sampled_from([None, *LITERALS[field_id], *LITERALS[field_id]]))
     odd = draw(st.integers(0, 19))
     if odd == 0:

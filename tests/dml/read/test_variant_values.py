@@ -156,7 +156,7 @@ OBJECT = b"\x02\x01\x00\x00\x02\x0c\x05"
         (group_of(OBJECT, {"a": {VALUE: None, TYPED_VALUE: 1}}, A_FIELD), "a field twice"),
         (group_of(OBJECT, {"a": {VALUE: None, TYPED_VALUE: None}}, A_FIELD), "a field twice"),
         (group_of(None, {"a": {VALUE: b"\x00", TYPED_VALUE: 1}}, A_FIELD), "two values"),
-        (group_of(b"\x0c\x01", {"a": {VALUE: None, TYPED_VALUE: 1}}, A_FIELD), "is none"),
+        (group_of(b"\x0c\x01", {"a": {VALUE: None, TYPED_VALUE: 1}}, A_FIELD), "is not one"),
         (group_of(OBJECT[:-2], {"a": {VALUE: None, TYPED_VALUE: 1}}, A_FIELD), "breaks off"),
         (group_of(None, {"a": {VALUE: None, TYPED_VALUE: 1}}, A_FIELD, b"\x01\x00\x00"), "does not name"),
         (group_of(None, 1, pa.int64(), b""), "version"),

@@ -398,7 +398,7 @@ def test_equality_deletes_apply_where_all_their_columns_meet():
 
 def test_equality_deletes_by_no_column_are_an_error():
     """What they delete is not known: nothing, or every row."""
-    with pytest.raises(CorruptFileError, match="by which columns"):
+    with pytest.raises(CorruptFileError, match="lists no columns to compare"):
         applied(data_entry(), (), {})
 
 
