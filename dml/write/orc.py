@@ -230,5 +230,10 @@ def instants(values: pa.Array) -> Iterator[pa.Array]:
     elif pa.types.is_struct(kind):
         for field in values.flatten():
             yield from instants(field)
-    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+    elif pa.types.is_map(kind):
+        shown = values.drop_null()
+        start, end = shown.offsets[0].as_py(), shown.offsets[-1].as_py()
+        for part in (shown.keys, shown.items):
+            yield from instants(part.slice(start, end - start))
+    elif pa.types.is_list(kind):
         yield from instants(values.flatten())
