@@ -44,14 +44,23 @@ class CherryPick:
         Raises:
             NotFoundError: The table has no such snapshot.
         """
-        snapshot = metadata.snapshot_by_id(snapshot_id)
+        snapshot = CherryPick(snapshot_id=snapshot_id).snapshot_of(metadata)
+        return CherryPick(snapshot_id=snapshot_id, wap_id=summary_entry(snapshot, WAP_ID))
+
+    def snapshot_of(self, metadata: TableMetadata) -> Snapshot:
+        """Return the snapshot.
+
+        Raises:
+            NotFoundError: The table does not have it, or no longer.
+        """
+        snapshot = metadata.snapshot_by_id(self.snapshot_id)
         if snapshot is None:
             raise NotFoundError(
-                f"Cannot cherry-pick unknown snapshot ID: {snapshot_id}",
+                f"Cannot cherry-pick unknown snapshot ID: {self.snapshot_id}",
                 hint="Take one from the table's metadata table 'snapshots'; it may have been expired",
-                snapshot_id=snapshot_id,
+                snapshot_id=self.snapshot_id,
             )
-        return CherryPick(snapshot_id=snapshot_id, wap_id=summary_entry(snapshot, WAP_ID))
+        return snapshot
 
     def summary(self) -> dict[str, str]:
         """Return the keys of the new snapshot's summary that link it with the picked one."""
@@ -101,8 +110,7 @@ def picked_changes(table: Table, pick: CherryPick) -> AppendFiles | ReplaceParti
         DmlError: A manifest cannot be read.
     """
     metadata = table.metadata
-    snapshot = metadata.snapshot_by_id(pick.snapshot_id)
-    assert snapshot is not None
+    snapshot = pick.snapshot_of(metadata)
     reader = ManifestReader(table.io)
     operation = None if snapshot.summary is None else snapshot.summary.operation.value
     if operation == Operation.APPEND and not added_files(snapshot, reader, ManifestContent.DELETES):

@@ -65,28 +65,32 @@ class ArgumentType:
 
     Attributes:
         text: Its name in messages.
+        python: The type of its values in the shell; times are text.
         accepts: The Spark types that are accepted.
         conversion: SQL that converts the argument `{}`; it is NULL if the argument is not a valid value.
         decode: Converts the result to the value that the procedure gets.
     """
 
     text: str
+    python: type
     accepts: tuple[type[DataType], ...]
     conversion: str = "{}"
     decode: Callable[[Any], Any] = unchanged
 
 
-STRING: Final = ArgumentType(text="a string", accepts=(StringType,))
-BIGINT: Final = ArgumentType(text="a whole number", accepts=(ByteType, ShortType, IntegerType, LongType))
-BOOLEAN: Final = ArgumentType(text="true or false", accepts=(BooleanType,))
+STRING: Final = ArgumentType(text="a string", python=str, accepts=(StringType,))
+BIGINT: Final = ArgumentType(text="a whole number", python=int, accepts=(ByteType, ShortType, IntegerType, LongType))
+BOOLEAN: Final = ArgumentType(text="true or false", python=bool, accepts=(BooleanType,))
 TIMESTAMP: Final = ArgumentType(
     text="a timestamp",
+    python=str,
     accepts=(TimestampType, TimestampNTZType, DateType, StringType),
     conversion="unix_micros(try_cast({} AS TIMESTAMP))",
     decode=instant,
 )
 STRING_MAP: Final = ArgumentType(
     text="a map of strings",
+    python=dict,
     accepts=(MapType,),
     conversion="map_filter(CAST({} AS MAP<STRING, STRING>), (name, one) -> one IS NOT NULL)",
 )

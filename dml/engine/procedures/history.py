@@ -11,12 +11,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId
 
 from dml.catalog import register_table
-from dml.catalog.registry import ResolvedTable
 from dml.commit import (
     CherryPick,
     ancestors,
@@ -33,7 +33,7 @@ from dml.errors import AnalysisError, CommitConflictError, ErrorKind, NotFoundEr
 from dml.hints import did_you_mean
 from dml.model.summary_keys import WAP_ID
 
-__all__ = ["HISTORY", "ancestor_before", "branch_move", "fast_forward_move", "ref_snapshot_id", "staged_snapshot_id"]
+__all__ = ["HISTORY", "ancestor_before", "cherry_pick", "fast_forward_move", "staged_snapshot_id"]
 
 Row = tuple[Any, ...]
 Values = Mapping[str, Any]
@@ -200,13 +200,14 @@ def fast_forward_move(metadata: TableMetadata, branch: str, to: str) -> Metadata
 
 def cherrypick_snapshot(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row]:
     """Commit the changes of a snapshot to main."""
-    return cherry_pick(engine, whole_table(engine, parts, "the procedure writes to main"), values["snapshot_id"])
+    resolved = whole_table(engine, parts, "the procedure writes to main")
+    return [cherry_pick(resolved.table, values["snapshot_id"], engine.commit_summary())]
 
 
 def publish_changes(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row]:
     """Commit the changes that were staged under a WAP id to main."""
-    resolved = whole_table(engine, parts, "the procedure writes to main")
-    return cherry_pick(engine, resolved, staged_snapshot_id(resolved.table.metadata, values["wap_id"]))
+    table = whole_table(engine, parts, "the procedure writes to main").table
+    return [cherry_pick(table, staged_snapshot_id(table.metadata, values["wap_id"]), engine.commit_summary())]
 
 
 def staged_snapshot_id(metadata: TableMetadata, wap_id: str) -> int:
@@ -236,30 +237,43 @@ def staged_snapshot_id(metadata: TableMetadata, wap_id: str) -> int:
     return found[0]
 
 
-def cherry_pick(engine: Engine, resolved: ResolvedTable, snapshot_id: int) -> list[Row]:
-    """Move main to a snapshot that directly follows it, or else commit its changes as a new snapshot."""
-    pick = CherryPick.of(resolved.table.metadata, snapshot_id)
-    table = commit_change(resolved.catalog, resolved.identifier, partial(pick_by_fast_forward, pick=pick))
+def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> tuple[int, int]:
+    """Move main to a snapshot that directly follows it, or else commit its changes as a new snapshot.
+
+    Args:
+        table: The table.
+        snapshot_id: The snapshot.
+        summary: Keys of the engine for a new snapshot's summary.
+
+    Returns:
+        The id of the snapshot, and that of the snapshot of main with its changes.
+
+    Raises:
+        NotFoundError: The table has no such snapshot.
+        ValidationFailedError: Main has the changes already, or they do not fit its newest state.
+        DmlError: The commit failed.
+    """
+    pick = CherryPick.of(table.metadata, snapshot_id)
+    table = commit_change(table.catalog, table.name(), partial(pick_by_fast_forward, pick=pick))
     metadata = table.metadata
     if any(one.snapshot_id == snapshot_id for one in ancestors(metadata, metadata.current_snapshot_id)):
-        return [(snapshot_id, snapshot_id)]
+        return snapshot_id, snapshot_id
     try:
-        committed = commit(table, picked_changes(table, pick), summary=engine.commit_summary(), idempotency_key=pick)
+        committed = commit(table, picked_changes(table, pick), summary=summary, idempotency_key=pick)
     except CommitConflictError as error:
-        if "conflicts" not in error.context:  # it lost the race for the catalog too often
+        if "conflicts" not in error.context:  # the catalog was busy, or the history is incomplete
             raise
         raise ValidationFailedError(
             f"Cannot cherry-pick replace partitions with changed partition: {error.message}",
             hint="Its partitions were changed after it was staged: run its statement again",
             snapshot_id=snapshot_id,
         ) from error
-    return [(snapshot_id, committed.snapshot_id)]
+    return snapshot_id, committed.snapshot_id
 
 
 def pick_by_fast_forward(metadata: TableMetadata, *, pick: CherryPick) -> MetadataChange:
     """Return the move of main to a snapshot that directly follows it; empty for other snapshots."""
-    snapshot = metadata.snapshot_by_id(CherryPick.of(metadata, pick.snapshot_id).snapshot_id)
-    assert snapshot is not None
+    snapshot = pick.snapshot_of(metadata)
     refuse_second_pick(metadata, metadata.current_snapshot(), pick)
     if not is_fast_forward(metadata, snapshot):
         return MetadataChange()
