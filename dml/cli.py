@@ -1,10 +1,12 @@
-"""The command line: `dml sql "..."`, `dml verify`, `dml serve` and `dml demo`. Driver.
+"""The command line: `dml sql "..."`, `dml serve`, `dml demo`, and a command for each procedure. Driver.
 
 Input: arguments. Output: rows or facts on standard output; errors as one message on standard error, with exit code 1.
 `dml.shell`, `dml.serve` and `dml.demo` do the work. They load Spark, so they are imported when a command runs, and
-`--help` stays fast.
+`--help` stays fast. The commands of procedures are generated from their declarations: `dml rollback-to-snapshot db.t
+--snapshot-id 1` is `CALL system.rollback_to_snapshot(table => 'db.t', snapshot_id => 1)`.
 """
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,12 +14,14 @@ from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import version
+from inspect import Parameter
 from pathlib import Path
 from typing import Annotated, Any, Final, TextIO, cast
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperGroup
 
 import dml
 from dml.errors import DmlError, ExecutionError, SetupError, SqlError
@@ -104,9 +108,20 @@ def guarded_stdout() -> Iterator[GuardedOutput]:
 
 INTERRUPTED = 130
 
+
+class Commands(TyperGroup):
+    """The commands; those of procedures are generated when they are called, because their declarations load Spark."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name, in which `-` and `_` are equal for procedures."""
+        return super().get_command(ctx, cmd_name) or procedure_command(cmd_name.replace("-", "_"))
+
+
 app = typer.Typer(
     name="dml",
+    cls=Commands,
     help="Row-level DML for Apache Iceberg tables on PySpark.",
+    epilog="Procedures are commands, too: dml rollback-to-snapshot db.t --snapshot-id 1. `dml procedures` lists them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -193,6 +208,49 @@ def verify(
     found = session.verify(table, snapshot_id, every_file=every_file)
     dml.shell.print_verification(found, output, sys.stdout)
     raise typer.Exit(0 if found.ok else 1)
+
+
+@app.command()
+def procedures() -> None:
+    """List the procedures, each of which is a command."""
+    for procedure in dml.shell.PROCEDURES.values():
+        typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
+
+
+def procedure_command(name: str) -> Any:
+    """Generate the command of a procedure, with the table as argument and the other parameters as options.
+
+    Returns:
+        The command; None if there is no such procedure.
+    """
+    procedure = dml.shell.PROCEDURES.get(name)
+    if procedure is None:
+        return None
+    kinds = {parameter.name: parameter.type.python for parameter in procedure.parameters}
+
+    def call(context: typer.Context, *, output: OutputFormat, limit: int, **given: Any) -> None:
+        for option, value in given.items():
+            if kinds[option] is dict:
+                given[option] = pairs_of(value, f"--{option.replace('_', '-')}", "entry") or None
+        connection: Connection = context.obj
+        session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
+        dml.shell.run_procedure(session, name, given, output=output, limit=limit)
+
+    parameters = [Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    for parameter in procedure.parameters:
+        if parameter.rejection is None:
+            kind: Any = list[str] if parameter.type.python is dict else parameter.type.python
+            text = "KEY=VALUE; may be repeated." if parameter.type.python is dict else f"{parameter.type.text}."
+            info = typer.Argument(help="The table.") if parameter.name == "table" else typer.Option(help=text)
+            annotation: Any = Annotated[kind if parameter.required else kind | None, info]
+            default = Parameter.empty if parameter.required else None
+            parameters.append(Parameter(parameter.name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
+    parameters += (one for key, one in inspect.signature(sql).parameters.items() if key in {"output", "limit"})
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    commands = typer.Typer(add_completion=False)
+    commands.command(name.replace("_", "-"), help=procedure.summary)(call)
+    return typer.main.get_command(commands)
 
 
 @app.command()

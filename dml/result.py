@@ -1,7 +1,7 @@
-"""The result of a statement. Driver.
+"""The results of statements and procedures. Driver.
 
 A `Result` is a value: counts, files, seconds. It has `collect` and `show` like the DataFrame of one row that Spark's
-own row-level commands return.
+own row-level commands return. The results of procedures have the columns of the procedure as fields.
 """
 
 import html
@@ -14,7 +14,15 @@ from pyspark.sql import Row
 from rich.console import Console
 from rich.table import Table as RichTable
 
-__all__ = ["PhaseSeconds", "Result"]
+__all__ = [
+    "Ancestor",
+    "BranchMove",
+    "CurrentSnapshot",
+    "PhaseSeconds",
+    "PublishedSnapshot",
+    "RegisteredTable",
+    "Result",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,3 +196,72 @@ class Result:
         values["seconds"] = {name: getattr(self.seconds, name) for name in PhaseSeconds.__slots__}
         values["summary"] = dict(self.summary)
         return values
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentSnapshot:
+    """The move of main by a rollback or `set_current_snapshot`.
+
+    Attributes:
+        previous_snapshot_id: The head of main before; None if it had no snapshot.
+        current_snapshot_id: The head of main now.
+    """
+
+    previous_snapshot_id: int | None
+    current_snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedSnapshot:
+    """The publication of a staged snapshot.
+
+    Attributes:
+        source_snapshot_id: The staged snapshot.
+        current_snapshot_id: The snapshot of main with its changes: the same one if main could move to it.
+    """
+
+    source_snapshot_id: int
+    current_snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchMove:
+    """The move of a branch by `fast_forward`.
+
+    Attributes:
+        branch_updated: The branch.
+        previous_ref: Its head before; None if the call created it.
+        updated_ref: Its head now.
+    """
+
+    branch_updated: str
+    previous_ref: int | None
+    updated_ref: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestor:
+    """A snapshot in the history of another one.
+
+    Attributes:
+        snapshot_id: The snapshot.
+        timestamp: When it was committed, in milliseconds since 1970.
+    """
+
+    snapshot_id: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredTable:
+    """The state of a table that was added to a catalog.
+
+    Attributes:
+        current_snapshot_id: Its current snapshot; None if it has none.
+        total_records_count: Its rows by the snapshot's summary; None if the summary lacks them.
+        total_data_files_count: Its data files by the snapshot's summary; None if the summary lacks them.
+    """
+
+    current_snapshot_id: int | None
+    total_records_count: int | None
+    total_data_files_count: int | None

@@ -46,7 +46,7 @@ from dml.merge_builder import (
     where_clause,
 )
 from dml.remote import table_calls
-from dml.result import Result
+from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable, Result
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
@@ -67,10 +67,19 @@ from dml.spark.table_calls import TableCalls
 from dml.spark_scan.frames import can_plan_scans
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
+from dml.sqlparse.quoting import quote_identifier
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.verification import Verification
 
 __all__ = ["ACTIVE", "Session"]
+
+
+def argument_sql(value: Any) -> str:
+    """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
+    if isinstance(value, Mapping):
+        return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
+    return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
+
 
 ACTIVE: Final[list["Session"]] = []
 """The session that `dml.connect` opened last, or empty if it was closed."""
@@ -317,6 +326,153 @@ class Session:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
+
+    # ---- procedures
+
+    def call(self, procedure: str, /, **arguments: Any) -> DataFrame:
+        """Run a procedure: `lake.call("rollback_to_snapshot", table="db.orders", snapshot_id=1)`.
+
+        Args:
+            procedure: The name of a procedure of the namespace `system`.
+            **arguments: Its arguments; None leaves one out. A `datetime` without a time zone is in the Spark session's
+                zone.
+
+        Returns:
+            The rows of the procedure.
+
+        Raises:
+            DmlError: The procedure or an argument does not exist, a value is invalid, or the procedure failed.
+        """
+        given = (f"{name} => {argument_sql(value)}" for name, value in arguments.items() if value is not None)
+        return self.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
+
+    def _only_row(self, procedure: str, **arguments: Any) -> dict[str, Any]:
+        (row,) = self.call(procedure, **arguments).collect()
+        return row.asDict()
+
+    def rollback_to_snapshot(self, table: str, snapshot_id: int) -> CurrentSnapshot:
+        """Move main back to one of its earlier snapshots; schema and properties stay.
+
+        Args:
+            table: The name of the table.
+            snapshot_id: An ancestor of the current snapshot.
+
+        Raises:
+            NotFoundError: The table or the snapshot does not exist.
+            ValidationFailedError: The snapshot is not an ancestor of the current one.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return CurrentSnapshot(**self._only_row("rollback_to_snapshot", table=table, snapshot_id=snapshot_id))
+
+    def rollback_to_timestamp(self, table: str, timestamp: datetime) -> CurrentSnapshot:
+        """Move main back to its newest snapshot before a time; schema and properties stay.
+
+        Args:
+            table: The name of the table.
+            timestamp: The snapshot is older than this, to the millisecond. Without a time zone it is in the Spark
+                session's zone.
+
+        Raises:
+            NotFoundError: The table does not exist.
+            ValidationFailedError: The history of main has no snapshot before that time.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return CurrentSnapshot(**self._only_row("rollback_to_timestamp", table=table, timestamp=timestamp))
+
+    def set_current_snapshot(
+        self, table: str, snapshot_id: int | None = None, ref: str | None = None
+    ) -> CurrentSnapshot:
+        """Move main to any snapshot, or to that of a branch or tag; schema and properties stay.
+
+        Args:
+            table: The name of the table.
+            snapshot_id: The snapshot.
+            ref: The branch or tag, instead of `snapshot_id`.
+
+        Raises:
+            AnalysisError: Both or none of the two are given.
+            NotFoundError: The table, the snapshot, or the branch or tag does not exist.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        row = self._only_row("set_current_snapshot", table=table, snapshot_id=snapshot_id, ref=ref)
+        return CurrentSnapshot(**row)
+
+    def cherrypick_snapshot(self, table: str, snapshot_id: int) -> PublishedSnapshot:
+        """Commit the changes of a staged snapshot to main, once.
+
+        Main moves to the snapshot if it directly follows main's head. Otherwise the files of an append, or of a dynamic
+        overwrite whose partitions did not change meanwhile, are committed again as a new snapshot.
+
+        Args:
+            table: The name of the table.
+            snapshot_id: The staged snapshot.
+
+        Raises:
+            NotFoundError: The table or the snapshot does not exist.
+            ValidationFailedError: Main has the changes already, or they cannot be applied to its newest state.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return PublishedSnapshot(**self._only_row("cherrypick_snapshot", table=table, snapshot_id=snapshot_id))
+
+    def publish_changes(self, table: str, wap_id: str) -> PublishedSnapshot:
+        """Commit the changes that were staged under a WAP id to main, once; see `cherrypick_snapshot`.
+
+        Args:
+            table: The name of the table.
+            wap_id: The value that `spark.wap.id` had when they were staged.
+
+        Raises:
+            NotFoundError: The table does not exist, or nothing was staged under this id.
+            ValidationFailedError: Several snapshots have the id; or as `cherrypick_snapshot`.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return PublishedSnapshot(**self._only_row("publish_changes", table=table, wap_id=wap_id))
+
+    def fast_forward(self, table: str, branch: str, to: str) -> BranchMove:
+        """Move a branch to the head of another one that descends from it.
+
+        Args:
+            table: The name of the table.
+            branch: The branch to move; it is created if it does not exist.
+            to: The branch or tag with the new head.
+
+        Raises:
+            NotFoundError: The table or `to` does not exist.
+            AnalysisError: `branch` is a tag.
+            ValidationFailedError: `branch` has commits that `to` lacks.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return BranchMove(**self._only_row("fast_forward", table=table, branch=branch, to=to))
+
+    def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:
+        """Return a snapshot and its ancestors, newest first.
+
+        Args:
+            table: The name of the table.
+            snapshot_id: The snapshot; the current one if not given.
+
+        Raises:
+            NotFoundError: The table or the snapshot does not exist.
+        """
+        rows = self.call("ancestors_of", table=table, snapshot_id=snapshot_id).collect()
+        return tuple(Ancestor(**row.asDict()) for row in rows)
+
+    def register_table(self, table: str, metadata_file: str) -> RegisteredTable:
+        """Add a table to the catalog by its metadata file.
+
+        Args:
+            table: The name of the new table.
+            metadata_file: The location of the metadata file.
+
+        Raises:
+            AlreadyExistsError: There is a table of that name.
+            NotFoundError: The namespace does not exist.
+            CorruptFileError: The file is missing or is not a metadata file.
+            NotSupportedError: The catalog is not configured for files there, or cannot register tables.
+        """
+        return RegisteredTable(**self._only_row("register_table", table=table, metadata_file=metadata_file))
+
+    # ---- commits
 
     def after_commit(self, callback: Callable[[Result], object]) -> Callable[[], None]:
         """Register a function to call with the `Result` after each commit of this session.

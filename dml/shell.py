@@ -16,6 +16,7 @@ from rich.table import Table
 
 from dml.active_session import DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database
+from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
 from dml.session import Session
@@ -24,7 +25,16 @@ from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import split_statements
 from dml.verification import Verification
 
-__all__ = ["open_session", "plain", "print_result", "print_rows", "print_verification", "run_sql"]
+__all__ = [
+    "PROCEDURES",
+    "open_session",
+    "plain",
+    "print_result",
+    "print_rows",
+    "print_verification",
+    "run_procedure",
+    "run_sql",
+]
 
 NULL: Final = "NULL"
 
@@ -92,6 +102,15 @@ def run_statement(session: Session, text: str, output: str, limit: int, idempote
         raise
     except Exception as error:  # a query only fails when its rows are collected
         raise translate(error) from error
+
+
+def run_procedure(session: Session, procedure: str, arguments: Mapping[str, Any], *, output: str, limit: int) -> None:
+    """Run a procedure and print its rows; `output` and `limit` as for `run_sql`.
+
+    Raises:
+        DmlError: An argument is invalid, or the procedure failed.
+    """
+    print_frame(session.call(procedure, **arguments), output, limit)
 
 
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:

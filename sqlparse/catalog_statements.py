@@ -42,7 +42,20 @@ __all__ = [
 ]
 
 PROCEDURES_NAMESPACE: Final = "system"
-PROCEDURES: Final = frozenset({"remove_orphan_files", "verify"})
+PROCEDURES: Final = frozenset(
+    {
+        "ancestors_of",
+        "cherrypick_snapshot",
+        "fast_forward",
+        "publish_changes",
+        "register_table",
+        "remove_orphan_files",
+        "rollback_to_snapshot",
+        "rollback_to_timestamp",
+        "set_current_snapshot",
+        "verify",
+    }
+)
 """The names of RowDelta's procedures."""
 
 

@@ -27,6 +27,7 @@ from dml.catalog.file_access import check_new_location
 from dml.catalog.translation import translate_errors
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, expired_at
 from dml.files.schemes import check_location
+from dml.files.table_metadata import read_table_metadata
 from dml.hints import did_you_mean
 from dml.manifests.read import entries_of, read_manifest_list
 from dml.options import FORMAT_VERSION
@@ -45,6 +46,7 @@ __all__ = [
     "load_table",
     "namespace_exists",
     "namespace_properties",
+    "register_table",
     "rename_table",
     "stage_table",
     "table_exists",
@@ -361,6 +363,23 @@ def files_of(table: Table) -> list[str]:
     log = [entry.metadata_file for entry in table.metadata.metadata_log]
     statistics = [file.statistics_path for file in (*table.metadata.statistics, *table.metadata.partition_statistics)]
     return list(dict.fromkeys([*data, *manifests, *lists, *statistics, *log, table.metadata_location]))
+
+
+def register_table(catalog: Catalog, identifier: Identifier, metadata_location: str) -> Table:
+    """Add a table to a catalog by its metadata file.
+
+    Raises:
+        AlreadyExistsError: The catalog has a table of that name.
+        NotFoundError: The namespace does not exist.
+        CorruptFileError: The metadata file is missing or invalid.
+        NotSupportedError: The file is outside the allowed locations, or the catalog cannot register tables.
+        DmlError: The catalog failed.
+    """
+    with translate_errors(f"Registering the table '{dotted_name(identifier)}'", catalog):
+        if isinstance(catalog, MetastoreCatalog):
+            # These catalogs store any location, and could not load the table afterwards.
+            read_table_metadata(catalog._load_file_io(location=metadata_location), metadata_location)  # noqa: SLF001
+        return catalog.register_table(identifier, metadata_location)
 
 
 def rename_table(catalog: Catalog, old: Identifier, new: Identifier) -> Table:

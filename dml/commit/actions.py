@@ -29,7 +29,7 @@ from dml.commit.changes import FileChanges, Operation, RowLevelChanges, RowProbe
 from dml.commit.validation import check_rewrite_replaces_files
 from dml.deletes.delete_file_index import partition_key
 from dml.model.manifest import ContentFile, DeleteFileKey, Listing
-from dml.model.summary_keys import ROWS_DELETED
+from dml.model.summary_keys import REPLACE_PARTITIONS, ROWS_DELETED
 from dml.options import Command, IsolationLevel
 
 __all__ = [
@@ -215,7 +215,7 @@ def replace_changes(action: ReplacePartitions) -> FileChanges:
         operation=Operation.OVERWRITE,
         added_data_files=action.data_files,
         replaced_partitions=partitions,
-        summary=(("replace-partitions", "true"),),
+        summary=((REPLACE_PARTITIONS, "true"),),
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             partitions=None if action.reads_table else partitions,

@@ -20,6 +20,7 @@ from uuid import UUID
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
+from dml.commit.cherry_pick import CherryPick, refuse_second_pick
 from dml.commit.window import ancestors
 from dml.errors import AnalysisError, CommitConflictError, CorruptFileError, DmlError, ErrorKind
 from dml.model.summary_keys import EPOCH_ID, IDEMPOTENCY_KEY, QUERY_ID, STATEMENT
@@ -109,7 +110,7 @@ class AlreadyAppliedError(DmlError):
         self.snapshot = snapshot
 
 
-def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: CommitKey) -> None:
+def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: CommitKey | CherryPick) -> None:
     """Raise if a key is in the history of a branch.
 
     Args:
@@ -121,12 +122,15 @@ def refuse_second_run(metadata: TableMetadata, head: Snapshot | None, key: Commi
         AlreadyAppliedError: The statement or micro-batch was applied.
         AnalysisError: Another statement used the key, or the query has not written this table before.
         CommitConflictError: The table is not the one that the query was started on.
+        ValidationFailedError: The history has the changes of the cherry-pick.
     """
     match key:
         case IdempotencyKey():
             refuse_second_statement(metadata, head, key)
         case StreamEpoch():
             refuse_second_epoch(metadata, head, key)
+        case CherryPick():
+            refuse_second_pick(metadata, head, key)
 
 
 def refuse_second_statement(metadata: TableMetadata, head: Snapshot | None, key: IdempotencyKey) -> None:

@@ -44,6 +44,7 @@ from dml.catalog.translation import error_text, shown_cause, translate, unmet_re
 from dml.commit.actions import Action, changes_of
 from dml.commit.attempt import Attempt, CommitRequest, TargetBranch, check, parent_of, requirements_of
 from dml.commit.changes import FileChanges
+from dml.commit.cherry_pick import CherryPick
 from dml.commit.idempotency import CommitKey, refuse_second_run
 from dml.commit.new_manifests import CommitFiles, FilteredManifests, merge_manifests
 from dml.commit.summary import SummaryBuilder
@@ -53,10 +54,11 @@ from dml.files.file_io import delete_files
 from dml.iceberg import commit_table, next_row_id, taken_numbers
 from dml.manifests.write import write_manifest_list
 from dml.model.manifest import ManifestContent, ManifestFile
+from dml.model.summary_keys import WAP_ID
 from dml.options import CommitOptions
 from dml.retry import commit_retries, status_checks
 
-__all__ = ["Action", "CommittedSnapshot", "commit", "outcome_of", "prepare"]
+__all__ = ["Action", "CommittedSnapshot", "branch_update", "commit", "outcome_of", "prepare"]
 
 
 class CommitOutcome(Enum):
@@ -270,16 +272,20 @@ def updates_of(attempt: Attempt, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
     add = AddSnapshotUpdate(snapshot=snapshot)
     if target.stage_only:
         return (add,)
-    ref = attempt.metadata.refs.get(target.branch)
-    move = SetSnapshotRefUpdate(
-        ref_name=target.branch,
+    return (add, branch_update(attempt.metadata, target.branch, snapshot.snapshot_id))
+
+
+def branch_update(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
+    """Return the update that moves a branch, or creates it; its retention stays."""
+    ref = metadata.refs.get(branch)
+    return SetSnapshotRefUpdate(
+        ref_name=branch,
         type="branch",
-        snapshot_id=snapshot.snapshot_id,
+        snapshot_id=snapshot_id,
         min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
         max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
         max_ref_age_ms=ref.max_ref_age_ms if ref else None,
     )
-    return (add, move)
 
 
 def summary_of(snapshot: Snapshot | None) -> Mapping[str, str] | None:
@@ -326,9 +332,6 @@ def turn(table: object) -> Iterator[bool]:
         held.lock.release()
 
 
-WAP_ID = "wap.id"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedSnapshot:
     """A committed snapshot.
@@ -364,7 +367,7 @@ def commit(
     stage_only: bool = ...,
     skip_empty: Literal[False] = ...,
     load_state: LoadState | None = ...,
-    idempotency_key: CommitKey | None = ...,
+    idempotency_key: CommitKey | CherryPick | None = ...,
 ) -> CommittedSnapshot: ...
 
 
@@ -380,7 +383,7 @@ def commit(
     stage_only: bool = ...,
     skip_empty: bool,
     load_state: LoadState | None = ...,
-    idempotency_key: CommitKey | None = ...,
+    idempotency_key: CommitKey | CherryPick | None = ...,
 ) -> CommittedSnapshot | None: ...
 
 
@@ -395,7 +398,7 @@ def commit(
     stage_only: bool = False,
     skip_empty: bool = False,
     load_state: LoadState | None = None,
-    idempotency_key: CommitKey | None = None,
+    idempotency_key: CommitKey | CherryPick | None = None,
 ) -> CommittedSnapshot | None:
     """Commit an action.
 
@@ -410,7 +413,8 @@ def commit(
         skip_empty: Commit nothing if no file would be added or removed.
         load_state: For a commit that also creates or replaces `table`, or changes its schema: loads the newest table
             with those changes, once per attempt.
-        idempotency_key: Commit only if the branch's history does not have the key, and record it there.
+        idempotency_key: Commit only if the branch's history does not have the key, and record it there. For a
+            cherry-pick: only if the history does not have the changes of the snapshot.
 
     Returns:
         The snapshot; None if `skip_empty` skipped an empty commit.
@@ -421,6 +425,7 @@ def commit(
         CommitStateUnknownError: The commit may have landed; no file may be deleted.
         NotFoundError: The table or the branch does not exist.
         AlreadyAppliedError: The history has the key; nothing was published, the caller deletes its files.
+        ValidationFailedError: The history has the changes of the cherry-pick; nothing was published.
         DmlError: A metadata file could not be read or written; nothing was published.
     """
     further = {
@@ -452,7 +457,7 @@ class Publication:
         *,
         skip_empty: bool,
         load_state: LoadState | None,
-        idempotency_key: CommitKey | None,
+        idempotency_key: CommitKey | CherryPick | None,
     ) -> None:
         self._skip_empty = skip_empty
         self._idempotency_key = idempotency_key

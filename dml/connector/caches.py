@@ -14,6 +14,7 @@ from dml.commit import CommitKey
 from dml.connector.state import load_tables_once
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
+from dml.engine.procedures import PROCEDURES, table_of_call
 from dml.result import Result
 from dml.spark.jvm import cache_manager
 from dml.spark.versions import Feature, has_feature
@@ -21,6 +22,7 @@ from dml.sqlparse import Statement
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
     AlterTable,
+    CallStatement,
     CreateTable,
     DeleteStatement,
     DropTable,
@@ -40,14 +42,14 @@ def execute_and_refresh(
     """Run a statement, then refresh what Spark has cached of the table that it changed."""
     with load_tables_once(engine.spark):
         outcome = execute(engine, statement, text, idempotency_key)
-    changed = changed_table(statement)
+    changed = changed_table(engine, statement)
     if changed is not None:
         refresh_caches(engine, changed.parts, columns_may_differ=isinstance(statement, AlterTable | CreateTable))
     return outcome
 
 
-def changed_table(statement: Statement) -> TableReference | None:
-    """Return the table that a statement changes, or None if it changes none."""
+def changed_table(engine: Engine, statement: Statement) -> TableReference | None:
+    """Return the table that a statement changes, without a name if that is not known; None if it changes none."""
     match statement:
         case (
             DeleteStatement(target=table)
@@ -60,6 +62,10 @@ def changed_table(statement: Statement) -> TableReference | None:
             | DropTable(table=table)
         ):
             return table
+        case CallStatement(catalog=catalog, procedure=name) if PROCEDURES[name].changes_table and (
+            catalog is None or catalog in engine.registry.catalogs
+        ):
+            return table_of_call(statement) or TableReference(parts=(), span=statement.span)
         case _:
             return None
 
@@ -69,20 +75,20 @@ def refresh_caches(engine: Engine, parts: tuple[str, ...], *, columns_may_differ
 
     Args:
         engine: The session and its catalogs.
-        parts: The table's name, as in the statement that changed it.
+        parts: The table's name, as in the statement that changed it; empty if the argument of a CALL computes it.
         columns_may_differ: True if the statement may have changed its columns.
     """
     try:
         if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
             return
         registry = engine.registry
-        catalog_name, rest = registry.split(parts)
-        resolved = registry.resolve(parts)
+        resolved = registry.resolve(parts) if parts else None
         if resolved is None or (columns_may_differ and not has_feature(Feature.TABLE_RELOAD)):
             # REFRESH needs a name, and a dropped or renamed table has none. Before Spark 4.1 it also misses entries
             # cached with other columns, which would be used again once the table has those columns again.
             engine.spark.catalog.clearCache()
             return
+        catalog_name, rest = registry.split(parts)
         for name in {(catalog_name, *rest), (resolved.catalog_name, *resolved.identifier)}:
             engine.spark.sql(f"REFRESH TABLE {'.'.join(map(quoted, name))}")
     except Exception:  # noqa: BLE001 - see below

@@ -238,7 +238,10 @@ def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> boo
             return ours(target) or any(map(ours, query.tables))
         case CallStatement(catalog=catalog):
             about = table_of_call(statement)
-            return catalog in registry.catalogs or (catalog is None and about is not None and ours(about))
+            # Procedures that bring in a table name one that does not exist.
+            return catalog in registry.catalogs or (
+                catalog is None and (in_ours or (about is not None and ours(about)))
+            )
         case Explain(statement=explained):
             return mentions_ours(engine, explained, in_ours=in_ours)
         case CreateTable(query=query):

@@ -1,4 +1,4 @@
-"""RowDelta's keys in a snapshot's summary. Worker-safe."""
+"""Keys in a snapshot's summary: RowDelta's, and Iceberg's of write-audit-publish. Worker-safe."""
 
 from typing import Final
 
@@ -11,16 +11,20 @@ __all__ = [
     "EPOCH_ID",
     "IDEMPOTENCY_KEY",
     "MODE",
+    "PUBLISHED_WAP_ID",
     "QUERY_ID",
+    "REPLACE_PARTITIONS",
     "ROWS_CARRIED",
     "ROWS_DELETED",
     "ROWS_INSERTED",
     "ROWS_MATCHED",
     "ROWS_UPDATED",
     "ROWS_VANISHED",
+    "SOURCE_SNAPSHOT_ID",
     "STATEMENT",
     "UNKNOWN",
     "VERSION",
+    "WAP_ID",
 ]
 
 VERSION: Final = "rowdelta-version"
@@ -62,3 +66,13 @@ COMMAND: Final = "rowdelta.command"
 MODE: Final = "rowdelta.mode"
 ROWS_MATCHED: Final = "rowdelta.rows-matched"
 """With these keys a repeated statement with an idempotency key, or a repeated micro-batch, reports the first result."""
+
+WAP_ID: Final = "wap.id"
+"""The id under which a snapshot was staged."""
+
+PUBLISHED_WAP_ID: Final = "published-wap-id"
+SOURCE_SNAPSHOT_ID: Final = "source-snapshot-id"
+"""The WAP id and the snapshot whose changes a cherry-pick applied again."""
+
+REPLACE_PARTITIONS: Final = "replace-partitions"
+"""`true` for a dynamic overwrite."""

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row
 
-from dml.cli import main
+from dml.cli import main, procedure_command
+from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError
 from dml.shell import plain, print_rows
 from dml.spark import interception
@@ -66,6 +67,17 @@ def test_help_answers_at_once_and_loads_no_spark():
 
 def test_the_version_is_that_of_the_package():
     assert dml("--version").stdout.strip() == "0.1.0"
+
+
+def test_every_procedure_is_a_command_with_its_parameters():
+    """They are generated, without Java."""
+    lines = dml("procedures", JAVA_HOME="/nowhere").stdout.splitlines()
+    assert [line.partition(":")[0].replace("-", "_") for line in lines] == list(PROCEDURES)
+    for name, procedure in PROCEDURES.items():
+        if name != "verify":  # it has a command of its own, with an exit code
+            options = {option.name for option in procedure_command(name).params}
+            wanted = {parameter.name for parameter in procedure.parameters if parameter.rejection is None}
+            assert options == {*wanted, "output", "limit"}, name
 
 
 def test_a_machine_without_java_is_told_in_one_line(tmp_path):
@@ -151,6 +163,24 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert run("DELETE FROM db.t WHERE id = 3")[0] == 0
         code, out, _ = run("db.t", command="verify")
         assert (code, "all agrees" in out) == (0, True)
+        code, out, _ = run("db.t", "--format", "json", command="ancestors-of")
+        history = [json.loads(line)["snapshot_id"] for line in out.splitlines()]
+        assert (code, len(history)) == (0, 4)
+        first = ("db.t", "--snapshot-id", str(history[-1]), "--format", "csv")
+        code, out, _ = run(*first, command="rollback_to_snapshot")
+        assert (code, out) == (0, f"previous_snapshot_id,current_snapshot_id\n{history[0]},{history[-1]}\n")
+        assert run("db.t", "--snapshot-id", str(history[0]), command="set-current-snapshot")[0] == 0
+        options = ("db.t", "--dry-run", "--older-than", "2000-01-01 00:00:00", "--equal-schemes", "s3,s3a=s3")
+        code, out, _ = run(*options, "--format", "csv", command="remove-orphan-files")
+        assert (code, out) == (0, "orphan_file_location\n")
+        for arguments, command, status, message in (
+            (("db.t", "--equal-schemes", "s3"), "remove-orphan-files", 1, "Write --equal-schemes KEY=VALUE"),
+            (("db.t", "--timestamp", "soon"), "rollback-to-timestamp", 1, "It must be a timestamp"),
+            (("db.t",), "rollback-to-snapshot", 2, "--snapshot-id"),
+            (("db.t",), "roll-back", 2, "roll-back"),
+        ):
+            code, out, err = run(*arguments, command=command)
+            assert (code, message in err) == (status, True), err
         for file in tmp_path.rglob("*.parquet"):
             file.unlink()
         code, out, _ = run("db.t", "--every-file", "--format", "json", command="verify")

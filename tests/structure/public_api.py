@@ -16,12 +16,18 @@ from typing import Any
 
 import dml
 from dml.merge_builder import MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder
+from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable
 from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
 
 __all__ = ["public_api"]
 
 RETURNED = (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
     MergeBuilder,
+    PublishedSnapshot,
+    RegisteredTable,
     StreamMerge,
     StreamWhenMatched,
     StreamWhenNotMatched,

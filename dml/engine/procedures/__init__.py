@@ -1,0 +1,11 @@
+"""The procedures of the namespace `system`, which CALL runs. Driver.
+
+Input: a CALL. Output: the rows of the procedure. `declaration` says what a procedure is, `binding` evaluates the
+arguments and runs it; each other module declares a group of procedures.
+"""
+
+from dml.engine.procedures.binding import PROCEDURES, run_call, table_of_call
+from dml.engine.procedures.declaration import Parameter, Procedure
+from dml.engine.procedures.upkeep import remove_orphans, verify_table
+
+__all__ = ["PROCEDURES", "Parameter", "Procedure", "remove_orphans", "run_call", "table_of_call", "verify_table"]

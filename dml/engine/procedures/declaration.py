@@ -1,0 +1,163 @@
+"""Declare procedures: a name, parameters with types, result columns and a function. Driver.
+
+    Procedure(
+        name="rollback_to_snapshot",
+        parameters=(TABLE, Parameter(name="snapshot_id", type=BIGINT, required=True)),
+        columns="previous_snapshot_id bigint, current_snapshot_id bigint",
+        run=rollback_to_snapshot,
+        changes_table=True,
+    )
+
+From a declaration come the binding of `CALL` (`binding`), the method `Session.call` and the command of the shell. A
+type converts an argument in SQL, so that its value does not depend on Python's time zone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from dml.catalog.registry import ResolvedTable
+from dml.engine.engine import Engine
+from dml.errors import NotFoundError, NotSupportedError
+
+__all__ = [
+    "BIGINT",
+    "BOOLEAN",
+    "STRING",
+    "STRING_MAP",
+    "TABLE",
+    "TIMESTAMP",
+    "ArgumentType",
+    "Parameter",
+    "Procedure",
+    "whole_table",
+]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def unchanged(value: Any) -> Any:
+    return value
+
+
+def instant(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentType:
+    """A type of arguments.
+
+    Attributes:
+        text: Its name in messages.
+        python: The type of its values in the shell; times are text.
+        accepts: The Spark types that are accepted.
+        conversion: SQL that converts the argument `{}`; it is NULL if the argument is not a valid value.
+        decode: Converts the result to the value that the procedure gets.
+    """
+
+    text: str
+    python: type
+    accepts: tuple[type[DataType], ...]
+    conversion: str = "{}"
+    decode: Callable[[Any], Any] = unchanged
+
+
+STRING: Final = ArgumentType(text="a string", python=str, accepts=(StringType,))
+BIGINT: Final = ArgumentType(text="a whole number", python=int, accepts=(ByteType, ShortType, IntegerType, LongType))
+BOOLEAN: Final = ArgumentType(text="true or false", python=bool, accepts=(BooleanType,))
+TIMESTAMP: Final = ArgumentType(
+    text="a timestamp",
+    python=str,
+    accepts=(TimestampType, TimestampNTZType, DateType, StringType),
+    conversion="unix_micros(try_cast({} AS TIMESTAMP))",
+    decode=instant,
+)
+STRING_MAP: Final = ArgumentType(
+    text="a map of strings",
+    python=dict,
+    accepts=(MapType,),
+    conversion="map_filter(CAST({} AS MAP<STRING, STRING>), (name, one) -> one IS NOT NULL)",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a procedure.
+
+    Attributes:
+        name: Its name.
+        type: Its type.
+        required: True if it must have a value.
+        rejection: The reason why RowDelta rejects the parameter; None if it accepts it.
+    """
+
+    name: str
+    type: ArgumentType
+    required: bool = False
+    rejection: str | None = None
+
+
+TABLE: Final = Parameter(name="table", type=STRING, required=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
+    """A procedure.
+
+    Attributes:
+        name: Its name in the namespace `system`.
+        summary: What it does, one sentence in the imperative, for the shell.
+        parameters: In their order; one of them is `TABLE`. The table need not exist.
+        columns: The columns of its rows, as Spark DDL.
+        run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
+            values of the other arguments that are not NULL. Returns the rows.
+        changes_table: True if plans that Spark has cached of the table must be invalidated.
+    """
+
+    name: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+    columns: str
+    run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
+    changes_table: bool = False
+
+
+def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:
+    """Resolve the table of a procedure that takes no branch, tag, snapshot or metadata table.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name.
+        reason: Why, to follow "'db.t.branch_x' is a part of the table 'db.t':".
+
+    Raises:
+        NotFoundError: There is no such table.
+        NotSupportedError: The name is that of a part of a table.
+    """
+    name = ".".join(parts)
+    resolved = engine.registry.resolve(parts)
+    if resolved is None:
+        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
+    if resolved.is_part:
+        raise NotSupportedError(
+            f"'{name}' is a part of the table '{resolved.name}': {reason}",
+            hint=f"Name the table: '{resolved.name}'",
+            table=name,
+        )
+    return resolved

@@ -1,0 +1,138 @@
+"""The procedures about the files of a table: `remove_orphan_files` and `verify`. Driver.
+
+Source: Iceberg's Spark procedures (`RemoveOrphanFilesProcedure`), which define the names and order of the parameters of
+`remove_orphan_files`; `verify` is RowDelta's own.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from dml.catalog.translation import translate_errors
+from dml.engine.engine import Engine
+from dml.engine.procedures.declaration import (
+    BIGINT,
+    BOOLEAN,
+    STRING,
+    STRING_MAP,
+    TABLE,
+    TIMESTAMP,
+    Parameter,
+    Procedure,
+    whole_table,
+)
+from dml.errors import NotFoundError, NotSupportedError
+from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
+from dml.verification import Verification, verify
+
+__all__ = ["UPKEEP", "remove_orphans", "verify_table"]
+
+
+def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
+    """Remove the orphan files of a table.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name.
+        call: The options of the removal.
+
+    Returns:
+        The locations of the orphans.
+
+    Raises:
+        NotFoundError: no such table.
+        DmlError: an error of `dml.maintenance.remove_orphan_files`.
+    """
+    resolved = whole_table(engine, parts, "orphan files are those of the whole table")
+    return remove_orphan_files(resolved.catalog, resolved.identifier, call)
+
+
+def verify_table(
+    engine: Engine, parts: tuple[str, ...], snapshot_id: int | None = None, *, every_file: bool = False
+) -> Verification:
+    """Recount a snapshot of a table from its files.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, with a branch or tag at its end to select that one's snapshot.
+        snapshot_id: The snapshot; None for the current one of the table, branch or tag.
+        every_file: Open all data files, not only those that the snapshot touched.
+
+    Raises:
+        NotFoundError: no such table, branch, tag or snapshot.
+        DmlError: an error of `dml.verification.verify`.
+    """
+    name = ".".join(parts)
+    resolved = engine.registry.resolve(parts)
+    if resolved is None:
+        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
+    if resolved.metadata_table or resolved.timestamp_ms is not None:
+        what = "a metadata table" if resolved.metadata_table else "the table at a time"
+        raise NotSupportedError(f"'{name}' is {what}", hint=f"Name the table: '{resolved.name}'", table=name)
+    snapshot_id = resolved.snapshot_id if snapshot_id is None else snapshot_id
+    table, reference = resolved.table, resolved.branch or resolved.tag
+    if snapshot_id is not None:
+        snapshot = table.snapshot_by_id(snapshot_id)
+    else:
+        snapshot = table.current_snapshot() if reference is None else table.snapshot_by_name(reference)
+    if snapshot is None and (snapshot_id is not None or reference is not None):
+        missing = f"branch or tag '{reference}'" if snapshot_id is None else f"snapshot {snapshot_id}"
+        raise NotFoundError(
+            f"The table '{resolved.name}' has no {missing}",
+            hint="A snapshot may have been expired",
+            table=resolved.name,
+        )
+    with translate_errors(f"Verifying the table '{resolved.name}'", resolved.catalog):
+        return verify(table, snapshot, resolved.name, every_file=every_file)
+
+
+def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return one row for each orphan file, with its location."""
+    return [(location,) for location in remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))]
+
+
+def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return one row for each number of the snapshot's summary, and one for each problem."""
+    found = verify_table(engine, parts, **values)
+    counts = [(count.name, count.recorded, count.counted, None) for count in found.counts]
+    return [*counts, *((None, None, None, problem) for problem in found.problems)]
+
+
+UPKEEP: Final = (
+    Procedure(
+        name="remove_orphan_files",
+        summary="Remove the files below a table's folders that its metadata does not need.",
+        parameters=(
+            TABLE,
+            Parameter(name="older_than", type=TIMESTAMP),
+            Parameter(name="location", type=STRING),
+            Parameter(name="dry_run", type=BOOLEAN),
+            Parameter(name="max_concurrent_deletes", type=BIGINT),
+            Parameter(
+                name="file_list_view",
+                type=STRING,
+                rejection="RowDelta always lists the files itself, so that it never deletes files of an outdated list",
+            ),
+            Parameter(name="equal_schemes", type=STRING_MAP),
+            Parameter(name="equal_authorities", type=STRING_MAP),
+            Parameter(name="prefix_mismatch_mode", type=STRING),
+            Parameter(
+                name="prefix_listing",
+                type=BOOLEAN,
+                rejection="RowDelta always selects the way to list files by their storage",
+            ),
+        ),
+        columns="orphan_file_location string",
+        run=orphan_rows,
+    ),
+    Procedure(
+        name="verify",
+        summary="Recount a snapshot from its files; problems are rows of the result.",
+        parameters=(
+            TABLE,
+            Parameter(name="snapshot_id", type=BIGINT),
+            Parameter(name="every_file", type=BOOLEAN),
+        ),
+        columns="name string, recorded bigint, counted bigint, problem string",
+        run=verification_rows,
+    ),
+)
