@@ -17,6 +17,7 @@ from dml.sqlparse.definitions import (
     read_transform,
 )
 from dml.sqlparse.fragments import FragmentReader, table_name
+from dml.sqlparse.snapshot_references import read_drop_reference, read_set_reference
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -50,7 +51,10 @@ def read_alter_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
 
 def read_action(cursor: Cursor) -> AlterAction:
     if cursor.at_end():
-        cursor.fail(expected="SET, UNSET, ADD, DROP, REPLACE, RENAME, ALTER or WRITE")
+        cursor.fail(expected="SET, UNSET, ADD, DROP, CREATE, REPLACE, RENAME, ALTER or WRITE")
+    reference = read_set_reference(cursor) or read_drop_reference(cursor)
+    if reference is not None:
+        return reference
     if cursor.accept("SET", "TBLPROPERTIES"):
         return SetProperties(properties=read_properties(cursor))
     if cursor.accept("UNSET", "TBLPROPERTIES"):

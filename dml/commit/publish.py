@@ -42,7 +42,7 @@ from pyiceberg.typedef import Identifier
 from dml.catalog.tables import CommitBase, LoadState, load_table
 from dml.catalog.translation import error_text, shown_cause, translate, unmet_requirement
 from dml.commit.actions import Action, changes_of
-from dml.commit.attempt import Attempt, CommitRequest, TargetBranch, check, parent_of, requirements_of
+from dml.commit.attempt import NO_RETENTION, Attempt, CommitRequest, TargetBranch, check, parent_of, requirements_of
 from dml.commit.changes import FileChanges
 from dml.commit.idempotency import CommitKey, refuse_second_run
 from dml.commit.new_manifests import CommitFiles, FilteredManifests, merge_manifests
@@ -55,6 +55,7 @@ from dml.manifests.write import write_manifest_list
 from dml.model.manifest import ManifestContent, ManifestFile
 from dml.options import CommitOptions
 from dml.retry import commit_retries, status_checks
+from dml.sqlparse.statements import Retention
 
 __all__ = ["Action", "CommittedSnapshot", "commit", "outcome_of", "prepare"]
 
@@ -270,14 +271,14 @@ def updates_of(attempt: Attempt, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
     add = AddSnapshotUpdate(snapshot=snapshot)
     if target.stage_only:
         return (add,)
-    ref = attempt.metadata.refs.get(target.branch)
+    kept = attempt.metadata.refs.get(target.branch, target.retention)
     move = SetSnapshotRefUpdate(
         ref_name=target.branch,
         type="branch",
         snapshot_id=snapshot.snapshot_id,
-        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
-        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
-        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        min_snapshots_to_keep=kept.min_snapshots_to_keep,
+        max_snapshot_age_ms=kept.max_snapshot_age_ms,
+        max_ref_age_ms=kept.max_ref_age_ms,
     )
     return (add, move)
 
@@ -359,6 +360,7 @@ def commit(
     *,
     branch: str = ...,
     create_branch: bool = ...,
+    retention: Retention = ...,
     summary: Mapping[str, str] | None = ...,
     wap_id: str | None = ...,
     stage_only: bool = ...,
@@ -375,6 +377,7 @@ def commit(
     *,
     branch: str = ...,
     create_branch: bool = ...,
+    retention: Retention = ...,
     summary: Mapping[str, str] | None = ...,
     wap_id: str | None = ...,
     stage_only: bool = ...,
@@ -390,6 +393,7 @@ def commit(
     *,
     branch: str = MAIN_BRANCH,
     create_branch: bool = False,
+    retention: Retention = NO_RETENTION,
     summary: Mapping[str, str] | None = None,
     wap_id: str | None = None,
     stage_only: bool = False,
@@ -404,6 +408,7 @@ def commit(
         action: The action.
         branch: The branch to commit to.
         create_branch: Create the branch from main's head if it does not exist.
+        retention: The retention of a branch that the commit creates.
         summary: Keys of the engine and of the user for the snapshot's summary.
         wap_id: Write-audit-publish: stage the snapshot under this id instead of moving the branch.
         stage_only: Stage the snapshot without an id.
@@ -428,7 +433,12 @@ def commit(
         **({WAP_ID: wap_id} if wap_id is not None else {}),
         **({} if idempotency_key is None else idempotency_key.summary()),
     }
-    target = TargetBranch(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
+    target = TargetBranch(
+        branch=branch,
+        create_branch=create_branch,
+        stage_only=stage_only or wap_id is not None,
+        retention=retention,
+    )
     return Publication(
         table,
         changes_of(action),
