@@ -29,6 +29,7 @@ __all__ = [
     "Describe",
     "DescribeNamespace",
     "DropColumns",
+    "DropIdentifierFields",
     "DropNamespace",
     "DropPartitionField",
     "DropReference",
@@ -46,6 +47,7 @@ __all__ = [
     "RenameTable",
     "ReplacePartitionField",
     "Retention",
+    "SetIdentifierFields",
     "SetProperties",
     "SetReference",
     "SetWriteOrder",
@@ -609,6 +611,22 @@ class SetWriteOrder:
     unordered: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetIdentifierFields:
+    """`SET IDENTIFIER FIELDS a, b.c`: all identifier fields of the table, and the spans of their names."""
+
+    columns: tuple[tuple[str, ...], ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIdentifierFields:
+    """`DROP IDENTIFIER FIELDS a, b.c`."""
+
+    columns: tuple[tuple[str, ...], ...]
+    spans: tuple[Span, ...]
+
+
 class ReferenceKind(StrEnum):
     """A snapshot reference: a branch, to which snapshots can be added, or a tag."""
 
@@ -688,6 +706,8 @@ AlterAction = (
     | DropPartitionField
     | ReplacePartitionField
     | SetWriteOrder
+    | SetIdentifierFields
+    | DropIdentifierFields
     | SetReference
     | DropReference
     | RenameTable

@@ -40,6 +40,7 @@ from dml.ddl.commit import (
     spec_updates,
     upgrade_updates,
 )
+from dml.ddl.identifier_fields import with_identifier_fields
 from dml.ddl.partition_specs import (
     add_partition_field,
     check_partition_names,
@@ -61,11 +62,13 @@ from dml.sqlparse.statements import (
     AlterColumn,
     AlterColumns,
     DropColumns,
+    DropIdentifierFields,
     DropPartitionField,
     DropReference,
     RenameColumn,
     RenameTable,
     ReplacePartitionField,
+    SetIdentifierFields,
     SetProperties,
     SetReference,
     SetWriteOrder,
@@ -137,6 +140,8 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
             return schema_change(metadata, with_altered((action,), metadata.schema(), metadata, time_zone))
         case AlterColumns():
             return schema_change(metadata, with_altered(action.columns, metadata.schema(), metadata, time_zone))
+        case SetIdentifierFields() | DropIdentifierFields():
+            return schema_change(metadata, with_identifier_fields(action, metadata.schema()))
         case AddPartitionField() | DropPartitionField() | ReplacePartitionField():
             return spec_change(metadata, changed_spec(action, metadata))
         case SetWriteOrder():

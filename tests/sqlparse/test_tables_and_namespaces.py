@@ -17,6 +17,7 @@ from dml.sqlparse import (
     Describe,
     DescribeNamespace,
     DropColumns,
+    DropIdentifierFields,
     DropNamespace,
     DropPartitionField,
     DropReference,
@@ -25,6 +26,7 @@ from dml.sqlparse import (
     RenameTable,
     ReplacePartitionField,
     Retention,
+    SetIdentifierFields,
     SetProperties,
     SetReference,
     SetWriteOrder,
@@ -168,6 +170,8 @@ def test_what_only_spark_does_is_left_to_it(sql):
             "alter column a type bigint comment 'x' after b",
             AlterColumn(column=("a",), span=None, data_type="bigint", comment="x", position=ColumnPosition(after="b")),
         ),
+        ("set identifier fields a, b.`c d`", SetIdentifierFields(columns=(("a",), ("b", "c d")), spans=())),
+        ("drop identifier fields b.c", DropIdentifierFields(columns=(("b", "c"),), spans=())),
         ("write unordered", SetWriteOrder(unordered=True)),
         ("write distributed by partition", SetWriteOrder(distributed_by_partition=True)),
     ],
@@ -244,7 +248,14 @@ def test_partition_fields_are_replaced():
 
 
 @pytest.mark.parametrize(
-    "text", ["locally ordered by {}", "ordered by ({})", "distributed by partition locally ordered by {}"]
+    "text",
+    [
+        "locally ordered by {}",
+        "ordered by ({})",
+        "distributed by partition ordered by {}",
+        "distributed by partition locally ordered by {}",
+        "locally ordered by {} distributed by partition",
+    ],
 )
 def test_write_orders_are_read(text):
     action = parse(
@@ -387,6 +398,8 @@ def test_show_describe_drop_and_use_are_read():
         ("alter table t change column a b int", "RENAME COLUMN a TO b"),
         ("alter table t rename column a to b.c", "the field alone"),
         ("create table t (a int) tblproperties (a-b = 1)", "Quote a key"),
+        ("alter table t set identifier fields", "expected the name of a column"),
+        ("alter table t set identifier fields (a)", "expected the name of a column"),
         ("alter table t create b", "expected BRANCH, TAG or OR REPLACE"),
         ("alter table t create branch", "expected the name of a branch"),
         ("alter table t create branch a.b", "expected the end"),

@@ -46,6 +46,8 @@ WRONG = [
     "ALTER TABLE db.t UNSET TBLPROPERTIES (^'format-version'^)",
     "ALTER TABLE db.t RENAME TO ^db.other^",
     "ALTER TABLE db.t RENAME TO ^nodb^.other",
+    "ALTER TABLE db.t SET IDENTIFIER FIELDS ^id^, name",
+    "ALTER TABLE db.t DROP IDENTIFIER FIELDS ^name^",
     "ALTER TABLE db.t CREATE TAG ^v1^",
     "ALTER TABLE db.t CREATE BRANCH b AS OF VERSION ^17^",
     "ALTER TABLE db.t REPLACE TAG ^nope^ RETAIN 1 DAYS",
