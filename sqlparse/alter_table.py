@@ -17,6 +17,7 @@ from dml.sqlparse.definitions import (
     read_transform,
 )
 from dml.sqlparse.fragments import FragmentReader, table_name
+from dml.sqlparse.snapshot_references import read_drop_reference, read_set_reference
 from dml.sqlparse.statements import (
     AddColumns,
     AddPartitionField,
@@ -26,10 +27,12 @@ from dml.sqlparse.statements import (
     AlterTable,
     ColumnDefinition,
     DropColumns,
+    DropIdentifierFields,
     DropPartitionField,
     RenameColumn,
     RenameTable,
     ReplacePartitionField,
+    SetIdentifierFields,
     SetProperties,
     SetWriteOrder,
     Span,
@@ -50,12 +53,17 @@ def read_alter_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
 
 def read_action(cursor: Cursor) -> AlterAction:
     if cursor.at_end():
-        cursor.fail(expected="SET, UNSET, ADD, DROP, REPLACE, RENAME, ALTER or WRITE")
+        cursor.fail(expected="SET, UNSET, ADD, DROP, CREATE, REPLACE, RENAME, ALTER or WRITE")
+    reference = read_set_reference(cursor) or read_drop_reference(cursor)
+    if reference is not None:
+        return reference
     if cursor.accept("SET", "TBLPROPERTIES"):
         return SetProperties(properties=read_properties(cursor))
     if cursor.accept("UNSET", "TBLPROPERTIES"):
         if_exists = cursor.accept("IF", "EXISTS")
         return UnsetProperties(keys=read_keys(cursor), if_exists=if_exists)
+    if cursor.key() in {"SET", "DROP"} and cursor.key(1) == "IDENTIFIER":
+        return identifier_fields(cursor)
     if cursor.accept("ADD", "PARTITION", "FIELD"):
         return AddPartitionField(term=read_transform(cursor, named=True))
     if cursor.accept("DROP", "PARTITION", "FIELD"):
@@ -92,14 +100,27 @@ def drop_columns(cursor: Cursor) -> DropColumns:
     cursor.index += 2
     if_exists = cursor.accept("IF", "EXISTS")
     close = cursor.open_bracket("the columns") if cursor.at("(") else None
+    columns, spans = read_column_names(cursor)
+    read_close(cursor, close)
+    return DropColumns(columns=columns, spans=spans, if_exists=if_exists)
+
+
+def read_column_names(cursor: Cursor) -> tuple[tuple[tuple[str, ...], ...], tuple[Span, ...]]:
     columns: list[tuple[str, ...]] = []
     spans: list[Span] = []
     while not columns or cursor.accept(","):
         begin = cursor.index
         columns.append(cursor.names("the name of a column"))
         spans.append(cursor.span_from(begin))
-    read_close(cursor, close)
-    return DropColumns(columns=tuple(columns), spans=tuple(spans), if_exists=if_exists)
+    return tuple(columns), tuple(spans)
+
+
+def identifier_fields(cursor: Cursor) -> SetIdentifierFields | DropIdentifierFields:
+    action = SetIdentifierFields if cursor.at("SET") else DropIdentifierFields
+    cursor.index += 2
+    cursor.expect("FIELDS")
+    columns, spans = read_column_names(cursor)
+    return action(columns=columns, spans=spans)
 
 
 def read_close(cursor: Cursor, close: int | None) -> None:

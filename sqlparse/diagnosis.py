@@ -22,7 +22,7 @@ from dml.sqlparse.quoting import string_value, unquoted
 from dml.sqlparse.statements import Span
 from dml.sqlparse.tokens import Source, Token, TokenKind, read_source, words
 
-__all__ = ["CLAUSES", "REFERENCES_HINT", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
+__all__ = ["CLAUSES", "Diagnosis", "at", "diagnose", "diagnose_syntax", "near_keyword", "words_at"]
 
 NEAR: Final = 0.74
 """The minimum similarity, by `difflib`, of a word and a keyword for a typo: FORM and FROM have 0.75."""
@@ -69,12 +69,6 @@ DUE_AFTER: Final[Mapping[str, str]] = MappingProxyType(
 COMPLETED: Final[Mapping[str, str]] = MappingProxyType({"GROUP": "BY", "ORDER": "BY", "PARTITIONED": "BY"})
 """Words that only one other word can follow."""
 
-REFERENCES: Final = words("BRANCH TAG")
-REFERENCES_HINT: Final = (
-    "RowDelta has no statements for branches and tags; create and drop them with PyIceberg: "
-    "lake.registry.catalogs['lake'].load_table('db.t').manage_snapshots()"
-)
-
 CAPITALS: Final = re.compile(r"\b[A-Z]{2,}\b")
 
 
@@ -116,8 +110,6 @@ def diagnose_syntax(source: Source, index: int) -> Diagnosis:
         source: The statement.
         index: The token where the parser stopped.
     """
-    if manages_references(source, index):
-        return Diagnosis(index=index, hint=REFERENCES_HINT)
     ahead = (index + 1,) if source.tokens[index].key == "," else ()
     # Most words in commands are keywords; most words in queries are names.
     keywords = KEYWORDS if index < 2 or source.tokens[0].key in COMMANDS else CLAUSES
@@ -137,14 +129,6 @@ def diagnose_syntax(source: Source, index: int) -> Diagnosis:
     if index >= source.end:
         return Diagnosis(index=index, expected=f"more after '{before}'")
     return Diagnosis(index=index, expected=f"an operator or ',' after '{before}'")
-
-
-def manages_references(source: Source, index: int) -> bool:
-    """Return whether a token is in `ALTER TABLE t CREATE | DROP | REPLACE BRANCH | TAG`, from Iceberg's extension."""
-    return source.word(0) == "ALTER" and any(
-        source.word(place) in REFERENCES and source.word(place - 1) in {"CREATE", "DROP", "REPLACE"}
-        for place in range(index, index + 4)
-    )
 
 
 def is_in_between(source: Source, index: int) -> bool:

@@ -29,8 +29,10 @@ __all__ = [
     "Describe",
     "DescribeNamespace",
     "DropColumns",
+    "DropIdentifierFields",
     "DropNamespace",
     "DropPartitionField",
+    "DropReference",
     "DropTable",
     "Explain",
     "Fragment",
@@ -40,10 +42,14 @@ __all__ = [
     "MergeStatement",
     "PartitionValue",
     "Query",
+    "ReferenceKind",
     "RenameColumn",
     "RenameTable",
     "ReplacePartitionField",
+    "Retention",
+    "SetIdentifierFields",
     "SetProperties",
+    "SetReference",
     "SetWriteOrder",
     "ShowCreateTable",
     "ShowNamespaces",
@@ -606,6 +612,81 @@ class SetWriteOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetIdentifierFields:
+    """`SET IDENTIFIER FIELDS a, b.c`: all identifier fields of the table, and the spans of their names."""
+
+    columns: tuple[tuple[str, ...], ...]
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropIdentifierFields:
+    """`DROP IDENTIFIER FIELDS a, b.c`."""
+
+    columns: tuple[tuple[str, ...], ...]
+    spans: tuple[Span, ...]
+
+
+class ReferenceKind(StrEnum):
+    """A snapshot reference: a branch, to which snapshots can be added, or a tag."""
+
+    BRANCH = "branch"
+    TAG = "tag"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long a branch or tag and its snapshots are kept; None for the settings of the table.
+
+    Attributes:
+        max_ref_age_ms: `RETAIN n DAYS`, the age of its snapshot at which a branch or tag is removed, in milliseconds.
+        min_snapshots_to_keep: `WITH SNAPSHOT RETENTION n SNAPSHOTS`, of a branch.
+        max_snapshot_age_ms: `WITH SNAPSHOT RETENTION n DAYS`, of a branch, in milliseconds.
+    """
+
+    max_ref_age_ms: int | None = None
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetReference:
+    """`CREATE [OR REPLACE] | REPLACE BRANCH | TAG [IF NOT EXISTS] name [AS OF VERSION n] [RETAIN ...] [WITH ...]`.
+
+    Attributes:
+        kind: A branch or a tag.
+        name: Its name.
+        span: The span of the name.
+        create: True for `CREATE`.
+        replace: True for `REPLACE` and `CREATE OR REPLACE`.
+        if_not_exists: True for `IF NOT EXISTS`.
+        snapshot_id: The snapshot of `AS OF VERSION`; None for the current one.
+        snapshot_span: The span of its number.
+        retention: `RETAIN` and `WITH SNAPSHOT RETENTION`.
+    """
+
+    kind: ReferenceKind
+    name: str
+    span: Span
+    create: bool = False
+    replace: bool = False
+    if_not_exists: bool = False
+    snapshot_id: int | None = None
+    snapshot_span: Span | None = None
+    retention: Retention = field(default_factory=Retention)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropReference:
+    """`DROP BRANCH | TAG [IF EXISTS] name`."""
+
+    kind: ReferenceKind
+    name: str
+    span: Span
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTable:
     """`RENAME TO name`."""
 
@@ -625,6 +706,10 @@ AlterAction = (
     | DropPartitionField
     | ReplacePartitionField
     | SetWriteOrder
+    | SetIdentifierFields
+    | DropIdentifierFields
+    | SetReference
+    | DropReference
     | RenameTable
 )
 

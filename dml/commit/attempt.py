@@ -38,9 +38,21 @@ from dml.hints import did_you_mean
 from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet
+from dml.sqlparse.statements import Retention
 
-__all__ = ["CHECKS", "Attempt", "Check", "CommitRequest", "TargetBranch", "check", "parent_of", "requirements_of"]
+__all__ = [
+    "CHECKS",
+    "NO_RETENTION",
+    "Attempt",
+    "Check",
+    "CommitRequest",
+    "TargetBranch",
+    "check",
+    "parent_of",
+    "requirements_of",
+]
 
+NO_RETENTION: Final = Retention()
 DELETING: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
 
 
@@ -52,11 +64,13 @@ class TargetBranch:
         branch: The branch to move to the snapshot.
         create_branch: Create the branch from main's head if it does not exist.
         stage_only: Add the snapshot, a child of the branch's head, without moving the branch.
+        retention: The retention of a branch that the commit creates.
     """
 
     branch: str = MAIN_BRANCH
     create_branch: bool = False
     stage_only: bool = False
+    retention: Retention = NO_RETENTION
 
 
 def parent_of(metadata: TableMetadata, target: TargetBranch) -> Snapshot | None:

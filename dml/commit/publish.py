@@ -33,7 +33,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef
 from pyiceberg.table.snapshots import Operation as IcebergOperation
 from pyiceberg.table.snapshots import Snapshot, Summary
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, TableRequirement, TableUpdate
@@ -42,7 +42,7 @@ from pyiceberg.typedef import Identifier
 from dml.catalog.tables import CommitBase, LoadState, load_table
 from dml.catalog.translation import error_text, shown_cause, translate, unmet_requirement
 from dml.commit.actions import Action, changes_of
-from dml.commit.attempt import Attempt, CommitRequest, TargetBranch, check, parent_of, requirements_of
+from dml.commit.attempt import NO_RETENTION, Attempt, CommitRequest, TargetBranch, check, parent_of, requirements_of
 from dml.commit.changes import FileChanges
 from dml.commit.cherry_pick import CherryPick
 from dml.commit.idempotency import CommitKey, refuse_second_run
@@ -57,6 +57,7 @@ from dml.model.manifest import ManifestContent, ManifestFile
 from dml.model.summary_keys import WAP_ID
 from dml.options import CommitOptions
 from dml.retry import commit_retries, status_checks
+from dml.sqlparse.statements import Retention
 
 __all__ = ["Action", "CommittedSnapshot", "branch_update", "commit", "outcome_of", "prepare"]
 
@@ -272,19 +273,25 @@ def updates_of(attempt: Attempt, snapshot: Snapshot) -> tuple[TableUpdate, ...]:
     add = AddSnapshotUpdate(snapshot=snapshot)
     if target.stage_only:
         return (add,)
-    return (add, branch_update(attempt.metadata, target.branch, snapshot.snapshot_id))
+    kept = attempt.metadata.refs.get(target.branch, target.retention)
+    return (add, branch_update(target.branch, snapshot.snapshot_id, kept))
 
 
-def branch_update(metadata: TableMetadata, branch: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """Return the update that moves a branch, or creates it; its retention stays."""
-    ref = metadata.refs.get(branch)
+def branch_update(branch: str, snapshot_id: int, retention: SnapshotRef | Retention) -> SetSnapshotRefUpdate:
+    """Return the update that moves a branch, or creates it.
+
+    Args:
+        branch: The branch.
+        snapshot_id: Its new head.
+        retention: The retention that it has, or gets if it is new.
+    """
     return SetSnapshotRefUpdate(
         ref_name=branch,
         type="branch",
         snapshot_id=snapshot_id,
-        min_snapshots_to_keep=ref.min_snapshots_to_keep if ref else None,
-        max_snapshot_age_ms=ref.max_snapshot_age_ms if ref else None,
-        max_ref_age_ms=ref.max_ref_age_ms if ref else None,
+        min_snapshots_to_keep=retention.min_snapshots_to_keep,
+        max_snapshot_age_ms=retention.max_snapshot_age_ms,
+        max_ref_age_ms=retention.max_ref_age_ms,
     )
 
 
@@ -362,6 +369,7 @@ def commit(
     *,
     branch: str = ...,
     create_branch: bool = ...,
+    retention: Retention = ...,
     summary: Mapping[str, str] | None = ...,
     wap_id: str | None = ...,
     stage_only: bool = ...,
@@ -378,6 +386,7 @@ def commit(
     *,
     branch: str = ...,
     create_branch: bool = ...,
+    retention: Retention = ...,
     summary: Mapping[str, str] | None = ...,
     wap_id: str | None = ...,
     stage_only: bool = ...,
@@ -393,6 +402,7 @@ def commit(
     *,
     branch: str = MAIN_BRANCH,
     create_branch: bool = False,
+    retention: Retention = NO_RETENTION,
     summary: Mapping[str, str] | None = None,
     wap_id: str | None = None,
     stage_only: bool = False,
@@ -407,6 +417,7 @@ def commit(
         action: The action.
         branch: The branch to commit to.
         create_branch: Create the branch from main's head if it does not exist.
+        retention: The retention of a branch that the commit creates.
         summary: Keys of the engine and of the user for the snapshot's summary.
         wap_id: Write-audit-publish: stage the snapshot under this id instead of moving the branch.
         stage_only: Stage the snapshot without an id.
@@ -433,7 +444,12 @@ def commit(
         **({WAP_ID: wap_id} if wap_id is not None else {}),
         **({} if idempotency_key is None else idempotency_key.summary()),
     }
-    target = TargetBranch(branch=branch, create_branch=create_branch, stage_only=stage_only or wap_id is not None)
+    target = TargetBranch(
+        branch=branch,
+        create_branch=create_branch,
+        stage_only=stage_only or wap_id is not None,
+        retention=retention,
+    )
     return Publication(
         table,
         changes_of(action),

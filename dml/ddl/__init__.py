@@ -8,6 +8,7 @@ from dml.ddl.create_table import create_table, stage_table
 from dml.ddl.namespaces import match_names
 from dml.ddl.new_schema import schema_from_json
 from dml.ddl.run_ddl import DdlStatement, execute
+from dml.ddl.snapshot_references import needs_empty_snapshot
 from dml.ddl.tables import DdlResult
 from dml.ddl.types import parse_type, type_text
 
@@ -17,6 +18,7 @@ __all__ = [
     "create_table",
     "execute",
     "match_names",
+    "needs_empty_snapshot",
     "parse_type",
     "schema_from_json",
     "stage_table",

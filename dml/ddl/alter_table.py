@@ -40,6 +40,7 @@ from dml.ddl.commit import (
     spec_updates,
     upgrade_updates,
 )
+from dml.ddl.identifier_fields import with_identifier_fields
 from dml.ddl.partition_specs import (
     add_partition_field,
     check_partition_names,
@@ -48,6 +49,7 @@ from dml.ddl.partition_specs import (
 )
 from dml.ddl.properties import check_properties, check_removals, split_format_version
 from dml.ddl.schema_change import name_mapping_updates, rename_field
+from dml.ddl.snapshot_references import reference_change
 from dml.ddl.tables import existing_table, missing_namespace, missing_table
 from dml.ddl.terms import distribution_mode, new_sort_order
 from dml.errors import NotSupportedError
@@ -60,11 +62,15 @@ from dml.sqlparse.statements import (
     AlterColumn,
     AlterColumns,
     DropColumns,
+    DropIdentifierFields,
     DropPartitionField,
+    DropReference,
     RenameColumn,
     RenameTable,
     ReplacePartitionField,
+    SetIdentifierFields,
     SetProperties,
+    SetReference,
     SetWriteOrder,
     UnsetProperties,
 )
@@ -134,17 +140,14 @@ def metadata_change(action: AlterAction, metadata: TableMetadata, *, time_zone: 
             return schema_change(metadata, with_altered((action,), metadata.schema(), metadata, time_zone))
         case AlterColumns():
             return schema_change(metadata, with_altered(action.columns, metadata.schema(), metadata, time_zone))
-        case AddPartitionField():
-            with at(action.term.span):
-                return spec_change(metadata, add_partition_field(metadata, action.term))
-        case DropPartitionField():
-            with at(action.term.span):
-                return spec_change(metadata, drop_partition_field(metadata, action.term))
-        case ReplacePartitionField():
-            with at(action.old.span):
-                return spec_change(metadata, replace_partition_field(metadata, action.old, action.new))
+        case SetIdentifierFields() | DropIdentifierFields():
+            return schema_change(metadata, with_identifier_fields(action, metadata.schema()))
+        case AddPartitionField() | DropPartitionField() | ReplacePartitionField():
+            return spec_change(metadata, changed_spec(action, metadata))
         case SetWriteOrder():
             return write_order(action, metadata)
+        case SetReference() | DropReference():
+            return reference_change(action, metadata)
         case RenameTable():
             raise NotSupportedError("RENAME TO changes the catalog, not the table")
         case _:
@@ -235,6 +238,19 @@ def schema_change(metadata: TableMetadata, schema: Schema) -> MetadataChange:
             AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
         ),
     )
+
+
+def changed_spec(
+    action: AddPartitionField | DropPartitionField | ReplacePartitionField, metadata: TableMetadata
+) -> PartitionSpec:
+    with at(action.old.span if isinstance(action, ReplacePartitionField) else action.term.span):
+        match action:
+            case AddPartitionField():
+                return add_partition_field(metadata, action.term)
+            case DropPartitionField():
+                return drop_partition_field(metadata, action.term)
+            case ReplacePartitionField():
+                return replace_partition_field(metadata, action.old, action.new)
 
 
 def spec_change(metadata: TableMetadata, spec: PartitionSpec) -> MetadataChange:

@@ -14,7 +14,16 @@ from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructT
 
 from dml.ddl.literals import constant
 from dml.ddl.new_schema import assign_field_ids, counting_ids, with_field
-from dml.ddl.schema_change import add_field, alter_field, drop_field, find_field, is_promotion, move_field, subtree
+from dml.ddl.schema_change import (
+    add_field,
+    alter_field,
+    drop_field,
+    find_field,
+    is_promotion,
+    move_field,
+    refuse_identifier,
+    subtree,
+)
 from dml.ddl.terms import term_text
 from dml.ddl.types import parse_type, type_text
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
@@ -210,6 +219,7 @@ def altered_column(action: AlterColumn, schema: Schema, format_version: int, tim
         changes["field_type"] = promoted_type(field, action, action.data_type)
     if action.required is not None and action.required != field.required:
         changes["required"] = check_optional(path, required=action.required)
+        refuse_identifier(schema, field, path)
     if action.comment is not None:
         changes["doc"] = action.comment
     if action.drop_default:
@@ -303,11 +313,7 @@ def with_replaced_columns(metadata: TableMetadata, columns: Schema, *, case_sens
     for field in schema.fields:
         if field.field_id not in kept:
             refuse_used(field, (field.name,), metadata)
-            if any(inside.field_id in schema.identifier_field_ids for inside in subtree(field)):
-                raise NotSupportedError(
-                    f"Column {quote_name((field.name,))} is an identifier field, or has one",
-                    hint="Keep it, or take it out of the identifier fields first",
-                )
+            refuse_identifier(schema, field, (field.name,))
     return Schema(*fields, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 

@@ -44,6 +44,7 @@ __all__ = [
     "is_promotion",
     "move_field",
     "name_mapping_updates",
+    "refuse_identifier",
     "rename_field",
     "subtree",
 ]
@@ -114,12 +115,9 @@ def drop_field(schema: Schema, path: Path) -> Schema:
 
     Raises:
         AnalysisError: The field does not exist, or is the last of its struct.
+        NotSupportedError: It is an identifier field, or has one.
     """
-    dropped = {field.field_id for field in subtree(find_field(schema, path))}
-    if dropped.intersection(schema.identifier_field_ids):
-        raise NotSupportedError(
-            f"Column {quote_name(path)} is an identifier field", hint="Take it out of the identifier fields first"
-        )
+    refuse_identifier(schema, find_field(schema, path), path)
 
     def change(fields: Fields, index: int) -> Fields:
         if len(fields) == 1:
@@ -130,6 +128,21 @@ def drop_field(schema: Schema, path: Path) -> Schema:
         return fields[:index] + fields[index + 1 :]
 
     return with_fields(schema, change_siblings(schema.fields, path, 0, change))
+
+
+def refuse_identifier(schema: Schema, field: NestedField, path: Path) -> None:
+    """Refuse to drop an identifier field or to make it optional, alone or with the struct around it.
+
+    Raises:
+        NotSupportedError: The field is an identifier field, or has one.
+    """
+    ids = {inner.field_id for inner in subtree(field)}.intersection(schema.identifier_field_ids)
+    if ids:
+        names = sorted(quote_name((schema.find_column_name(found) or "").split(".")) for found in ids)
+        raise NotSupportedError(
+            f"Column {quote_name(path)} is an identifier field, or has one",
+            hint=f"First: ALTER TABLE ... DROP IDENTIFIER FIELDS {', '.join(names)}",
+        )
 
 
 def rename_field(schema: Schema, path: Path, new_name: str) -> Schema:

@@ -15,6 +15,7 @@ from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import CommitKey
 from dml.engine.create_as_select import create_table
+from dml.engine.empty_branch import create_empty_branch
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
@@ -43,6 +44,7 @@ from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
+    AlterTable,
     CallStatement,
     CreateTable,
     DeleteStatement,
@@ -318,6 +320,8 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     reference = table_of(statement)
     if reference is not None and is_spark_table(engine, reference):
         return spark_sql(engine, text)
+    if isinstance(statement, AlterTable) and create_empty_branch(engine, statement):
+        return empty_frame(engine.spark, StructType([]))
     time_zone = StatementSettings.of(engine).time_zone
     result = ddl.execute(statement, engine.registry, time_zone=time_zone)
     if not result.columns:

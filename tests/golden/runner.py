@@ -28,7 +28,6 @@ NAMESPACE = "db"
 TARGET = ("db", "t")
 SETTING = re.compile(r"SET\s+(?P<key>[\w.]+)\s*=\s*(?P<value>\S+)")
 UNSET = re.compile(r"RESET\s+(?P<key>[\w.]+)")
-REFERENCE = re.compile(r"ALTER\s+TABLE\s+(?P<table>[\w.]+)\s+CREATE\s+(?P<kind>BRANCH|TAG)\s+(?P<name>\w+)")
 VIEW = re.compile(r"CREATE\s+OR\s+REPLACE\s+TEMPORARY\s+VIEW\s+(?P<name>\w+)")
 CREATE = re.compile(r"CREATE\s+TABLE\s+(?P<table>[\w.]+)\s*\(", re.IGNORECASE)
 MAKES_TABLES = re.compile(r"(CREATE\s+TABLE|INSERT\s+INTO)\s+\w+\.\w+\b(?!\s+WITH)", re.IGNORECASE)
@@ -195,7 +194,7 @@ class GoldenRunner:
             self.check_rows(script, step, outcome, expectation)
 
     def execute(self, sql: str, combination: Combination) -> Outcome:
-        """Run a statement; settings, branches and tags are made here."""
+        """Run a statement; settings are made here."""
         unset = UNSET.fullmatch(sql)
         if unset is not None:
             self.change_setting(unset["key"], None)
@@ -207,22 +206,7 @@ class GoldenRunner:
         view = VIEW.match(sql)
         if view is not None:
             self.views.add(view["name"])
-        reference = REFERENCE.fullmatch(sql)
-        if reference is not None:
-            self.create_reference(reference)
-            return Outcome()
         return self.door.run(self.created(sql, combination))
-
-    def create_reference(self, reference: re.Match[str]) -> None:
-        """A branch or a tag at the current snapshot."""
-        table = self.table(tuple(reference["table"].split(".")))
-        snapshot = table.current_snapshot()
-        assert snapshot is not None
-        manage = table.manage_snapshots()
-        if reference["kind"] == "BRANCH":
-            manage.create_branch(snapshot.snapshot_id, reference["name"]).commit()
-        else:
-            manage.create_tag(snapshot.snapshot_id, reference["name"]).commit()
 
     # ---- expectations
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dml.errors import SqlError
 from dml.sqlparse import parse
-from dml.sqlparse.diagnosis import REFERENCES_HINT, diagnose_syntax
+from dml.sqlparse.diagnosis import diagnose_syntax
 from dml.sqlparse.tokens import read_source
 
 M = "merge into t using s on x "
@@ -69,8 +69,6 @@ SPARKS = [
     ("drop |^tabel^ t", None, "Did you mean TABLE?"),
     ("alter table db.t |^renam^ to x", None, "Did you mean RENAME?"),
     ("|^^", "a statement", None),
-    ("alter table db.t |^create^ or replace tag x", None, REFERENCES_HINT),
-    ("alter table db.t drop |^branch^ x", None, REFERENCES_HINT),
 ]
 
 

@@ -1,5 +1,7 @@
 """CREATE, ALTER, DROP, SHOW, DESCRIBE and USE."""
 
+from dataclasses import replace
+
 import pytest
 
 from dml.errors import SqlError
@@ -15,13 +17,18 @@ from dml.sqlparse import (
     Describe,
     DescribeNamespace,
     DropColumns,
+    DropIdentifierFields,
     DropNamespace,
     DropPartitionField,
+    DropReference,
     DropTable,
     RenameColumn,
     RenameTable,
     ReplacePartitionField,
+    Retention,
+    SetIdentifierFields,
     SetProperties,
+    SetReference,
     SetWriteOrder,
     ShowCreateTable,
     ShowNamespaces,
@@ -31,6 +38,7 @@ from dml.sqlparse import (
     UnsetProperties,
     Use,
     parse,
+    unquoted,
 )
 
 
@@ -122,7 +130,7 @@ def test_hive_partitioning_adds_a_column():
         "create table t (a int) clustered by (a) into 4 buckets",
         "alter table t set location 'x'",
         "alter table t add partition (a = 1)",
-        "alter table t create branch b",
+        "alter table t replace columns (a int)",
         "alter view v as select 1",
         "show table extended like 'a' partition (k = 1)",
         "show functions",
@@ -162,6 +170,8 @@ def test_what_only_spark_does_is_left_to_it(sql):
             "alter column a type bigint comment 'x' after b",
             AlterColumn(column=("a",), span=None, data_type="bigint", comment="x", position=ColumnPosition(after="b")),
         ),
+        ("set identifier fields a, b.`c d`", SetIdentifierFields(columns=(("a",), ("b", "c d")), spans=())),
+        ("drop identifier fields b.c", DropIdentifierFields(columns=(("b", "c"),), spans=())),
         ("write unordered", SetWriteOrder(unordered=True)),
         ("write distributed by partition", SetWriteOrder(distributed_by_partition=True)),
     ],
@@ -238,7 +248,14 @@ def test_partition_fields_are_replaced():
 
 
 @pytest.mark.parametrize(
-    "text", ["locally ordered by {}", "ordered by ({})", "distributed by partition locally ordered by {}"]
+    "text",
+    [
+        "locally ordered by {}",
+        "ordered by ({})",
+        "distributed by partition ordered by {}",
+        "distributed by partition locally ordered by {}",
+        "locally ordered by {} distributed by partition",
+    ],
 )
 def test_write_orders_are_read(text):
     action = parse(
@@ -252,6 +269,60 @@ def test_write_orders_are_read(text):
     ]
     assert action.locally is ("locally" in text)
     assert action.distributed_by_partition is ("distributed" in text)
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("create branch b", SetReference(kind="branch", name="b", span=None, create=True)),
+        (
+            "create branch if not exists `a b` as of version 17L",
+            SetReference(kind="branch", name="a b", span=None, create=True, if_not_exists=True, snapshot_id=17),
+        ),
+        (
+            "create or replace branch b retain 2 days with snapshot retention 3 snapshots 90 minutes",
+            SetReference(
+                kind="branch",
+                name="b",
+                span=None,
+                create=True,
+                replace=True,
+                retention=Retention(max_ref_age_ms=172_800_000, min_snapshots_to_keep=3, max_snapshot_age_ms=5_400_000),
+            ),
+        ),
+        (
+            "replace branch b with snapshot retention 1 snapshots",
+            SetReference(
+                kind="branch", name="b", span=None, replace=True, retention=Retention(min_snapshots_to_keep=1)
+            ),
+        ),
+        (
+            "replace branch b with snapshot retention 1 hours",
+            SetReference(
+                kind="branch", name="b", span=None, replace=True, retention=Retention(max_snapshot_age_ms=3_600_000)
+            ),
+        ),
+        (
+            "replace tag v1 as of version 9223372036854775807 retain 5 minutes",
+            SetReference(
+                kind="tag",
+                name="v1",
+                span=None,
+                replace=True,
+                snapshot_id=2**63 - 1,
+                retention=Retention(max_ref_age_ms=300_000),
+            ),
+        ),
+        ("drop branch if exists b", DropReference(kind="branch", name="b", span=None, if_exists=True)),
+        ("drop tag v1", DropReference(kind="tag", name="v1", span=None)),
+    ],
+)
+def test_branches_and_tags_are_read(action, expected):
+    sql = f"alter table db.t {action}"
+    found = parse(sql).action
+    assert unquoted(sql[found.span.start : found.span.end]) == expected.name
+    spans = {name: None for name in ("span", "snapshot_span") if hasattr(found, name)}
+    assert replace(found, **spans) == expected
 
 
 @pytest.mark.parametrize("word", ["namespace", "schema", "DATABASE"])
@@ -327,6 +398,22 @@ def test_show_describe_drop_and_use_are_read():
         ("alter table t change column a b int", "RENAME COLUMN a TO b"),
         ("alter table t rename column a to b.c", "the field alone"),
         ("create table t (a int) tblproperties (a-b = 1)", "Quote a key"),
+        ("alter table t set identifier fields", "expected the name of a column"),
+        ("alter table t set identifier fields (a)", "expected the name of a column"),
+        ("alter table t create b", "expected BRANCH, TAG or OR REPLACE"),
+        ("alter table t create branch", "expected the name of a branch"),
+        ("alter table t create branch a.b", "expected the end"),
+        ("alter table t create or replace tag if not exists a", "does not need IF NOT EXISTS"),
+        ("alter table t create tag a with snapshot retention 1 snapshots", "expected the end"),
+        ("alter table t create tag a as of version 'b'", "expected the id of a snapshot"),
+        ("alter table t create tag a as of version 9223372036854775808", "out of range"),
+        ("alter table t create tag a retain 1 day", "expected DAYS, HOURS or MINUTES"),
+        ("alter table t create tag a retain 0 days", "expected a number from 1"),
+        ("alter table t create tag a retain 106751991168 days", "longer than Iceberg can record"),
+        ("alter table t create branch a retain 1 days as of version 1", "Unexpected 'as'"),
+        ("alter table t create branch a with snapshot retention 3", "SNAPSHOTS, DAYS, HOURS or MINUTES"),
+        ("alter table t create branch a with snapshot retention 2147483648 snapshots", "out of range"),
+        ("alter table t create branch a with snapshot retention 1 days 2 snapshots", "expected the end"),
     ],
 )
 def test_mistakes_in_ddl_are_explained(sql, message):

@@ -88,7 +88,7 @@ def branch_move(metadata: TableMetadata, branch: str, snapshot_id: int) -> Metad
     if head_id == snapshot_id:
         return MetadataChange()
     return MetadataChange(
-        updates=(branch_update(metadata, branch, snapshot_id),),
+        updates=(branch_update(branch, snapshot_id, metadata.refs.get(branch, NO_RETENTION)),),
         requirements=(AssertRefSnapshotId(ref=branch, snapshot_id=head_id),),
     )
 

@@ -235,6 +235,55 @@ def test_the_name_mapping_keeps_old_names_and_learns_new_ones(new_table: NewTabl
     assert nested == {1: [], 2: [(3, ["a"]), (4, ["b"])], 5: [(6, ["q"])]}
 
 
+# ---- identifier fields ----------------------------------------------------------------------------------------
+
+IDENTIFIED = (
+    "id INT NOT NULL, s STRUCT<a: INT NOT NULL>, r STRUCT<a: INT NOT NULL, o: INT> NOT NULL, f FLOAT NOT NULL, "
+    "l ARRAY<STRUCT<q: INT NOT NULL>> NOT NULL"
+)
+
+
+def test_identifier_fields_are_set_and_dropped_as_in_the_reference(new_table: NewTable) -> None:
+    """Refusals are those of Iceberg's Java library, names match in any case, and an earlier schema is used again."""
+    lake = new_table(IDENTIFIED)
+    for action, names in (
+        ("SET IDENTIFIER FIELDS id, r.a", {"id", "r.a"}),
+        ("SET IDENTIFIER FIELDS ID, id", {"id"}),
+        ("SET IDENTIFIER FIELDS R.a, id", {"id", "r.a"}),
+        ("DROP IDENTIFIER FIELDS r.a", {"id"}),
+        ("RENAME COLUMN id TO k", {"k"}),
+        ("DROP IDENTIFIER FIELDS k", set()),
+    ):
+        assert alter(lake, action).table().schema().identifier_field_names() == names
+    assert len(lake.table().metadata.schemas) == 5
+
+
+@pytest.mark.parametrize(
+    ("action", "message", "kind"),
+    [
+        ("SET IDENTIFIER FIELDS nope", "no column 'nope'", ErrorKind.UNRESOLVED_COLUMN),
+        ("SET IDENTIFIER FIELDS s.a", "s may be NULL", ErrorKind.NOT_SUPPORTED),
+        ("SET IDENTIFIER FIELDS id, r.o", "r.o may be NULL", ErrorKind.NOT_SUPPORTED),
+        ("SET IDENTIFIER FIELDS f", "its type is float", ErrorKind.TYPE_MISMATCH),
+        ("SET IDENTIFIER FIELDS r", "its type is struct", ErrorKind.TYPE_MISMATCH),
+        ("SET IDENTIFIER FIELDS l.element.q", "inside an array or a map", ErrorKind.NOT_SUPPORTED),
+        ("DROP IDENTIFIER FIELDS nope", "no column 'nope'", ErrorKind.UNRESOLVED_COLUMN),
+        ("DROP IDENTIFIER FIELDS f", "identifier fields are id, r.a", ErrorKind.NOT_FOUND),
+        ("DROP IDENTIFIER FIELDS id, id", "id is not an identifier field", ErrorKind.NOT_FOUND),
+        ("DROP COLUMN id", "DROP IDENTIFIER FIELDS id", ErrorKind.NOT_SUPPORTED),
+        ("DROP COLUMN r", "DROP IDENTIFIER FIELDS r.a", ErrorKind.NOT_SUPPORTED),
+        ("ALTER COLUMN id DROP NOT NULL", "DROP IDENTIFIER FIELDS id", ErrorKind.NOT_SUPPORTED),
+        ("ALTER COLUMN r DROP NOT NULL", "DROP IDENTIFIER FIELDS r.a", ErrorKind.NOT_SUPPORTED),
+    ],
+)
+def test_what_cannot_identify_rows_is_refused(new_table: NewTable, action: str, message: str, kind: ErrorKind) -> None:
+    lake = alter(new_table(IDENTIFIED), "SET IDENTIFIER FIELDS id, r.a")
+    with pytest.raises(DmlError) as caught:
+        alter(lake, action)
+    assert (message in str(caught.value), caught.value.kind) == (True, kind), caught.value
+    assert lake.table().schema().identifier_field_names() == {"id", "r.a"}
+
+
 # ---- properties -----------------------------------------------------------------------------------------------
 
 
@@ -381,6 +430,7 @@ def test_a_name_of_an_earlier_field_is_not_given_to_another(new_table: NewTable)
         ),
         ("WRITE LOCALLY ORDERED BY ts", "2 ASC NULLS FIRST", None),
         ("WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY ts", "2 ASC NULLS FIRST", "hash"),
+        ("WRITE DISTRIBUTED BY PARTITION ORDERED BY ts", "2 ASC NULLS FIRST", "hash"),
         ("WRITE DISTRIBUTED BY PARTITION", "", "hash"),
         ("WRITE UNORDERED", "", "none"),
     ],

@@ -48,8 +48,6 @@ WRONG = [
     ("SELECT * ^FORM^ {t}", "syntax", "Did you mean FROM?"),
     (M + "t.id + 0 = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id) WHEN MATCHED AND t.id = ^=^ 1 THEN DELETE", "syntax", "an expression after '='"),
     ("ALTER TABLE {t} ^RENAM^ TO db.z", "syntax", "Did you mean RENAME?"),
-    ("ALTER TABLE {t} ^CREATE^ TAG v1", "syntax", "manage_snapshots"),
-    ("ALTER TABLE {t} ^CREATE^ OR REPLACE BRANCH b", "syntax", "manage_snapshots"),
     ("^SELCT^ * FROM {t}", "syntax", "Did you mean SELECT?"),
 ]  # fmt: skip
 

@@ -52,3 +52,23 @@ MERGE INTO db.t.branch_none AS t USING (SELECT 6 AS id) AS s ON t.id = s.id WHEN
 INSERT INTO db.t.branch_none VALUES (6, 'hr', 600, NULL);
 --> error [python] NotFoundError not-found: There is no branch, tag or snapshot 'none'
 --> error NotFoundError not-found: Cannot use branch (does not exist): none
+
+ALTER TABLE db.t CREATE BRANCH audit RETAIN 7 DAYS;
+--> error AlreadyExistsError already-exists: Ref audit already exists
+
+ALTER TABLE db.t CREATE OR REPLACE BRANCH audit RETAIN 7 DAYS WITH SNAPSHOT RETENTION 2 SNAPSHOTS 36 HOURS;
+--> rows: SELECT type, max_reference_age_in_ms, min_snapshots_to_keep, max_snapshot_age_in_ms FROM db.t.refs WHERE name = 'audit'
+--| BRANCH | 604800000 | 2 | 129600000
+--> rows: SELECT id FROM db.t.branch_audit
+--| 1
+--| 2
+--| 3
+--| 4
+--| 5
+
+ALTER TABLE db.t DROP TAG audit;
+--> error AnalysisError analysis: Ref audit is a branch not a tag
+
+ALTER TABLE db.t DROP BRANCH audit;
+--> rows: SELECT name FROM db.t.refs
+--| main
