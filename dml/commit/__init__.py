@@ -22,6 +22,7 @@ from dml.commit.actions import (
     RowDelta,
     changes_of,
 )
+from dml.commit.attempt import NO_RETENTION
 from dml.commit.changes import RowLevelChanges
 from dml.commit.cherry_pick import CherryPick, is_fast_forward, picked_changes, refuse_second_pick
 from dml.commit.idempotency import (
@@ -38,6 +39,7 @@ from dml.commit.summary import is_reserved
 from dml.commit.window import ancestors
 
 __all__ = [
+    "NO_RETENTION",
     "Action",
     "AlreadyAppliedError",
     "AppendFiles",

@@ -58,7 +58,13 @@ def set_reference(action: SetReference, metadata: TableMetadata) -> MetadataChan
         if action.kind is ReferenceKind.TAG and action.name == MAIN_BRANCH:
             raise NotSupportedError(f"{MAIN_BRANCH} cannot be a tag: it is the branch of the table itself")
     snapshot_id = snapshot_of(action, metadata)
-    old = existing or SnapshotRef(snapshot_id=snapshot_id, snapshot_ref_type=SnapshotRefType(action.kind))
+    old = existing or SnapshotRef(
+        snapshot_id=snapshot_id,
+        snapshot_ref_type=SnapshotRefType(action.kind),
+        min_snapshots_to_keep=None,
+        max_snapshot_age_ms=None,
+        max_ref_age_ms=None,
+    )
     kept = action.retention
     changes = {
         "snapshot_id": snapshot_id,

@@ -18,6 +18,7 @@ from pyiceberg.table.update import AssertRefSnapshotId
 
 from dml.catalog import register_table
 from dml.commit import (
+    NO_RETENTION,
     CherryPick,
     ancestors,
     branch_update,
