@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, list_catalogs, load_catalog
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.config import Config, merge_config
 from requests import Session
@@ -66,6 +66,9 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
             hint="Check its uri, its credentials and that PyIceberg's extra for its type is installed",
             catalog=name,
         ) from None
+    # PyIceberg would load only the heads of branches and tags. Orphan removal would take the files of all other snapshots
+    # for orphans; time travel and the checks of concurrent commits need these snapshots, too.
+    catalog.properties.pop(SNAPSHOT_LOADING_MODE, None)
     return restrict_files(support_format_version_3(catalog))
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.rest import RestCatalog, TableResponse
+from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog, TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
@@ -146,6 +146,11 @@ def test_a_table_does_not_say_where_credentials_go(tmp_path: Path) -> None:
         assert not {key for key in theirs if given.get(key) == theirs[key]}
         assert given["s3.endpoint"] == "http://here"
         assert given["write.parquet.compression-codec"] == "zstd"
+
+
+def test_all_snapshots_are_loaded(tmp_path: Path) -> None:
+    """With `refs` a REST catalog would load the heads of branches and tags alone."""
+    assert SNAPSHOT_LOADING_MODE not in load("lake", str(tmp_path), **{SNAPSHOT_LOADING_MODE: "refs"}).properties
 
 
 def answering(properties: dict[str, str]) -> RestCatalog:
