@@ -1,4 +1,4 @@
-"""Read statements about namespaces, SHOW, DESCRIBE, USE and CALL. Pure; driver.
+"""Read statements about namespaces, SHOW, DESCRIBE, COMMENT ON, REFRESH, USE and CALL. Pure; driver.
 
 Input: a cursor at the verb. Output: the statement, or a `SqlError`. Forms that only Spark supports (SHOW TABLE EXTENDED
 ... PARTITION, DESCRIBE a column ...) go to Spark, as do calls of procedures that are not in `PROCEDURES`, which belong
@@ -6,41 +6,57 @@ to Spark or to another catalog. Source: Spark's grammar, `callArguments`. The na
 Spark procedures.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from dml.sqlparse.cursor import Cursor, LeftToSpark
-from dml.sqlparse.definitions import read_key, read_properties
+from dml.sqlparse.definitions import read_key, read_properties, read_value
 from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import (
+    AlterTable,
     CallArgument,
     CallStatement,
+    CommentOnNamespace,
     CreateNamespace,
     Describe,
     DescribeNamespace,
     DropNamespace,
+    PartitionText,
+    RefreshTable,
+    SetProperties,
+    ShowColumns,
     ShowCreateTable,
     ShowNamespaces,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
     Span,
+    UnsetProperties,
     Use,
 )
 
 __all__ = [
     "PROCEDURES",
     "read_call",
+    "read_comment_on_namespace",
+    "read_comment_on_table",
     "read_create_namespace",
     "read_describe",
     "read_drop_namespace",
+    "read_refresh_table",
     "read_set_catalog",
+    "read_show_columns",
     "read_show_create_table",
     "read_show_namespaces",
+    "read_show_partitions",
     "read_show_properties",
     "read_show_table_extended",
     "read_show_tables",
     "read_use",
 ]
 
+COMMENT: Final = "comment"
+"""The property of a table that holds its comment."""
 PROCEDURES_NAMESPACE: Final = "system"
 PROCEDURES: Final = frozenset(
     {
@@ -197,6 +213,83 @@ def read_show_create_table(cursor: Cursor, reader: FragmentReader) -> ShowCreate
         raise LeftToSpark
     cursor.finish()
     return ShowCreateTable(table=table)
+
+
+def read_show_columns(cursor: Cursor, reader: FragmentReader) -> ShowColumns:
+    """Read `SHOW COLUMNS FROM | IN table [FROM | IN namespace]`."""
+    cursor.expect("SHOW", "COLUMNS")
+    if not (cursor.accept("FROM") or cursor.accept("IN")):
+        cursor.fail(expected="FROM or IN")
+    table = table_name(cursor, reader)
+    if cursor.accept("FROM") or cursor.accept("IN"):
+        namespace, span = read_namespace(cursor)
+        own = table.parts[:-1]
+        if namespace[len(namespace) - len(own) :] != own and own[len(own) - len(namespace) :] != namespace:
+            cursor.fail_at(span, f"The table '{'.'.join(table.parts)}' is in another namespace", hint="Name it once.")
+        table = replace(table, parts=(*max(own, namespace, key=len), table.parts[-1]))
+    cursor.finish()
+    return ShowColumns(table=table)
+
+
+def read_show_partitions(cursor: Cursor, reader: FragmentReader) -> ShowPartitions:
+    """Read `SHOW PARTITIONS table [PARTITION (name = constant, ...)]`."""
+    cursor.expect("SHOW", "PARTITIONS")
+    table = table_name(cursor, reader)
+    entries: list[PartitionText] = []
+    if cursor.accept("PARTITION"):
+        close = cursor.open_bracket("the partition")
+        while not entries or cursor.accept(","):
+            begin = cursor.index
+            name = cursor.name("the name of a partition field")
+            cursor.expect("=")
+            text = read_constant(cursor, name)
+            entries.append(PartitionText(name=name, text=text, span=cursor.span_from(begin)))
+        if cursor.index != close:
+            cursor.fail(expected="',' or ')'")
+        cursor.index = close + 1
+    cursor.finish()
+    return ShowPartitions(table=table, partition=tuple(entries))
+
+
+def read_constant(cursor: Cursor, name: str) -> str | None:
+    if cursor.accept("NULL"):
+        return None
+    if cursor.key() in {"DATE", "TIMESTAMP"}:
+        cursor.index += 1
+        return cursor.string(f"a value for '{name}'")
+    return read_value(cursor, name)
+
+
+def read_comment_on_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
+    """Read `COMMENT ON TABLE table IS text | NULL`, which sets or removes the table's comment."""
+    cursor.expect("COMMENT", "ON", "TABLE")
+    table = table_name(cursor, reader)
+    comment = read_comment(cursor)
+    if comment is None:
+        return AlterTable(table=table, action=UnsetProperties(keys=(COMMENT,)))
+    return AlterTable(table=table, action=SetProperties(properties=((COMMENT, comment),)))
+
+
+def read_comment_on_namespace(cursor: Cursor, _: FragmentReader) -> CommentOnNamespace:
+    """Read `COMMENT ON NAMESPACE | SCHEMA | DATABASE name IS text | NULL`."""
+    cursor.index += 3
+    name, span = read_namespace(cursor)
+    return CommentOnNamespace(name=name, span=span, comment=read_comment(cursor))
+
+
+def read_comment(cursor: Cursor) -> str | None:
+    cursor.expect("IS")
+    comment = None if cursor.accept("NULL") else cursor.string("a comment or NULL")
+    cursor.finish()
+    return comment
+
+
+def read_refresh_table(cursor: Cursor, reader: FragmentReader) -> RefreshTable:
+    """Read `REFRESH TABLE table`."""
+    cursor.expect("REFRESH", "TABLE")
+    table = table_name(cursor, reader)
+    cursor.finish()
+    return RefreshTable(table=table)
 
 
 def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | DescribeNamespace:

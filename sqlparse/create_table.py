@@ -1,7 +1,7 @@
 """Read CREATE TABLE, CREATE OR REPLACE TABLE, REPLACE TABLE and DROP TABLE. Pure; driver.
 
 Input: a cursor at the verb. Output: the statement, or a `SqlError`. Statements with clauses that only Spark's own
-tables have (STORED AS, CLUSTERED BY, LIKE ...) go to Spark.
+tables have (STORED AS, CLUSTERED BY ...) go to Spark.
 """
 
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_column, read_properties, read_transform
 from dml.sqlparse.fragments import FragmentReader, table_name
-from dml.sqlparse.statements import ColumnDefinition, CreateTable, DropTable, Fragment, TransformTerm
+from dml.sqlparse.statements import ColumnDefinition, CreateTable, DropTable, Fragment, TableReference, TransformTerm
 from dml.sqlparse.tokens import words
 
 __all__ = ["read_create_table", "read_drop_table"]
 
-SPARK_ONLY = words("STORED ROW CLUSTERED CLUSTER SKEWED DEFAULT LIKE WITH SORTED")
+SPARK_ONLY = words("STORED ROW CLUSTERED CLUSTER SKEWED DEFAULT WITH SORTED")
 CONSTRAINTS = frozenset(["CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN"])
 QUERY = frozenset({"SELECT", "VALUES", "TABLE", "FROM", "WITH", "("})
 
@@ -45,6 +45,8 @@ def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
             cursor.fail(expected="the name of a table", hint="A table that is replaced needs no IF NOT EXISTS.")
         cursor.expect("IF", "NOT", "EXISTS")
     table = table_name(cursor, reader)
+    if cursor.at("LIKE") and not or_replace and not replace_only:
+        return read_create_like(cursor, reader, table, if_not_exists=if_not_exists)
     columns = read_columns(cursor) if cursor.at("(") and not cursor.source.query_start[cursor.index] else ()
     clauses = read_clauses(cursor)
     query = read_query(cursor, reader)
@@ -69,6 +71,26 @@ def read_create_table(cursor: Cursor, reader: FragmentReader) -> CreateTable:
         comment=clauses.comment,
         location=clauses.location,
         query=query,
+    )
+
+
+def read_create_like(
+    cursor: Cursor, reader: FragmentReader, table: TableReference, *, if_not_exists: bool
+) -> CreateTable:
+    cursor.expect("LIKE")
+    like = table_name(cursor, reader)
+    begin = cursor.index
+    clauses = read_clauses(cursor)
+    if clauses.partitioning is not None or clauses.options is not None or clauses.comment is not None:
+        cursor.fail_at(cursor.span_from(begin), "Only USING, LOCATION and TBLPROPERTIES can follow the table of LIKE")
+    cursor.finish()
+    return CreateTable(
+        table=table,
+        if_not_exists=if_not_exists,
+        provider=clauses.provider,
+        properties=clauses.properties or (),
+        location=clauses.location,
+        like=like,
     )
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "read_properties",
     "read_sort_terms",
     "read_transform",
+    "read_value",
 ]
 
 AFTER_TYPE = words(
@@ -250,7 +251,7 @@ def read_properties(cursor: Cursor) -> tuple[tuple[str, str], ...]:
             cursor.fail_at(cursor.span_from(begin), f"The property '{key}' is given twice")
         if not cursor.accept("="):
             cursor.accept("==")
-        properties[key] = value(cursor, key)
+        properties[key] = read_value(cursor, key)
         if not cursor.accept(","):
             break
     if cursor.index != close:
@@ -279,7 +280,8 @@ def read_key(cursor: Cursor) -> str:
     return ".".join(cursor.names("the key of a property"))
 
 
-def value(cursor: Cursor, key: str) -> str:
+def read_value(cursor: Cursor, key: str) -> str:
+    """Read the value of a property or partition as text: a string, a number, TRUE or FALSE."""
     if cursor.at_string():
         return cursor.string("a value")
     negative = "-" if cursor.at("-") and cursor.source.tokens[cursor.index + 1].kind is TokenKind.NUMBER else ""

@@ -6,7 +6,8 @@ Input: a cursor at INSERT. Output: `InsertStatement`, or a `SqlError`.
 from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_properties
 from dml.sqlparse.fragments import FragmentReader, read_target
-from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, PartitionValue, Span
+from dml.sqlparse.row_level import read_partition
+from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Span
 
 __all__ = ["read_insert"]
 
@@ -61,25 +62,6 @@ def read_mode(cursor: Cursor) -> InsertMode:
     if cursor.at("DIRECTORY") or cursor.at("LOCAL", "DIRECTORY"):
         raise LeftToSpark
     return InsertMode.OVERWRITE
-
-
-def read_partition(cursor: Cursor, reader: FragmentReader) -> tuple[PartitionValue, ...]:
-    close = cursor.open_bracket("the partition")
-    values = []
-    while True:
-        begin = cursor.index
-        column = cursor.name("the name of a partition column")
-        value = None
-        if cursor.accept("=") or cursor.accept("=="):
-            start = cursor.index
-            value = reader.expression(start, cursor.expression(f"a value for {column!r}", stops=frozenset({","})))
-        values.append(PartitionValue(column=column, value=value, span=cursor.span_from(begin)))
-        if not cursor.accept(","):
-            break
-    if cursor.index != close:
-        cursor.fail(expected="',' or ')'")
-    cursor.index = close + 1
-    return tuple(values)
 
 
 def read_replace_where(cursor: Cursor, reader: FragmentReader) -> Fragment:

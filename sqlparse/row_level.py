@@ -9,12 +9,13 @@ from types import MappingProxyType
 from typing import Final
 
 from dml.errors import ErrorKind
-from dml.sqlparse.cursor import NO_HINTS, Cursor, LeftToSpark
+from dml.sqlparse.cursor import NO_HINTS, Cursor
 from dml.sqlparse.fragments import FragmentReader, read_target, table_name
 from dml.sqlparse.statements import (
     Assignment,
     DeleteStatement,
     Fragment,
+    PartitionValue,
     Span,
     TableReference,
     Truncate,
@@ -30,6 +31,7 @@ __all__ = [
     "check_some_clause",
     "read_assignments",
     "read_delete",
+    "read_partition",
     "read_truncate",
     "read_update",
     "read_value",
@@ -67,13 +69,35 @@ def read_update(cursor: Cursor, reader: FragmentReader, ctes: Fragment | None) -
 
 
 def read_truncate(cursor: Cursor, reader: FragmentReader) -> Truncate:
-    """Read `TRUNCATE TABLE target`."""
+    """Read `TRUNCATE TABLE target [PARTITION (a = 1, ...)]`."""
     cursor.expect("TRUNCATE", "TABLE")
     target = table_name(cursor, reader)
-    if cursor.at("PARTITION"):
-        raise LeftToSpark
+    partition = read_partition(cursor, reader) if cursor.accept("PARTITION") else ()
+    for entry in partition:
+        if entry.value is None:
+            cursor.fail_at(entry.span, f"The partition column '{entry.column}' has no value", expected="'=' after it")
     cursor.finish()
-    return Truncate(target=target)
+    return Truncate(target=target, partition=partition)
+
+
+def read_partition(cursor: Cursor, reader: FragmentReader) -> tuple[PartitionValue, ...]:
+    """Read `(a = 1, b)` of a PARTITION clause."""
+    close = cursor.open_bracket("the partition")
+    values = []
+    while True:
+        begin = cursor.index
+        column = cursor.name("the name of a partition column")
+        value = None
+        if cursor.accept("=") or cursor.accept("=="):
+            start = cursor.index
+            value = reader.expression(start, cursor.expression(f"a value for {column!r}", stops=frozenset({","})))
+        values.append(PartitionValue(column=column, value=value, span=cursor.span_from(begin)))
+        if not cursor.accept(","):
+            break
+    if cursor.index != close:
+        cursor.fail(expected="',' or ')'")
+    cursor.index = close + 1
+    return tuple(values)
 
 
 def where(cursor: Cursor, reader: FragmentReader) -> Fragment | None:

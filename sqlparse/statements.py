@@ -22,6 +22,7 @@ __all__ = [
     "ColumnDefinition",
     "ColumnPosition",
     "ColumnReference",
+    "CommentOnNamespace",
     "CreateNamespace",
     "CreateTable",
     "DeleteAction",
@@ -40,9 +41,11 @@ __all__ = [
     "InsertMode",
     "InsertStatement",
     "MergeStatement",
+    "PartitionText",
     "PartitionValue",
     "Query",
     "ReferenceKind",
+    "RefreshTable",
     "RenameColumn",
     "RenameTable",
     "ReplacePartitionField",
@@ -51,8 +54,10 @@ __all__ = [
     "SetProperties",
     "SetReference",
     "SetWriteOrder",
+    "ShowColumns",
     "ShowCreateTable",
     "ShowNamespaces",
+    "ShowPartitions",
     "ShowProperties",
     "ShowTables",
     "Span",
@@ -318,9 +323,15 @@ class InsertStatement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate:
-    """`TRUNCATE TABLE target`."""
+    """`TRUNCATE TABLE target [PARTITION (a = 1, ...)]`.
+
+    Attributes:
+        target: The table.
+        partition: The values of the partitions to delete; empty for all rows.
+    """
 
     target: TableReference
+    partition: tuple[PartitionValue, ...] = ()
 
 
 # ---- tables and namespaces ------------------------------------------------------------------------------------
@@ -384,6 +395,8 @@ class TransformTerm:
 class CreateTable:
     """`CREATE [OR REPLACE] TABLE [IF NOT EXISTS] name [(columns)] [USING p [OPTIONS (...)]] ... [AS query]`.
 
+    `CREATE TABLE [IF NOT EXISTS] name LIKE like ...` takes the columns, partitions and write order of another table.
+
     Hive's form, `PARTITIONED BY (dep string)`, adds a column and partitions by it: it is in both `columns` and
     `partitioning`.
     """
@@ -400,6 +413,7 @@ class CreateTable:
     comment: str | None = None
     location: str | None = None
     query: Fragment | None = None
+    like: TableReference | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -434,6 +448,15 @@ class DropNamespace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommentOnNamespace:
+    """`COMMENT ON NAMESPACE | SCHEMA | DATABASE name IS text`; `comment` is None for NULL."""
+
+    name: tuple[str, ...]
+    span: Span
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowTables:
     """`SHOW TABLES [FROM | IN namespace] [LIKE pattern]`.
 
@@ -462,6 +485,37 @@ class ShowProperties:
 
     table: TableReference
     key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowColumns:
+    """`SHOW COLUMNS FROM | IN table [FROM | IN namespace]`; the table's name includes the namespace."""
+
+    table: TableReference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionText:
+    """`name = constant` of SHOW PARTITIONS: the value of a partition field as text, None for NULL."""
+
+    name: str
+    text: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowPartitions:
+    """`SHOW PARTITIONS table [PARTITION (name = constant, ...)]`."""
+
+    table: TableReference
+    partition: tuple[PartitionText, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshTable:
+    """`REFRESH TABLE table`."""
+
+    table: TableReference
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -794,6 +848,10 @@ Statement = (
     | ShowNamespaces
     | ShowProperties
     | ShowCreateTable
+    | ShowColumns
+    | ShowPartitions
+    | RefreshTable
+    | CommentOnNamespace
     | Describe
     | DescribeNamespace
     | Use

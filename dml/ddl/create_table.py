@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from pyiceberg.table.update import (
     AssertLastAssignedFieldId,
     AssertLastAssignedPartitionId,
@@ -45,6 +45,7 @@ from dml.ddl.properties import (
     check_properties,
     split_format_version,
 )
+from dml.ddl.show_table import live_fields
 from dml.ddl.tables import existing_table, load_table, missing_namespace, missing_table
 from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
 from dml.options import FORMAT_VERSION, OPTION_PREFIX, PARQUET_COMPRESSION
@@ -60,12 +61,13 @@ PATH_OPTION = "path"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    # The validated content of the statement; the schema has fresh ids.
+    # The validated content of the statement; the schema has fresh ids, or those of the table of LIKE.
     schema: Schema
     spec: PartitionSpec
     format_version: int
     properties: dict[str, str]
     location: str | None
+    order: SortOrder = UNSORTED_SORT_ORDER
 
     @property
     def stored_properties(self) -> dict[str, str]:
@@ -81,6 +83,7 @@ def create_table(
     schema: Schema | None = None,
     *,
     time_zone: str = "UTC",
+    like: TableMetadata | None = None,
 ) -> Table:
     """Create a table, or replace one.
 
@@ -92,6 +95,7 @@ def create_table(
         identifier: Namespace and name.
         schema: The schema of the query of AS SELECT; None without a query.
         time_zone: The session's time zone, for TIMESTAMP defaults.
+        like: The table of LIKE.
 
     Returns:
         The new table; with IF NOT EXISTS, perhaps the existing one.
@@ -102,19 +106,23 @@ def create_table(
         AnalysisError: A type, a default, a transform or a property is invalid.
         NotSupportedError: The provider is not Iceberg, or the format version lacks a feature.
     """
-    check_clauses(statement, schema)
+    check_clauses(statement, schema if like is None else like.schema())
     exists = catalogs.table_exists(catalog, identifier)
     if exists and statement.if_not_exists:
         return load_table(catalog, identifier)
     if replaces(statement, catalog, identifier, exists=exists):
         return commit_change(catalog, identifier, replacement_change(statement, schema, time_zone))
-    definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+    if like is None:
+        definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+    else:
+        definition = definition_like(statement, like)
     try:
         return catalogs.create_table(
             catalog,
             identifier,
             definition.schema,
             partition_spec=definition.spec,
+            sort_order=definition.order,
             location=definition.location,
             properties=definition.stored_properties,
         )
@@ -208,6 +216,25 @@ def read_definition(statement: CreateTable, schema: Schema | None, time_zone: st
         format_version=format_version,
         properties=properties,
         location=location,
+    )
+
+
+def definition_like(statement: CreateTable, like: TableMetadata) -> Definition:
+    """Return the definition of LIKE: columns, identifier fields, partitions, write order and format version."""
+    # Like Spark's CREATE TABLE LIKE: the properties and the comment of the other table are not copied.
+    version, properties = split_format_version(statement.properties)
+    format_version = version or like.format_version
+    check_properties(properties)
+    if statement.location is not None:
+        check_location_is_absolute(statement.location)
+    check_format_version(like.schema(), format_version)
+    return Definition(
+        schema=like.schema(),
+        spec=PartitionSpec(*live_fields(like)),
+        order=like.sort_order(),
+        format_version=format_version,
+        properties=properties,
+        location=statement.location,
     )
 
 

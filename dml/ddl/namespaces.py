@@ -1,4 +1,4 @@
-"""CREATE, DROP and DESCRIBE NAMESPACE, SHOW NAMESPACES and SHOW TABLES. Driver.
+"""CREATE, DROP, DESCRIBE and COMMENT ON NAMESPACE, SHOW NAMESPACES and SHOW TABLES. Driver.
 
 Input: the statement, a catalog, a namespace in it. Output: `DdlResult` with Spark's columns. Source: Spark SQL
 reference, "SHOW TABLES", "SHOW DATABASES", "DESCRIBE DATABASE".
@@ -15,6 +15,7 @@ from dml.ddl.tables import NO_ROWS, DdlResult, missing_namespace
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import (
+    CommentOnNamespace,
     CreateNamespace,
     DescribeNamespace,
     DropNamespace,
@@ -23,6 +24,7 @@ from dml.sqlparse.statements import (
 )
 
 __all__ = [
+    "comment_on_namespace",
     "create_namespace",
     "describe_namespace",
     "drop_namespace",
@@ -77,6 +79,22 @@ def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[
     # In a catalog without namespace records, the namespace disappears with its last table.
     if catalogs.namespace_exists(catalog, namespace):
         catalogs.drop_namespace(catalog, namespace)
+    return NO_ROWS
+
+
+def comment_on_namespace(statement: CommentOnNamespace, catalog: Catalog, namespace: tuple[str, ...]) -> DdlResult:
+    """Run COMMENT ON NAMESPACE; NULL removes the comment.
+
+    Raises:
+        NotFoundError: The namespace does not exist.
+    """
+    try:
+        if statement.comment is not None:
+            catalogs.change_namespace_properties(catalog, namespace, {COMMENT: statement.comment})
+        elif COMMENT in catalogs.namespace_properties(catalog, namespace):
+            catalogs.change_namespace_properties(catalog, namespace, {}, (COMMENT,))
+    except NotFoundError:
+        raise missing_namespace(catalog, namespace) from None
     return NO_ROWS
 
 

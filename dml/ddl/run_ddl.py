@@ -6,10 +6,13 @@ the module of the statement.
 
 from typing import assert_never
 
+from pyiceberg.table.metadata import TableMetadata
+
 from dml.catalog.registry import CatalogRegistry
 from dml.ddl.alter_table import alter_table
 from dml.ddl.create_table import create_table
 from dml.ddl.namespaces import (
+    comment_on_namespace,
     create_namespace,
     describe_namespace,
     drop_namespace,
@@ -17,35 +20,44 @@ from dml.ddl.namespaces import (
     show_table_extended,
     show_tables,
 )
-from dml.ddl.show_table import describe_table, show_create_table, show_properties
+from dml.ddl.partitions import show_partitions
+from dml.ddl.show_table import describe_table, show_columns, show_create_table, show_properties
 from dml.ddl.tables import NO_ROWS, DdlResult, drop_table, load_table
 from dml.errors import NotSupportedError
+from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import (
     AlterTable,
+    CommentOnNamespace,
     CreateNamespace,
     CreateTable,
     Describe,
     DescribeNamespace,
     DropNamespace,
     DropTable,
+    ShowColumns,
     ShowCreateTable,
     ShowNamespaces,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
+    TableReference,
 )
 
 __all__ = ["DdlStatement", "execute"]
 
 DdlStatement = (
     AlterTable
+    | CommentOnNamespace
     | CreateNamespace
     | CreateTable
     | Describe
     | DescribeNamespace
     | DropNamespace
     | DropTable
+    | ShowColumns
     | ShowCreateTable
     | ShowNamespaces
+    | ShowPartitions
     | ShowProperties
     | ShowTables
 )
@@ -77,6 +89,9 @@ def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: st
         case DropNamespace():
             _, catalog, namespace = registry.namespace(statement.name)
             return drop_namespace(statement, catalog, namespace)
+        case CommentOnNamespace():
+            _, catalog, namespace = registry.namespace(statement.name)
+            return comment_on_namespace(statement, catalog, namespace)
         case DescribeNamespace():
             name, catalog, namespace = registry.namespace(statement.name)
             return describe_namespace(statement, catalog, name, namespace)
@@ -93,7 +108,14 @@ def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: st
 
 
 def on_table(
-    statement: AlterTable | CreateTable | Describe | DropTable | ShowCreateTable | ShowProperties,
+    statement: AlterTable
+    | CreateTable
+    | Describe
+    | DropTable
+    | ShowColumns
+    | ShowCreateTable
+    | ShowPartitions
+    | ShowProperties,
     registry: CatalogRegistry,
     time_zone: str,
 ) -> DdlResult:
@@ -104,7 +126,8 @@ def on_table(
         case CreateTable():
             if statement.query is not None:
                 raise NotSupportedError("CREATE TABLE ... AS SELECT runs with the engine that evaluates its query")
-            create_table(statement, catalog, identifier, time_zone=time_zone)
+            like = None if statement.like is None else source_of(statement.like, registry)
+            create_table(statement, catalog, identifier, time_zone=time_zone, like=like)
             return NO_ROWS
         case AlterTable():
             alter_table(statement.action, catalog, identifier, catalog_name=catalog_name, time_zone=time_zone)
@@ -113,9 +136,19 @@ def on_table(
             return drop_table(statement, catalog, identifier)
         case ShowProperties():
             return show_properties(statement, load_table(catalog, identifier))
+        case ShowColumns():
+            return show_columns(load_table(catalog, identifier))
+        case ShowPartitions():
+            return show_partitions(statement, load_table(catalog, identifier))
         case ShowCreateTable():
             return show_create_table(load_table(catalog, identifier), full_name)
         case Describe():
             return describe_table(statement, load_table(catalog, identifier), full_name)
         case _:
             assert_never(statement)
+
+
+def source_of(like: TableReference, registry: CatalogRegistry) -> TableMetadata:
+    catalog_name, identifier = registry.split(like.parts)
+    with at(like.span):
+        return load_table(registry.catalog(catalog_name), identifier).metadata

@@ -1,4 +1,4 @@
-"""SHOW TBLPROPERTIES, SHOW CREATE TABLE, DESCRIBE TABLE. Driver.
+"""SHOW TBLPROPERTIES, SHOW CREATE TABLE, SHOW COLUMNS, DESCRIBE TABLE. Driver.
 
 Input: the statement and a loaded table. Output: `DdlResult` in Spark's layout. Source: Spark's `DescribeTableExec`,
 `ShowCreateTableExec`, `ShowTablePropertiesExec`; the properties that Iceberg's `SparkTable` shows.
@@ -25,7 +25,15 @@ from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string
 from dml.sqlparse.statements import Describe, ShowProperties
 
-__all__ = ["describe_table", "show_create_table", "show_properties", "table_information", "view_information"]
+__all__ = [
+    "describe_table",
+    "live_fields",
+    "show_columns",
+    "show_create_table",
+    "show_properties",
+    "table_information",
+    "view_information",
+]
 
 Row = tuple[str, str | None, str | None]
 
@@ -53,6 +61,11 @@ def show_properties(statement: ShowProperties, table: Table) -> DdlResult:
         )
     shown = properties if key is None else {key: properties[key]}
     return DdlResult(columns=(("key", "string"), ("value", "string")), rows=tuple(sorted(shown.items())))
+
+
+def show_columns(table: Table) -> DdlResult:
+    """Run SHOW COLUMNS."""
+    return DdlResult(columns=(("col_name", "string"),), rows=tuple((field.name,) for field in table.schema().fields))
 
 
 def show_create_table(table: Table, name: tuple[str, ...]) -> DdlResult:
@@ -194,6 +207,7 @@ def shown_properties(metadata: TableMetadata) -> dict[str, str]:
 
 
 def live_fields(metadata: TableMetadata) -> list[PartitionField]:
+    """Return the partition fields of the current spec, without the void ones of format version 1."""
     return [field for field in metadata.spec().fields if not isinstance(field.transform, VoidTransform)]
 
 

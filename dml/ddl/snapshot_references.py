@@ -58,26 +58,26 @@ def set_reference(action: SetReference, metadata: TableMetadata) -> MetadataChan
         if action.kind is ReferenceKind.TAG and action.name == MAIN_BRANCH:
             raise NotSupportedError(f"{MAIN_BRANCH} cannot be a tag: it is the branch of the table itself")
     snapshot_id = snapshot_of(action, metadata)
-    old = existing or SnapshotRef(
+    given, old = action.retention, existing or action.retention
+    ref = SnapshotRef(
         snapshot_id=snapshot_id,
         snapshot_ref_type=SnapshotRefType(action.kind),
-        min_snapshots_to_keep=None,
-        max_snapshot_age_ms=None,
-        max_ref_age_ms=None,
+        max_ref_age_ms=given.max_ref_age_ms or old.max_ref_age_ms,
+        min_snapshots_to_keep=given.min_snapshots_to_keep or old.min_snapshots_to_keep,
+        max_snapshot_age_ms=given.max_snapshot_age_ms or old.max_snapshot_age_ms,
     )
-    kept = action.retention
-    changes = {
-        "snapshot_id": snapshot_id,
-        "max_ref_age_ms": kept.max_ref_age_ms or old.max_ref_age_ms,
-        "min_snapshots_to_keep": kept.min_snapshots_to_keep or old.min_snapshots_to_keep,
-        "max_snapshot_age_ms": kept.max_snapshot_age_ms or old.max_snapshot_age_ms,
-    }
-    if old.model_copy(update=changes) == existing:
+    if ref == existing:
         return MetadataChange()
-    return MetadataChange(
-        updates=(SetSnapshotRefUpdate(ref_name=action.name, type=old.snapshot_ref_type, **changes),),
-        requirements=(AssertRefSnapshotId(ref=action.name, snapshot_id=existing and existing.snapshot_id),),
+    update = SetSnapshotRefUpdate(
+        ref_name=action.name,
+        type=ref.snapshot_ref_type,
+        snapshot_id=ref.snapshot_id,
+        max_ref_age_ms=ref.max_ref_age_ms,
+        min_snapshots_to_keep=ref.min_snapshots_to_keep,
+        max_snapshot_age_ms=ref.max_snapshot_age_ms,
     )
+    head = None if existing is None else existing.snapshot_id
+    return MetadataChange(updates=(update,), requirements=(AssertRefSnapshotId(ref=action.name, snapshot_id=head),))
 
 
 def drop_reference(action: DropReference, metadata: TableMetadata) -> MetadataChange:

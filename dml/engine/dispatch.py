@@ -14,9 +14,10 @@ from dml.catalog.tables import namespace_exists
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import CommitKey
+from dml.ddl.tables import load_table
 from dml.engine.create_as_select import create_table
 from dml.engine.empty_branch import create_empty_branch
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import locate_error
@@ -52,6 +53,7 @@ from dml.sqlparse.statements import (
     InsertStatement,
     MergeStatement,
     Query,
+    RefreshTable,
     Statement,
     TableReference,
     Truncate,
@@ -320,6 +322,8 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
     reference = table_of(statement)
     if reference is not None and is_spark_table(engine, reference):
         return spark_sql(engine, text)
+    if isinstance(statement, RefreshTable):
+        return refresh_table(engine, statement)
     if isinstance(statement, AlterTable) and create_empty_branch(engine, statement):
         return empty_frame(engine.spark, StructType([]))
     time_zone = StatementSettings.of(engine).time_zone
@@ -328,6 +332,20 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
         return empty_frame(engine.spark, StructType([]))
     schema = ", ".join(f"`{name}` {kind}" for name, kind in result.columns)
     return engine.spark.createDataFrame(list(result.rows), schema)
+
+
+def refresh_table(engine: Engine, statement: RefreshTable) -> DataFrame:
+    """Invalidate what Spark has cached of a table. RowDelta itself loads the newest metadata for each statement.
+
+    Raises:
+        NotFoundError: no such table.
+    """
+    catalog_name, identifier = engine.registry.split(statement.table.parts)
+    load_table(engine.registry.catalog(catalog_name), identifier)
+    name = (catalog_name, *identifier)
+    if not is_connect(engine.spark) and spark_has(engine, name):
+        spark_sql(engine, f"REFRESH TABLE {quote_name(name)}")
+    return empty_frame(engine.spark, StructType([]))
 
 
 def is_spark_table(engine: Engine, reference: TableReference) -> bool:

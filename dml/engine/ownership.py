@@ -35,6 +35,7 @@ from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
     AlterTable,
     CallStatement,
+    CommentOnNamespace,
     CreateNamespace,
     CreateTable,
     DeleteStatement,
@@ -46,8 +47,11 @@ from dml.sqlparse.statements import (
     InsertStatement,
     MergeStatement,
     Query,
+    RefreshTable,
+    ShowColumns,
     ShowCreateTable,
     ShowNamespaces,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
     Span,
@@ -151,7 +155,7 @@ QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
 CALL: Final = "CALL"
 TABLE_KEYWORDS: Final = frozenset(
-    {"CREATE", "REPLACE", "DROP", "ALTER", "DESCRIBE", "DESC", "SHOW", "USE", "SET", "EXPLAIN"}
+    {"CREATE", "REPLACE", "DROP", "ALTER", "COMMENT", "DESCRIBE", "DESC", "REFRESH", "SHOW", "USE", "SET", "EXPLAIN"}
 )
 
 
@@ -256,6 +260,7 @@ def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> boo
         case (
             CreateNamespace(name=name)
             | DropNamespace(name=name)
+            | CommentOnNamespace(name=name)
             | DescribeNamespace(name=name)
             | Use(name=name)
             | ShowTables(namespace=name)
@@ -324,6 +329,9 @@ def table_of(statement: Any) -> TableReference | None:
             | Describe(table=table)
             | ShowProperties(table=table)
             | ShowCreateTable(table=table)
+            | ShowColumns(table=table)
+            | ShowPartitions(table=table)
+            | RefreshTable(table=table)
         ):
             return table
         case _:

@@ -4,6 +4,7 @@ Input: the statement and its target. Output: an Iceberg expression that is exact
 Source: Iceberg documentation, "Spark Writes: overwriting data".
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -15,9 +16,9 @@ from dml.errors import ErrorKind, NotSupportedError
 from dml.plan.predicates import pushable
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quoted
-from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, Query
+from dml.sqlparse.statements import Fragment, InsertMode, InsertStatement, PartitionValue, Query
 
-__all__ = ["Replaced", "replaced_rows"]
+__all__ = ["Replaced", "partition_filter", "replaced_rows"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +59,22 @@ def replaced_rows(
         case InsertMode.OVERWRITE:
             if chooses_partitions(statement, target) and (settings.dynamic_overwrite if dynamic is None else dynamic):
                 return Replaced(row_filter=None)
-            found: BooleanExpression = AlwaysTrue()
-            for entry in statement.partition:
-                if entry.value is not None:
-                    condition = equality(entry.column, entry.value)
-                    found = And(found, exact_filter(condition, target, sql, entry.value))
-            return Replaced(row_filter=found)
+            return Replaced(row_filter=partition_filter(statement.partition, target, sql))
+
+
+def partition_filter(partition: Iterable[PartitionValue], target: Target, sql: str) -> BooleanExpression:
+    """Return the rows that have the constants of a PARTITION clause, as an exact Iceberg expression.
+
+    Raises:
+        NotSupportedError: Iceberg cannot decide a value for whole files.
+        AnalysisError: A value names an unknown column.
+    """
+    found: BooleanExpression = AlwaysTrue()
+    for entry in partition:
+        if entry.value is not None:
+            condition = equality(entry.column, entry.value)
+            found = And(found, exact_filter(condition, target, sql, entry.value))
+    return found
 
 
 def chooses_partitions(statement: InsertStatement, target: Target) -> bool:
@@ -99,11 +110,11 @@ def exact_filter(condition: Fragment, target: Target, sql: str, place: Fragment 
                 target.names.resolve(column.parts, column.span)
         span = (place or condition).span
         raise NotSupportedError(
-            "The rows to replace must be described by comparisons of columns with constants",
+            "The rows to replace or delete must be described by comparisons of columns with constants",
             sql=sql,
             position=span.start,
             length=span.end - span.start,
             kind=ErrorKind.INVALID_CONDITION,
-            hint="Use DELETE with this condition, then INSERT",
+            hint="Use DELETE with this condition, before an INSERT if rows are to replace it",
         )
     return pushdown.pruning

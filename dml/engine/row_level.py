@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.transforms import IdentityTransform
 from pyspark.sql import DataFrame, SparkSession
 
 from dml import limits
@@ -22,6 +23,7 @@ from dml.engine.distribution import distribute_delta, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
+from dml.engine.replaced_rows import partition_filter
 from dml.engine.row_level_commit import check_rows, compares_rows, row_level_action, row_level_summary
 from dml.engine.row_level_plan import (
     InTasks,
@@ -44,7 +46,8 @@ from dml.engine.writes import (
     write_context,
     write_properties,
 )
-from dml.errors import DataError, ErrorKind
+from dml.errors import AnalysisError, DataError, ErrorKind, NotSupportedError
+from dml.hints import did_you_mean
 from dml.model.columns import FILE_ORDINAL, POS, DeltaLayout, RowOperation
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import WriteContext
@@ -58,7 +61,8 @@ from dml.scan.size import live_rows
 from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
 from dml.spark.store_assignment import Assign
-from dml.sqlparse.statements import MergeStatement, Truncate
+from dml.sqlparse.diagnosis import at
+from dml.sqlparse.statements import MergeStatement, PartitionValue, Truncate
 from dml.write.delta_writer import WriteTask
 from dml.write.splicing import may_splice_statement, with_copied_metrics
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
@@ -384,16 +388,48 @@ def writer_spec(
 
 
 def run_truncate(engine: Engine, statement: Truncate, text: str, idempotency_key: CommitKey | None = None) -> Result:
-    """Run TRUNCATE TABLE.
+    """Run TRUNCATE TABLE; with PARTITION it deletes the files of partitions.
 
     Raises:
-        DmlError: no such table, or the commit failed.
+        NotSupportedError: a file holds rows of other partitions, too.
+        DmlError: no such table or partition column, or the commit failed.
     """
     started = time.perf_counter()
     start = start_statement(engine, statement.target, text, "TRUNCATE", idempotency_key=idempotency_key)
-    target = start.target
-    plan = ScanPlan(snapshot_id=None) if target.snapshot_id is None else plan_scan(target.table, target.snapshot_id)
-    return delete_whole_files(engine, target, AlwaysTrue(), plan.tasks, "TRUNCATE", start.settings, started)
+    target, case_sensitive = start.target, start.settings.case_sensitive
+    for entry in statement.partition:
+        check_partition_column(target, entry, case_sensitive=case_sensitive)
+    row_filter = partition_filter(statement.partition, target, text)
+    plan = ScanPlan(snapshot_id=None)
+    if target.snapshot_id is not None:
+        plan = plan_scan(
+            target.table,
+            target.snapshot_id,
+            row_filter,
+            case_sensitive=case_sensitive,
+            find_whole_files=bool(statement.partition),
+        )
+    if statement.partition and plan.tasks and not plan.covers_whole_files:
+        raise NotSupportedError(
+            f"Files of {target.resolved.name} hold rows of these and of other partitions: they were written by another "
+            "partition spec",
+            hint="DELETE with this condition rewrites these files",
+            table=target.resolved.name,
+        )
+    return delete_whole_files(engine, target, row_filter, plan.tasks, "TRUNCATE", start.settings, started)
+
+
+def check_partition_column(target: Target, entry: PartitionValue, *, case_sensitive: bool) -> None:
+    schema = target.table.schema()
+    fields = [field for field in target.table.spec().fields if isinstance(field.transform, IdentityTransform)]
+    columns = [schema.find_column_name(field.source_id) or field.name for field in fields]
+    if entry.column not in columns and (case_sensitive or entry.column.lower() not in map(str.lower, columns)):
+        with at(entry.span):
+            raise AnalysisError(
+                f"The table {target.resolved.name} is not partitioned by the values of a column '{entry.column}'",
+                kind=ErrorKind.NOT_FOUND,
+                hint=did_you_mean(entry.column, columns) if columns else "DELETE takes any condition",
+            )
 
 
 def delete_whole_files(

@@ -12,6 +12,7 @@ from dml.sqlparse import (
     AlterColumns,
     AlterTable,
     ColumnPosition,
+    CommentOnNamespace,
     CreateNamespace,
     CreateTable,
     Describe,
@@ -32,6 +33,7 @@ from dml.sqlparse import (
     SetWriteOrder,
     ShowCreateTable,
     ShowNamespaces,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
     UnknownStatement,
@@ -122,7 +124,8 @@ def test_hive_partitioning_adds_a_column():
     "sql",
     [
         "create table t (a int) stored as parquet",
-        "create table t like u",
+        "comment on column t.a is 'x'",
+        "refresh 'path'",
         "create table t (a int generated always as (1))",
         "create table t (a int, primary key (a))",
         "create external table t (a int)",
@@ -339,6 +342,52 @@ def test_namespaces_are_created_dropped_and_described(word):
     assert (described.name, described.extended) == (("a", "b"), True)
 
 
+@pytest.mark.parametrize(
+    ("sql", "parts"),
+    [
+        ("show columns in t", ("t",)),
+        ("show columns from t from a.b", ("a", "b", "t")),
+        ("show columns from b.t in a.b", ("a", "b", "t")),
+        ("show columns from a.b.t in b", ("a", "b", "t")),
+        ("refresh table b.t", ("b", "t")),
+        ("show partitions b.t", ("b", "t")),
+    ],
+)
+def test_tables_that_are_shown_are_named(sql, parts):
+    assert parse(sql).table.parts == parts
+
+
+def test_partitions_are_named_by_text():
+    found = parse("show partitions t partition (a = 'x' 'y', b = -1, `c d` = DATE '2024-01-01', e = null, f = TRUE)")
+    assert isinstance(found, ShowPartitions)
+    assert [(entry.name, entry.text) for entry in found.partition] == [
+        ("a", "xy"),
+        ("b", "-1"),
+        ("c d", "2024-01-01"),
+        ("e", None),
+        ("f", "true"),
+    ]
+    truncated = parse("truncate table a.t partition (k = 1 + 1, d = 'x')")
+    assert [(entry.column, entry.value.text) for entry in truncated.partition] == [("k", "1 + 1"), ("d", "'x'")]
+
+
+def test_comments_are_read():
+    assert parse("comment on table a.t is 'x'").action == SetProperties(properties=(("comment", "x"),))
+    assert parse("comment on table a.t is null").action == UnsetProperties(keys=("comment",))
+    for word in ("namespace", "schema", "database"):
+        found = parse(f"comment on {word} a.b is null")
+        assert isinstance(found, CommentOnNamespace)
+        assert (found.name, found.comment) == (("a", "b"), None)
+
+
+def test_create_table_like_is_read():
+    found = parse("create table if not exists a.t like b.u using iceberg location 'l' tblproperties (k = 'v')")
+    assert isinstance(found, CreateTable)
+    assert (found.table.parts, found.like.parts, found.if_not_exists) == (("a", "t"), ("b", "u"), True)
+    assert (found.provider, found.location, found.properties) == ("iceberg", "l", (("k", "v"),))
+    assert parse("create table like (a int)").like is None
+
+
 def test_show_describe_drop_and_use_are_read():
     assert parse("show tables") == ShowTables()
     assert parse("show tables from a.b like 'x*'") == ShowTables(namespace=("a", "b"), pattern="x*")
@@ -398,6 +447,15 @@ def test_show_describe_drop_and_use_are_read():
         ("alter table t change column a b int", "RENAME COLUMN a TO b"),
         ("alter table t rename column a to b.c", "the field alone"),
         ("create table t (a int) tblproperties (a-b = 1)", "Quote a key"),
+        ("show columns t", "expected FROM or IN"),
+        ("show columns in a.t in b", "in another namespace"),
+        ("show partitions t partition (a)", "expected '='"),
+        ("show partitions t partition (a = b)", "expected a value for 'a'"),
+        ("truncate table t partition (a)", "'a' has no value"),
+        ("comment on table t", "expected IS"),
+        ("comment on table t is 1", "expected a comment or NULL"),
+        ("create table t like u comment 'x'", "Only USING, LOCATION and TBLPROPERTIES"),
+        ("create or replace table t like u", "Unexpected 'like'"),
         ("alter table t set identifier fields", "expected the name of a column"),
         ("alter table t set identifier fields (a)", "expected the name of a column"),
         ("alter table t create b", "expected BRANCH, TAG or OR REPLACE"),

@@ -151,6 +151,61 @@ def test_a_table_that_is_there_is_an_error_unless_if_not_exists_says_otherwise(n
     assert lake.table().metadata == before
 
 
+def test_like_takes_everything_but_properties_and_rows(lake: Lake, version: int, tmp_path: Path) -> None:
+    """Identifier fields, comments, defaults, live partition fields and the write order; ids are new."""
+    default = "DEFAULT 7" if version == 3 else ""
+    lake.run(
+        "CREATE TABLE db.t (dropped INT, id BIGINT NOT NULL COMMENT 'key', n INT, s STRUCT<a: INT NOT NULL>, "
+        "ts TIMESTAMP) PARTITIONED BY (n, bucket(4, id), days(ts)) COMMENT 'about' "
+        f"TBLPROPERTIES ('format-version' = '{version}', 'k' = 'v')"
+    )
+    for action in (
+        "DROP COLUMN dropped",
+        f"ADD COLUMN m INT {default} AFTER id",
+        "DROP PARTITION FIELD n",
+        "SET IDENTIFIER FIELDS id",
+        "WRITE ORDERED BY s.a DESC, truncate(2, id)",
+    ):
+        lake.run(f"ALTER TABLE db.t {action}")
+    clauses = f"USING iceberg LOCATION 'file://{tmp_path}/like' TBLPROPERTIES ('a' = 'b')"
+    lake.run(f"CREATE TABLE lake.db.l LIKE db.t {clauses}")
+    lake.run("CREATE TABLE IF NOT EXISTS db.l LIKE db.t TBLPROPERTIES ('a' = 'other')")
+    made, source = lake.table("l"), lake.table()
+    assert [field.name for field in made.schema().fields] == ["id", "m", "n", "s", "ts"]
+    assert lake.columns("l")[0] == "1: id: required long (key)"
+    assert made.schema().identifier_field_names() == {"id"}
+    assert made.schema().find_field("m").write_default == (7 if version == 3 else None)
+    assert lake.partitioning("l") == ["1000: id_bucket: bucket[4](1)", "1001: ts_day: day(5)"]
+    assert [str(field) for field in made.sort_order().fields] == [
+        f"{made.schema().find_field('s.a').field_id} DESC NULLS LAST",
+        "truncate[2](1) ASC NULLS FIRST",
+    ]
+    assert (made.metadata.format_version, made.location()) == (version, f"file://{tmp_path}/like")
+    assert dict(made.properties) == {"a": "b", "write.parquet.compression-codec": "zstd"}
+    assert made.metadata.table_uuid != source.metadata.table_uuid
+    lake.run("CREATE TABLE db.m LIKE db.l TBLPROPERTIES ('format-version' = '3')")
+    assert lake.table("m").metadata.format_version == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("db.t LIKE db.t", AlreadyExistsError),
+        ("db.x LIKE db.nope", NotFoundError),
+        ("nodb.x LIKE db.t", NotFoundError),
+        ("db.x LIKE db.t USING parquet", NotSupportedError),
+        ("db.x LIKE db.t TBLPROPERTIES ('write.delete.mode' = 'x')", AnalysisError),
+        ("db.x LIKE db.t TBLPROPERTIES ('format-version' = '2')", AnalysisError),
+        ("db.x LIKE db.t LOCATION 'relative'", AnalysisError),
+    ],
+)
+def test_what_like_cannot_do_is_refused_and_nothing_is_made(lake: Lake, text: str, error: type[Exception]) -> None:
+    lake.run("CREATE TABLE db.t (id INT DEFAULT 1) TBLPROPERTIES ('format-version' = '3')")
+    with pytest.raises(error):
+        lake.run(f"CREATE TABLE {text}")
+    assert lake.run("SHOW TABLES IN db").rows == (("db", "t", False),)
+
+
 def test_as_select_takes_its_columns_from_the_query(lake: Lake) -> None:
     statement = parse("CREATE TABLE db.t PARTITIONED BY (dep) AS SELECT 1 id, 'x' dep")
     columns = (NestedField(1, "id", IntegerType(), required=False), NestedField(2, "dep", StringType(), required=False))

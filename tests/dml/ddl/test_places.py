@@ -60,6 +60,14 @@ WRONG = [
     "SHOW TABLES IN ^nodb^",
     "SHOW CREATE TABLE ^db.nope^",
     "SHOW TBLPROPERTIES ^db.nope^",
+    "SHOW COLUMNS IN ^nope^ IN db",
+    "SHOW PARTITIONS ^db.nope^",
+    "SHOW PARTITIONS db.t PARTITION (dep = 'a', ^nope = 1^)",
+    "COMMENT ON TABLE ^db.nope^ IS 'x'",
+    "COMMENT ON NAMESPACE ^nodb^ IS NULL",
+    "CREATE TABLE ^db.t^ LIKE db.other",
+    "CREATE TABLE db.x LIKE ^db.nope^",
+    "CREATE TABLE db.x LIKE db.t TBLPROPERTIES (^'format-version'^ = '9')",
 ]
 
 

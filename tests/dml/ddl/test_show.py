@@ -131,3 +131,26 @@ def test_a_namespace_with_something_in_it_is_dropped_by_cascade_alone(lake: Lake
         lake.run("DROP NAMESPACE a.b")
     lake.run("DROP NAMESPACE a CASCADE")
     assert [row[0] for row in lake.run("SHOW NAMESPACES").rows] == ["db"]
+
+
+def test_show_columns_names_the_columns_and_takes_the_namespace_apart(new_table: NewTable) -> None:
+    lake = new_table("id INT, `a b` STRING, s STRUCT<x: INT>")
+    for text in ("IN db.t", "FROM t FROM lake.db", "IN lake.db.t IN db", "FROM t"):
+        shown = lake.run(f"SHOW COLUMNS {text}")
+        assert (shown.columns, shown.rows) == ((("col_name", "string"),), (("id",), ("a b",), ("s",)))
+    with pytest.raises(NotFoundError):
+        lake.run("SHOW COLUMNS IN nope IN db")
+
+
+def test_comments_are_set_and_removed(new_table: NewTable) -> None:
+    lake = new_table("id INT")
+    for text, comment in (("'it''s'", "it's"), ("''", ""), ("NULL", None), ("NULL", None)):
+        lake.run(f"COMMENT ON TABLE lake.db.t IS {text}")
+        assert lake.table().properties.get("comment") == comment
+        for word in ("NAMESPACE", "SCHEMA", "DATABASE"):
+            lake.run(f"COMMENT ON {word} db IS {text}")
+            assert lake.catalog.load_namespace_properties(("db",)).get("comment") == comment
+    for text in ("TABLE db.nope", "NAMESPACE nodb"):
+        for comment in ("'x'", "NULL"):
+            with pytest.raises(NotFoundError):
+                lake.run(f"COMMENT ON {text} IS {comment}")
