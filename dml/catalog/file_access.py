@@ -27,7 +27,7 @@ from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, 
 from dml.files.table_metadata import read_table_metadata
 from dml.options import WRITE_METADATA_PATH
 
-__all__ = ["check_new_location", "metadata_read_once", "restrict_files"]
+__all__ = ["check_new_location", "io_at", "metadata_read_once", "restrict_files"]
 
 NO_FOLDERS: Final = frozenset({"", ".", ".."})
 NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
@@ -96,6 +96,11 @@ def table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: An
     return table
 
 
+def io_at(catalog: Catalog, location: str | None) -> FileIO:
+    """Return a catalog's FileIO for a location, restricted as for a table there."""
+    return catalog._load_file_io(location=location)  # noqa: SLF001
+
+
 def check_new_location(
     catalog: Catalog, identifier: tuple[str, ...], location: str | None, properties: Mapping[str, str]
 ) -> None:
@@ -112,7 +117,7 @@ def check_new_location(
             one of them is not a folder name.
     """
     if location is not None or isinstance(catalog, MetastoreCatalog):
-        io = catalog._load_file_io(location=location)  # noqa: SLF001
+        io = io_at(catalog, location)
         for place in (location, properties.get(WRITE_METADATA_PATH)):
             if place is not None:
                 check_location(io, place)

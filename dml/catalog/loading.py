@@ -66,8 +66,8 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
             hint="Check its uri, its credentials and that PyIceberg's extra for its type is installed",
             catalog=name,
         ) from None
-    # PyIceberg would load only the heads of branches and tags. Orphan removal would delete the files of other snapshots;
-    # time travel and the checks of concurrent commits need these snapshots, too.
+    # PyIceberg would load only the heads of branches and tags, and orphan removal would delete the files of other
+    # snapshots, which time travel and the checks of concurrent commits need, too.
     catalog.properties.pop(SNAPSHOT_LOADING_MODE, None)
     return restrict_files(support_format_version_3(catalog))
 

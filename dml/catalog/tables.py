@@ -23,7 +23,7 @@ from pyiceberg.table.update import (
 )
 
 from dml import iceberg
-from dml.catalog.file_access import check_new_location
+from dml.catalog.file_access import check_new_location, io_at
 from dml.catalog.translation import translate_errors
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, expired_at
 from dml.files.schemes import check_location
@@ -378,7 +378,7 @@ def register_table(catalog: Catalog, identifier: Identifier, metadata_location: 
     with translate_errors(f"Registering the table '{dotted_name(identifier)}'", catalog):
         if isinstance(catalog, MetastoreCatalog):
             # These catalogs store any location, and could not load the table afterwards.
-            read_table_metadata(catalog._load_file_io(location=metadata_location), metadata_location)  # noqa: SLF001
+            read_table_metadata(io_at(catalog, metadata_location), metadata_location)
         return catalog.register_table(identifier, metadata_location)
 
 

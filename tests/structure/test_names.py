@@ -13,7 +13,6 @@ PRIVATE = re.compile(r"_(?!_)\w+")
 PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/catalog/file_access.py": "PyIceberg",
     "dml/catalog/loading.py": "PyIceberg",
-    "dml/catalog/tables.py": "PyIceberg",
     "dml/catalog/views.py": "PyIceberg",
     "dml/iceberg.py": "PyIceberg",
     "dml/maintenance/storage.py": "fsspec",
