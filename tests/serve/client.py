@@ -73,6 +73,14 @@ def statements() -> None:
     assert frame.count() == 2
     assert ("db", "s", False) in rows(spark, "SHOW TABLES IN lake.db")
     assert [row[0] for row in rows(spark, "DESCRIBE TABLE lake.db.s")][:3] == ["id", "s", "n"]
+    assert rows(spark, "SHOW COLUMNS IN s IN lake.db") == [("id",), ("s",), ("n",)]
+    assert rows(spark, "COMMENT ON TABLE lake.db.s IS 'of a client'") == rows(spark, "REFRESH TABLE lake.db.s") == []
+    assert rows(spark, "ALTER TABLE lake.db.s CREATE BRANCH audit RETAIN 7 DAYS") == []
+    assert rows(spark, "CREATE TABLE lake.db.like LIKE lake.db.s") == []
+    assert rows(spark, "ALTER TABLE lake.db.like CREATE BRANCH first") == []  # of a table without a snapshot
+    found = [rows(spark, f"SELECT name FROM lake.db.{name}.refs ORDER BY name") for name in ("s", "like")]
+    assert found == [[("audit",), ("main",)], [("first",)]]
+    assert rows(spark, "ALTER TABLE lake.db.s DROP BRANCH audit") == rows(spark, "DROP TABLE lake.db.like") == []
     immediate = "EXECUTE IMMEDIATE 'DELETE FROM lake.db.s WHERE id = 3'"
     if pyspark.__version__ < "4.1":
         assert "Table does not support deletes" in str(failure(spark, immediate))

@@ -162,6 +162,18 @@ def table_statements(lake, name):
     assert affected(lake.update(name, {"extra": 5})) == (1, 0, 0)
     assert lake.sql(f"SELECT extra, _pos FROM {name}").collect() == [(5, 0)]
     assert lake.sql("SHOW TABLES IN db").count() == 2
+    for run, full in ((lake.sql, name), (spark.sql, f"lake.{name}")):
+        assert run(f"SHOW COLUMNS IN {full}").collect()[-1] == ("extra",)
+        run(f"COMMENT ON TABLE {full} IS 'of {full}'")
+        assert ("Comment", f"of {full}", "") in run(f"DESCRIBE EXTENDED {full}").collect()
+        run(f"CREATE TABLE {full}_like LIKE {full}")
+        run(f"REFRESH TABLE {full}_like")
+        run(f"ALTER TABLE {full}_like CREATE BRANCH first RETAIN 1 DAYS")  # of a table without a snapshot
+        run(f"ALTER TABLE {full} CREATE TAG v1")
+        assert run(f"SELECT name, type FROM {full}_like.refs").collect() == [("first", "BRANCH")]
+        assert run(f"SELECT extra FROM {full}.tag_v1").collect() == [(5,)]
+        run(f"ALTER TABLE {full} DROP TAG v1")
+        run(f"DROP TABLE {full}_like")
     assert lake.sql(f"SELECT * FROM {name}.snapshots").count() > 5
     files = lake.sql(f"SELECT file_path, readable_metrics FROM {name}.files").collect()
     assert lake.sql(f"SELECT count(*) FROM {name}.files").collect() == [(len(files),)]
