@@ -27,7 +27,7 @@ from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, 
 from dml.files.table_metadata import read_table_metadata
 from dml.options import WRITE_METADATA_PATH
 
-__all__ = ["check_new_location", "io_at", "metadata_read_once", "restrict_files"]
+__all__ = ["check_new_location", "metadata_at", "metadata_read_once", "restrict_files"]
 
 NO_FOLDERS: Final = frozenset({"", ".", ".."})
 NOT_IN_FOLDERS: Final = re.compile(r"[/#?\x00-\x1f\x7f]")
@@ -96,11 +96,6 @@ def table_of_answer(make: Callable[[Any, Any], Any], identifier: Any, answer: An
     return table
 
 
-def io_at(catalog: Catalog, location: str | None) -> FileIO:
-    """Return a catalog's FileIO for a location, restricted as for a table there."""
-    return catalog._load_file_io(location=location)  # noqa: SLF001
-
-
 def check_new_location(
     catalog: Catalog, identifier: tuple[str, ...], location: str | None, properties: Mapping[str, str]
 ) -> None:
@@ -117,7 +112,7 @@ def check_new_location(
             one of them is not a folder name.
     """
     if location is not None or isinstance(catalog, MetastoreCatalog):
-        io = io_at(catalog, location)
+        io = catalog._load_file_io(location=location)  # noqa: SLF001
         for place in (location, properties.get(WRITE_METADATA_PATH)):
             if place is not None:
                 check_location(io, place)
@@ -130,6 +125,17 @@ def check_new_location(
             hint="Give the table a LOCATION, or a name without / # ? and control characters",
             name=bad,
         )
+
+
+def metadata_at(catalog: Catalog, location: str) -> TableMetadata:
+    """Read a metadata file with the FileIO of a catalog.
+
+    Raises:
+        CorruptFileError: The file is missing or is not a metadata file.
+        NotSupportedError: The catalog is not configured for files there.
+        ExecutionError: The storage failed.
+    """
+    return read_table_metadata(catalog._load_file_io(location=location), location)  # noqa: SLF001
 
 
 def read_metadata_restricted(catalog: SqlCatalog) -> None:
@@ -147,7 +153,7 @@ def read_metadata_restricted(catalog: SqlCatalog) -> None:
         known = KNOWN.get()
         metadata = None if known is None else known.get(location)
         if metadata is None:
-            metadata = read_table_metadata(catalog._load_file_io(location=location), location)  # noqa: SLF001
+            metadata = metadata_at(catalog, location)
             if known is not None:
                 known[location] = metadata
         return Table(

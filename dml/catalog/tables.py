@@ -23,11 +23,10 @@ from pyiceberg.table.update import (
 )
 
 from dml import iceberg
-from dml.catalog.file_access import check_new_location, io_at
+from dml.catalog.file_access import check_new_location, metadata_at
 from dml.catalog.translation import translate_errors
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, expired_at
 from dml.files.schemes import check_location
-from dml.files.table_metadata import read_table_metadata
 from dml.hints import did_you_mean
 from dml.manifests.read import entries_of, read_manifest_list
 from dml.options import FORMAT_VERSION
@@ -378,7 +377,7 @@ def register_table(catalog: Catalog, identifier: Identifier, metadata_location: 
     with translate_errors(f"Registering the table '{dotted_name(identifier)}'", catalog):
         if isinstance(catalog, MetastoreCatalog):
             # These catalogs store any location, and could not load the table afterwards.
-            read_table_metadata(io_at(catalog, metadata_location), metadata_location)
+            metadata_at(catalog, metadata_location)
         return catalog.register_table(identifier, metadata_location)
 
 

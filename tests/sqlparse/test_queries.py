@@ -199,7 +199,6 @@ def test_columns_have_their_places():
         "call c.p()",
         "set a = 'b",
         "cache table t",
-        "refresh table t",
         "12 + 3",
         "begin select 1; select 2; end",
         "describe query select 1",

@@ -237,7 +237,6 @@ def test_insert_has_partitions_options_and_a_leading_with():
         "insert overwrite directory '/x' select 1",
         "insert overwrite local directory '/x' select 1",
         "insert overwrite t partition (a=1) if not exists select 1",
-        "truncate table t partition (a = 1)",
     ],
 )
 def test_forms_of_other_tables_are_left_to_spark(sql):
