@@ -187,7 +187,8 @@ def is_ours(engine: Engine, keyword: str, text: str, parse: Callable[[str], Stat
     try:
         statement = parse(text)
     except SqlError:
-        return keyword in ROW_LEVEL_KEYWORDS and is_meant_for_us(engine, text)
+        # Spark knows neither branches nor identifier fields, and would report these words instead of the mistake.
+        return (keyword in ROW_LEVEL_KEYWORDS or keyword == "ALTER") and is_meant_for_us(engine, text)
     return names_ours(engine, statement)
 
 
@@ -198,7 +199,7 @@ def reads_a_table(text: str) -> bool:
 
 
 def is_meant_for_us(engine: Engine, text: str) -> bool:
-    """Return whether a row-level text that does not parse names a RowDelta catalog or has a RowDelta table as target.
+    """Return whether a text that does not parse names a RowDelta catalog or has a RowDelta table as target.
 
     The target is the first name in the text. Spark would report the table as missing instead of the mistake.
     """

@@ -193,7 +193,15 @@ def test_spark_sql_runs_statements_from_python_and_from_the_jvm(kind: Kind) -> N
         spark.sql(f"DELETE FROM lake.{name} WHERE nope = 1")
 
 
-@pytest.mark.parametrize("statement", ["UPDATE {t} SET id = 1, id = 2", "MERGE INTO {t} USING s WHEN", "DELETE {t}"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {t} SET id = 1, id = 2",
+        "MERGE INTO {t} USING s WHEN",
+        "DELETE {t}",
+        "ALTER TABLE {t} CREATE TAG v1 RETAIN 1 DAY",
+    ],
+)
 def test_spark_sql_reports_mistakes_in_statements_on_tables_without_a_catalog(lake: Lake, statement: str) -> None:
     """Spark would report that there is no such table."""
     name = lake.create("id INT")
