@@ -86,7 +86,10 @@ def test_staged_changes_are_published(balanced_kind: Kind) -> None:
         session.spark.conf.set("spark.wap.id", wap_id)
         session.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
         try:
-            return [session.sql(statement).snapshot_id for statement in statements][-1]
+            staged = [session.sql(statement) for statement in statements][-1]
+            assert isinstance(staged, dml.Result)
+            assert staged.snapshot_id is not None
+            return staged.snapshot_id
         finally:
             session.spark.conf.unset("spark.wap.id")
             session.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
