@@ -21,7 +21,6 @@ from pyspark.sql.types import (
     FloatType,
     FractionalType,
     IntegralType,
-    LongType,
     MapType,
     NullType,
     NumericType,
@@ -107,11 +106,7 @@ def is_upcast(source: DataType, target: DataType) -> bool:
         return True
     if isinstance(source, IntegralType) and isinstance(target, FloatType):
         return True
-    if isinstance(source, DecimalType) and isinstance(target, IntegralType):
-        return source.scale == 0 and source.precision < INTEGRAL_DIGITS[target.simpleString()]
-    if {type(source), type(target)} == {LongType, TimestampType}:
-        return True  # seconds since 1970
-    if isinstance(source, DATETIMES) and isinstance(target, (TimestampType, TimestampNTZType)):
+    if isinstance(source, DateType) and isinstance(target, (TimestampType, TimestampNTZType)):
         return True
     return isinstance(source, AtomicType) and isinstance(target, StringType)
 
