@@ -16,7 +16,7 @@ COLUMNS = "id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP, ok BOOLEAN"
 ROW = (
     "SELECT id, CASE WHEN id % 11 = 0 THEN NULL WHEN id = 5 THEN 2147483647 ELSE int(id % 9) - 4 END AS k, "
     "CASE id % 5 WHEN 0 THEN double('NaN') WHEN 1 THEN NULL ELSE id / 4 END AS d, "
-    "IF(id % 7 = 0, NULL, concat(IF(id % 6 = 0, 'Ä', 'n'), id)) AS s, timestamp_seconds(id * 36000) AS at, "
+    "IF(id % 7 = 0, NULL, concat(IF(id % 6 = 0, 'Ä', 'n'), id)) AS s, timestamp_seconds(id * 360000) AS at, "
     "nullif(id % 4, 3) = 1 AS ok"
 )
 CONDITIONS = (
