@@ -734,7 +734,7 @@ class RowsRelation(Proxy):
 
 
 def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSettings) -> StreamRows:
-    """Build the task function that puts the columns of rows that Spark has not matched in the table's order."""
+    """Build the task function that puts columns in the table's order; Spark did not match them by name."""
     target = write.target
     columns = stream_columns(
         source, target.table.schema(), target.resolved.name, case_sensitive=settings.case_sensitive, rows="DataFrame"

@@ -95,9 +95,9 @@ def check_partitioning(call: WriteCall, table: Table) -> None:
             transform_text(transform, quote_name(term.column))
             for term, (_, transform) in zip(call.partitioning, wanted, strict=True)
         ]
-        known = ", ".join(term_text(field, schema) for field in fields)
+        known = f"({', '.join(term_text(field, schema) for field in fields)})" if fields else "nothing"
         raise AnalysisError(
-            f"The table {quote_name(call.table)} is partitioned by ({known}), not by ({', '.join(texts)})",
+            f"The table {quote_name(call.table)} is partitioned by {known}, not by ({', '.join(texts)})",
             kind=ErrorKind.INVALID_VALUE,
             hint="Remove partitionBy: the table's partitioning applies",
         )

@@ -61,6 +61,7 @@ from dml.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DmlError,
+    ErrorKind,
     ExecutionError,
     NotFoundError,
     SetupError,
@@ -283,8 +284,9 @@ def test_namespaces(catalog: Catalog) -> None:
     with pytest.raises(NotFoundError):
         namespace_properties(catalog, ("nowhere",))
     create_table(catalog, ("db", "t"), SCHEMA)
-    with pytest.raises(AnalysisError, match="Dropping the namespace 'db' failed"):
+    with pytest.raises(AnalysisError, match="Dropping the namespace 'db' failed") as caught:
         drop_namespace(catalog, ("db",))
+    assert caught.value.kind is ErrorKind.NOT_EMPTY
     drop_namespace(catalog, ("a", "b"))
     with pytest.raises(NotFoundError):
         drop_namespace(catalog, ("a", "b"))

@@ -56,7 +56,7 @@ def test_they_are_called_by_their_names_too(lake, spark):
     assert sum(row["count"] for row in table.groupBy(days.alias("day")).count().collect()) == 9
     joined = table.alias("a").join(table.alias("b"), F.expr("lake.system.bucket(3, a.id) = b.id"), "left")
     assert joined.where("b.id IS NULL").count() == 0
-    with run_as_handler():  # as Spark itself runs it, not as a query of ours
+    with run_as_handler():  # Spark runs it, not RowDelta
         spark.sql(
             f"CREATE OR REPLACE VIEW spark_catalog.default.days AS SELECT lake.system.days(at) AS d FROM lake.{name}"
         )
