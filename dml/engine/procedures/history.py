@@ -120,11 +120,13 @@ def ancestor_before(metadata: TableMetadata, time: datetime) -> int:
         ValidationFailedError: There is none.
     """
     millis = int(time.timestamp() * 1000)
-    older = [one for one in ancestors(metadata, metadata.current_snapshot_id) if one.timestamp_ms < millis]
+    history = list(ancestors(metadata, metadata.current_snapshot_id))
+    older = [one for one in history if one.timestamp_ms < millis]
     if not older:
+        early = f"{time.isoformat()} is before the first snapshot that main still has; ancestors_of lists them"
         raise ValidationFailedError(
             f"Cannot roll back, no valid snapshot older than: {millis}",
-            hint=f"{time.isoformat()} is before the first snapshot that main still has; ancestors_of lists them",
+            hint=early if history else "Main has no snapshots",
         )
     return max(older, key=lambda one: one.timestamp_ms).snapshot_id
 

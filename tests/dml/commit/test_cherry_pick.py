@@ -259,3 +259,6 @@ def test_a_time_selects_the_newest_ancestor_before_it(catalog: Catalog) -> None:
     assert (before(2), before(2.0009), before(2.001), before(100)) == (made[0], made[0], made[2], made[2])
     with pytest.raises(ValidationFailedError, match="no valid snapshot older than: 1000"):
         before(1)
+    metadata = new_table(catalog, 2, name="empty").metadata
+    with pytest.raises(ValidationFailedError, match="Main has no snapshots"):
+        before(100)
