@@ -28,6 +28,12 @@ settings.register_profile("nightly", max_examples=2_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 
+def part_settings() -> dict[str, str]:
+    """Return the Spark settings of the running part of tests/suite.py, for sessions and programs of its tests."""
+    found: dict[str, str] = json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}"))
+    return found
+
+
 @event.listens_for(Engine, "connect")
 def do_not_wait_for_the_disk(connection: Any, _: object) -> None:
     """Let SQLite commit without waiting for the disk: no table of a test has to survive a crash of the machine."""
@@ -60,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "3",
         "spark.sql.ui.explainMode": "simple",  # Spark describes each plan for its web page, in the longest form
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        **json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")),  # of the part of tests/suite.py
+        **part_settings(),
     }
     try:
         with pytest.MonkeyPatch.context() as patched:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dml.spark.launch import spark_session
 from tests.class_archive import JVM_OPTIONS
-from tests.conftest import LOGGING
+from tests.conftest import LOGGING, part_settings
 from tests.faults.bench import Bench
 from tests.faults.injection import Action, Call, Fault
 
@@ -19,7 +19,7 @@ SETTINGS = {
 
 def main() -> None:
     """Run one statement; the argument is a folder."""
-    spark = spark_session(settings=SETTINGS)
+    spark = spark_session(settings={**SETTINGS, **part_settings()})
     bench = Bench.of(spark, Path(sys.argv[1]), "update", 2, "copy-on-write")
     bench.victims = (spark.sparkContext._gateway.proc.pid,)
     run = bench.run(Fault(call=Call.WRITE, first=2, last=2, action=Action.KILL))

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from dml.spark.launch import spark_session
 from tests.class_archive import JVM_OPTIONS
-from tests.conftest import LOGGING
+from tests.conftest import LOGGING, part_settings
 from tests.faults.bench import LARGE_INSERT, Bench
 from tests.faults.injection import Action, Call, Fault
 
@@ -53,7 +53,8 @@ def kinds(*, all_of_them: bool) -> Sequence[tuple[str, int, str]]:
 def main() -> None:
     """Run them; the arguments are a folder, and `all` or nothing."""
     folder = Path(sys.argv[1])
-    spark: SparkSession = spark_session(settings={**SETTINGS, "spark.local.dir": str(folder / "local")})
+    settings = {**SETTINGS, **part_settings(), "spark.local.dir": str(folder / "local")}
+    spark: SparkSession = spark_session(settings=settings)
     for statement, version, mode in kinds(all_of_them="all" in sys.argv[2:]):
         bench = Bench.of(spark, folder / f"{statement}-{version}", statement, version, mode)
         for name, fault in DEATHS.items():

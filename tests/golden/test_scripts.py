@@ -3,7 +3,7 @@
 With every change each script runs in two combinations, and in those that its expectations need besides, through one
 door. `tests.golden.turns` chooses it, and gives some of the combinations to the doors of other processes. By night
 a script runs in all combinations, and in one combination through each other door. `make test` runs each script in one
-combination. On the oldest PySpark every second script runs in one with every change, and by night all scripts run in
+combination. On the oldest PySpark every fourth script runs in one with every change, and by night all scripts run in
 all combinations, as on each other PySpark.
 """
 
@@ -20,7 +20,7 @@ def marks(run: Run, door: Door) -> list[pytest.MarkDecorator]:
     found = [pytest.mark.nightly] if run.nightly else []
     if run.combination != in_turn(script.chosen_combinations(number), number // 2) or door is not local_door(number):
         found.append(pytest.mark.thorough)
-    if door is local_door(number) and number % 2 == 0 and run.combination == in_turn(script.combinations, number // 2):
+    if door is local_door(number) and number % 4 == 0 and run.combination == in_turn(script.combinations, number // 4):
         found.append(pytest.mark.oldest)
     return found
 

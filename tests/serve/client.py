@@ -5,6 +5,7 @@ Of several parts it prints what became of each, as JSON: `done`, or a traceback.
 
 import importlib.util
 import json
+import os
 import sys
 import threading
 import time
@@ -227,11 +228,14 @@ def interrupt() -> None:
 
 
 def token() -> None:
-    """One statement."""
-    try:
-        print(rows(new_session(), "SELECT 1 AS a"))
-    except Exception as error:  # noqa: BLE001
-        print("refused", "UNAUTHENTICATED" in str(error))
+    """One statement without a token, with a wrong one, and with the right one."""
+    for given in (None, "wrong", os.environ["RIGHT_TOKEN"]):
+        if given is not None:
+            os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = given
+        try:
+            print(rows(new_session(), "SELECT 1 AS a"))
+        except Exception as error:  # noqa: BLE001
+            print("refused", "UNAUTHENTICATED" in str(error))
 
 
 assert importlib.util.find_spec("dml") is None, "this environment has RowDelta"

@@ -10,6 +10,7 @@ import pyspark
 
 from dml.spark.launch import LOG_SETTINGS
 from tests.class_archive import JVM_OPTIONS
+from tests.conftest import part_settings
 from tests.services.server import HOST, free_ports, serving
 
 __all__ = ["spark_connect"]
@@ -38,6 +39,7 @@ def spark_connect(folder: Path) -> Iterator[str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
+        **part_settings(),
     }
     options = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.session import Session
+from tests.conftest import part_settings
 
 __all__ = ["KINDS"]
 
@@ -133,7 +134,7 @@ def measure(spark: SparkSession) -> dict[str, int]:
 
 def main(warehouse: str, rounds: int) -> None:
     builder = SparkSession.builder.master("local[2]")
-    for name, value in {**KEPT_SHORT, **json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}"))}.items():
+    for name, value in {**KEPT_SHORT, **part_settings()}.items():
         builder = builder.config(name, value)
     spark = dml.extend(builder).getOrCreate()
     lake = dml.connect(warehouse, spark=spark, progress=False)

@@ -1,7 +1,7 @@
 """One lake for the tests of the folder; tables of both versions, modes, with and without partitions."""
 
 import itertools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -179,9 +179,34 @@ BALANCED = (
     (3, "merge-on-read", False),
 )
 """Half of the kinds of tables: every pair of version, mode and layout is among them."""
+REWRITTEN = (3, "copy-on-write", True)
+"""Files are rewritten as in another kind, with row lineage, which tests of its own ask for."""
 ALWAYS = ((2, "copy-on-write", False), (3, "merge-on-read", True))
 """What a table is without properties, and a kind that differs from it in everything."""
 ALL = tuple(itertools.product((2, 3), ("copy-on-write", "merge-on-read"), (False, True)))
+
+
+def in_turn(values: Iterable[Any], always: Callable[[Any], bool] = lambda _: True, *, first: int = 0) -> list[Any]:
+    """Return kinds with values, as `parametrize` takes them with `indirect=["kind"]`.
+
+    With every change a value meets one of the kinds in `ALWAYS`, in turn. By night each meets all kinds.
+
+    Args:
+        values: The values, or tuples of the values of several parameters.
+        always: Whether a value is run with every change.
+        first: The place in `ALWAYS` of the first value's kind.
+    """
+    turns, found = itertools.cycle(ALWAYS[first:] + ALWAYS[:first]), []
+    for value in values:
+        words = value if isinstance(value, tuple) else (value,)
+        chosen = next(turns) if always(value) else None
+        found += [
+            pytest.param(
+                one, *words, marks=[] if one == chosen else [pytest.mark.nightly], id="-".join(map(str, (one, *words)))
+            )
+            for one in ALL
+        ]
+    return found
 
 
 @pytest.fixture(
@@ -193,7 +218,18 @@ def kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
     return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)
 
 
-@pytest.fixture(params=BALANCED, ids=str)
+@pytest.fixture(
+    params=[pytest.param(one, marks=[] if one == ALWAYS[-1] else [pytest.mark.nightly]) for one in ALL], ids=str
+)
+def any_kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
+    """The kind that differs from the default in everything, for tests that are about another thing; others by night."""
+    version, mode, partitioned = request.param
+    return Kind(lake=lake, version=version, mode=mode, partitioned=partitioned)
+
+
+@pytest.fixture(
+    params=[pytest.param(one, marks=[pytest.mark.nightly] if one == REWRITTEN else []) for one in BALANCED], ids=str
+)
 def balanced_kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
     """Half of the kinds: where position deletes, vectors and rewritten files may each go wrong in another way."""
     version, mode, partitioned = request.param

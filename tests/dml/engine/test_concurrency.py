@@ -8,7 +8,7 @@ import pytest
 
 import dml
 from dml.engine import publish
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind, Lake, in_turn
 
 pytestmark = pytest.mark.spark
 
@@ -127,7 +127,7 @@ MERGE = (
 INSERT_ONLY = MERGE.replace("WHEN MATCHED THEN UPDATE SET s = 'merged' ", "")
 
 
-@pytest.mark.parametrize("statement", [MERGE, INSERT_ONLY])
+@pytest.mark.parametrize(("kind", "statement"), in_turn([MERGE, INSERT_ONLY]), indirect=["kind"])
 def test_a_merge_and_new_rows_of_other_keys(kind: Kind, meanwhile: Meanwhile, statement: str) -> None:
     """By their metrics the new files may hold the keys; row by row they do not."""
     name, lake = one_file(kind), kind.lake
@@ -137,7 +137,7 @@ def test_a_merge_and_new_rows_of_other_keys(kind: Kind, meanwhile: Meanwhile, st
     assert values(kind, name) == expected | ({3: "merged"} if statement == MERGE else {})
 
 
-@pytest.mark.parametrize("statement", [MERGE, INSERT_ONLY])
+@pytest.mark.parametrize(("kind", "statement"), in_turn([MERGE, INSERT_ONLY], first=1), indirect=["kind"])
 def test_a_merge_does_not_insert_a_key_that_another_commit_inserted(
     kind: Kind, meanwhile: Meanwhile, statement: str
 ) -> None:

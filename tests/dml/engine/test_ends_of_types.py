@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from dml.errors import DataError
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind, Lake, in_turn
 from tests.marks import by_night
 
 ZONES = (("America/Los_Angeles", "9999-12-31 23:59:59"), ("Asia/Shanghai", "0001-01-01 00:00:00"))
@@ -58,7 +58,7 @@ def test_histories_mark_the_current_row_with_the_last_timestamp(lake: Lake, sent
 TERMS = ["d", "days(d)", "months(d)", "years(d)", "bucket(4, d)"]
 
 
-@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize(("kind", "term"), in_turn(TERMS), indirect=["kind"])
 def test_dates_before_and_after_pythons(kind: Kind, term: str) -> None:
     lake = kind.lake
     name, sql = lake.create("id INT, d DATE", f"PARTITIONED BY ({term})", **kind.properties), lake.session.sql

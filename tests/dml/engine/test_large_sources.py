@@ -15,9 +15,17 @@ from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import UncomputableValueError
 from dml.write.sent_rows import MappedBatch, StreamedBatch
-from tests.dml.engine.conftest import Kind, Lake
-from tests.dml.engine.test_merge_in_tasks import BROADCAST, CLAUSES, ROW, counts, filled, joined_by_spark, merge
-from tests.marks import by_night
+from tests.dml.engine.conftest import Kind, Lake, in_turn
+from tests.dml.engine.test_merge_in_tasks import (
+    BROADCAST,
+    CLAUSES,
+    PLACES,
+    ROW,
+    counts,
+    filled,
+    joined_by_spark,
+    merge,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +52,7 @@ def large(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@pytest.mark.parametrize("place", range(len(CLAUSES)))
+@pytest.mark.parametrize(("kind", "place"), in_turn(PLACES), indirect=["kind"])
 def test_tasks_make_what_sparks_join_makes(kind: Kind, place: int, large: list[bool]) -> None:
     lake, name = kind.lake, filled(kind)
     result = lake.session.sql(merge(lake, name, CLAUSES[place]))
@@ -210,7 +218,9 @@ def test_a_source_that_is_larger_than_spark_takes_it_for(
     assert scratch(spark) == []
 
 
-@pytest.mark.parametrize(("ours", "read_here"), [(19, True), (19, False), (20, True), (20, False)])
+@pytest.mark.parametrize(
+    ("kind", "ours", "read_here"), in_turn([(19, True), (19, False), (20, False), (20, True)]), indirect=["kind"]
+)
 def test_rows_of_others_conflict_by_their_keys(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, large: list[bool], ours: int, read_here: bool
 ) -> None:
@@ -284,10 +294,9 @@ LIMITS = (
 
 
 @pytest.mark.parametrize(
-    ("limit", "more"),
-    by_night(
-        list(product(LIMITS, (0, -1))), lambda case: case[1] == 0 or case[0] in {"MAX_INLINE_SOURCE_BYTES", "limit"}
-    ),
+    ("kind", "limit", "more"),
+    in_turn(product(LIMITS, (0, -1)), lambda case: case[1] == 0 or case[0] in {"MAX_INLINE_SOURCE_BYTES", "limit"}),
+    indirect=["kind"],
 )
 def test_sources_just_below_and_above_each_limit(
     kind: Kind, monkeypatch: pytest.MonkeyPatch, limit: str, more: int

@@ -206,10 +206,10 @@ def test_tasks_match_what_sparks_join_matches(lake: Lake, place: int, operator: 
     pair, drawn = PAIRS[place], random.Random(place)
     version, mode = ((2, "copy-on-write"), (3, "merge-on-read"))[(place + (operator == "=")) % 2]
     kind = Kind(lake=lake, version=version, mode=mode, partitioned=False)
+    table = filled(kind, pair.target, [*drawn.sample(pair.values, max(1, len(pair.values) * 3 // 4)), "NULL"])
     for clauses in (CHANGES, BY_SOURCE):
-        values = [*drawn.sample(pair.values, max(1, len(pair.values) * 3 // 4)), "NULL"]
         asked = [*drawn.sample(pair.values, max(1, len(pair.values) * 3 // 4)), "NULL"]
-        names = [filled(kind, pair.target, values) for _ in range(2)]
+        names = [lake.copy(table) for _ in range(2)]
         # Two values of the source may be equal in the type of the table's column: then Spark joins.
         key = f"max_by(k, n) AS k, max(n) AS n FROM ({rows(asked, pair.source)}) GROUP BY try_cast(k AS {pair.target})"
         source = f"SELECT {key}"
@@ -234,6 +234,14 @@ MIXED_ROWS = (
 )
 
 
+def mixed(kind: Kind) -> str:
+    """Create a table of two files of mixed rows."""
+    name = kind.create(f"{MIXED}, k INT")
+    for first, last in ((0, 25), (25, 60)):
+        kind.lake.session.sql(f"INSERT INTO {name} SELECT *, n % 3 AS k FROM ({MIXED_ROWS}({first}, {last}))")
+    return name
+
+
 @pytest.mark.parametrize(
     ("keys", "null_safe"),
     [
@@ -244,7 +252,7 @@ MIXED_ROWS = (
     ],
 )
 def test_keys_of_several_columns(kind: Kind, keys: tuple[str, ...], null_safe: tuple[str, ...]) -> None:
-    lake, names = kind.lake, []
+    lake = kind.lake
     on = " AND ".join(f"t.{key} {'<=>' if key in null_safe else '='} s.{key}" for key in keys)
     unique = f"SELECT {', '.join(keys)}, max(n) AS m FROM ({MIXED_ROWS}(30, 75)) GROUP BY {', '.join(keys)}"
     merge = (
@@ -252,10 +260,7 @@ def test_keys_of_several_columns(kind: Kind, keys: tuple[str, ...], null_safe: t
         "WHEN MATCHED THEN UPDATE SET n = s.m WHEN NOT MATCHED THEN INSERT (n) VALUES (-s.m) "
         "WHEN NOT MATCHED BY SOURCE AND n > 40 THEN UPDATE SET n = n + 1000"
     )
-    for _ in range(2):
-        names.append(kind.create(f"{MIXED}, k INT"))
-        for first, last in ((0, 25), (25, 60)):
-            lake.session.sql(f"INSERT INTO {names[-1]} SELECT *, n % 3 AS k FROM ({MIXED_ROWS}({first}, {last}))")
+    names = [kind.copy_of(mixed) for _ in range(2)]
     assert broadcasts(lake, f"MERGE INTO {names[0]} t {merge}")
     result = lake.session.sql(f"MERGE INTO {names[0]} t {merge}")
     with mock.patch.object(merge_source, "join_keys", return_value=((), ())):

@@ -12,7 +12,7 @@ from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanContext
 from dml.scan.split import TaskGroups
 from dml.sqlparse import parse
-from tests.dml.engine.conftest import Kind
+from tests.dml.engine.conftest import Kind, in_turn
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +56,7 @@ def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> 
             planned.source.release()
 
 
-@pytest.mark.parametrize("statement", [UPDATE, MERGE])
+@pytest.mark.parametrize(("kind", "statement"), in_turn([UPDATE, MERGE]), indirect=["kind"])
 def test_other_keys_are_ruled_out_without_spark(kind: Kind, statement: str, asked: list[int]) -> None:
     """The metrics of the first file let it pass, those of the second do not."""
     name = kind.filled()
@@ -66,7 +66,7 @@ def test_other_keys_are_ruled_out_without_spark(kind: Kind, statement: str, aske
     assert asked == []
 
 
-@pytest.mark.parametrize("statement", [UPDATE, MERGE])
+@pytest.mark.parametrize(("kind", "statement"), in_turn([UPDATE, MERGE]), indirect=["kind"])
 def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, statement: str) -> None:
     """The rows that the statement changes are those of its own snapshot, also after other files have been asked."""
     name = kind.filled()
@@ -87,7 +87,7 @@ def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, sta
             planned.source.release()
 
 
-@pytest.mark.parametrize("statement", [UPDATE, MERGE])
+@pytest.mark.parametrize(("kind", "statement"), in_turn([UPDATE, MERGE], first=1), indirect=["kind"])
 def test_a_row_with_such_a_key_is_found_while_it_is_there(kind: Kind, statement: str, asked: list[int]) -> None:
     name, lake = kind.filled(), kind.lake
     others = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
@@ -98,8 +98,8 @@ def test_a_row_with_such_a_key_is_found_while_it_is_there(kind: Kind, statement:
     assert not matches(kind, name, statement, others + files)
 
 
-def test_a_condition_that_only_spark_knows_is_asked_of_spark(kind: Kind, asked: list[int]) -> None:
-    name = kind.filled()
+def test_a_condition_that_only_spark_knows_is_asked_of_spark(any_kind: Kind, asked: list[int]) -> None:
+    kind, name = any_kind, any_kind.filled()
     files = new_files(kind, name, "(50L, 0, 'theirs')")
     assert not matches(kind, name, BY_TEXT, files)
     files += new_files(kind, name, "(51L, 0, 'mine')")
@@ -107,9 +107,9 @@ def test_a_condition_that_only_spark_knows_is_asked_of_spark(kind: Kind, asked: 
     assert asked == [1, 2]
 
 
-def test_large_files_are_left_to_spark(kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_left_to_spark(any_kind: Kind, asked: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_DRIVER_PROBE_BYTES", 10)
-    name = kind.filled()
+    kind, name = any_kind, any_kind.filled()
     files = new_files(kind, name, "(-5L, 0, 'theirs'), (21L, 0, 'theirs')")
     assert not matches(kind, name, UPDATE, files)
     assert asked == [1]

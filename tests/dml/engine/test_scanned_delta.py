@@ -14,7 +14,7 @@ from dml.model.write_task import WriteContext
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import UncomputableValueError
 from dml.scan.table_scan import TableScan
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind, Lake, in_turn
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +61,7 @@ CONDITIONS = (
 VALUES = {"s": "'new'", "d": "d * 2 + 1", "later": "k", "id": "id - 1000"}
 
 
-@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(("kind", "condition"), in_turn(CONDITIONS), indirect=["kind"])
 def test_updated_rows_are_those_that_spark_computes(kind: Kind, condition: str) -> None:
     lake, name = kind.lake, filled(kind)
     new = ", ".join(

@@ -5,7 +5,7 @@ import pytest
 import dml
 from dml.engine.procedures import PROCEDURES
 from dml.sqlparse.catalog_statements import PROCEDURES as NAMES_OF_PROCEDURES
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import BALANCED, Kind, Lake
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +25,7 @@ STATEMENTS = (
 )
 
 
+@pytest.mark.parametrize("balanced_kind", BALANCED, indirect=True, ids=str)
 def test_every_statement_makes_a_snapshot_that_agrees_with_its_files(balanced_kind: Kind) -> None:
     lake, name = balanced_kind.lake, balanced_kind.filled()
     for statement in STATEMENTS:

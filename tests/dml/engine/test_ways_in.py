@@ -19,9 +19,9 @@ from tests.dml.engine.conftest import Kind, Lake
 pytestmark = pytest.mark.spark
 
 
-def test_named_and_positional_parameters(kind: Kind) -> None:
+def test_named_and_positional_parameters(any_kind: Kind) -> None:
     """In conditions, values, sources and VALUES."""
-    name, session = kind.filled(), kind.lake.session
+    kind, name, session = any_kind, any_kind.filled(), any_kind.lake.session
     assert session.sql(f"DELETE FROM {name} WHERE id = :id", {"id": 1}).rows_deleted == 1
     assert session.sql(f"UPDATE {name} SET s = ? WHERE id IN (?, ?)", ["it's", 2, 3]).rows_updated == 2
     merge = (
@@ -66,9 +66,9 @@ def test_a_parameter_is_a_value_and_never_sql(lake: Lake) -> None:
     assert len(lake.rows(name)) == 2
 
 
-def test_the_python_api_says_what_sql_says(kind: Kind) -> None:
+def test_the_python_api_says_what_sql_says(any_kind: Kind) -> None:
     """Text and Columns alike, a DataFrame as the source, all clauses."""
-    name, session = kind.filled(), kind.lake.session
+    kind, name, session = any_kind, any_kind.filled(), any_kind.lake.session
     assert session.delete(name, col("id") == 1).rows_deleted == 1
     assert session.delete(f"{name} AS t", "t.id = 2").rows_deleted == 1
     assert session.update(name, {"s": lit("it's"), "k": None}, col("id").isin(3, 5)).rows_updated == 2

@@ -3,7 +3,6 @@
 import datetime
 import json
 import logging
-import os
 import re
 import tempfile
 from typing import Any
@@ -21,9 +20,10 @@ import dml
 from dml import limits
 from dml.errors import DataError, DmlError, ErrorKind
 from dml.result import Result
+from tests.conftest import part_settings
 from tests.golden import connect_scripts
 
-spark = connect_session(json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}")))  # of the part of tests/suite.py
+spark = connect_session(part_settings())
 
 import connect_columns  # noqa: E402 - its Columns are of the session's kind
 
