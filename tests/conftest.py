@@ -3,7 +3,8 @@
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,37 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         pytest.exit(str(error), returncode=1)
     yield session
     session.stop()
+
+
+@contextmanager
+def session_settings(spark: SparkSession, chosen: Mapping[str, str]) -> Iterator[None]:
+    """Set settings of a session during the block."""
+    before = {key: spark.conf.get(key, None) for key in chosen}
+    for key, value in chosen.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, earlier)
+
+
+COMPILED = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.lightweightPlanChangeValidation": "true",
+}
+"""Spark's defaults of what a part of tests/suite.py may switch off."""
+
+
+@pytest.fixture
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Let Spark compile queries, as it does for users; otherwise its Parquet reader gives no batches of columns."""
+    with session_settings(spark, COMPILED):
+        yield
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ keeps one core and a bit of another busy, so that by default there are as many a
     python tests/suite.py --oldest PYTHON   and what is marked oldest, by the Python of another environment
     python tests/suite.py oldest golden     on another PySpark: what is marked oldest, all golden scripts
     python tests/suite.py --coverage        and how much of the package ran, with the floor of pyproject.toml
+    python tests/suite.py --compiled        with queries that Spark compiles in every part
 
 What it is at is said while it runs; the output of a part that failed is shown in the end, and then seconds by part and
 of the files that took longest. The last line counts all tests. The exit code is 0 if every part passed.
@@ -61,7 +62,8 @@ class Part:
         measured: Whether lines that run count: not where it is about time, or where others have run them before.
         marks: Which marks its tests have; empty for what is run with every change, or by night.
         compiles: Whether Spark compiles queries, and checks its own plans, as it does for users. Where a part is about
-            files and commits, queries are small and often the same; without it they take a sixth less time.
+            files, commits and calls, queries are small and often the same; without it they take a sixth less time. What
+            needs compiled queries takes the fixture `compiled`.
         archived: Whether its JVMs read their classes from an archive, see `class_archive.py`: it is of one PySpark.
     """
 
@@ -80,7 +82,7 @@ class Part:
 PARTS: Final = (
     Part(name="engine", paths=("dml/engine", "dml/scan/test_frames.py"), compiles=False),
     Part(name="golden", paths=("golden",), measured=False),
-    Part(name="connector", paths=("dml/connector", "dml/test_dataframe_writers.py", "programs")),
+    Part(name="connector", paths=("dml/connector", "dml/test_dataframe_writers.py", "programs"), compiles=False),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
     Part(
         name="interop",
@@ -224,6 +226,7 @@ class Suite:
         nightly: Whether the long tests are run, and not the others.
         thorough: Whether tests that are marked so are run: with every change, but not by everybody who makes one.
         coverage: Whether it is measured which lines of the package run, in the process of the tests.
+        compiled: Whether Spark compiles queries in every part.
         oldest: The Python of the environment with the oldest PySpark; empty for this one.
     """
 
@@ -231,6 +234,7 @@ class Suite:
     nightly: bool = False
     thorough: bool = True
     coverage: bool = False
+    compiled: bool = False
     oldest: str = ""
     said: threading.Lock = field(default_factory=threading.Lock)
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
@@ -293,7 +297,7 @@ class Suite:
         """Run a part to its end."""
         run = Run(part=part, log=self.folder / f"{part.name}.log")
         environment = {**os.environ, "MYPYPATH": str(self.importable)}
-        if not part.compiles:
+        if not (part.compiles or self.compiled):
             environment["TEST_SPARK_SETTINGS"] = json.dumps(INTERPRETED)
         if self.nightly:
             environment.setdefault("HYPOTHESIS_PROFILE", "nightly")
@@ -413,6 +417,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--checks", action="store_true", help="types and the documentation site too")
     parser.add_argument("--oldest", metavar="PYTHON", default="", help="what is marked oldest too, by this Python")
     parser.add_argument("--coverage", action="store_true", help="measure which lines of the package run")
+    parser.add_argument("--compiled", action="store_true", help="let Spark compile queries in every part")
     parser.add_argument("--verbose", action="store_true", help="show the output of parts that passed, too")
     return parser.parse_args(given)
 
@@ -437,6 +442,7 @@ def main(given: Sequence[str] | None = None) -> int:
             nightly=options.nightly,
             thorough=everything or bool(options.parts),
             coverage=options.coverage,
+            compiled=options.compiled,
             oldest=options.oldest,
         )
         suite.importable.mkdir()

@@ -28,6 +28,7 @@ OF_FUNCTIONS = {
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.usefixtures("compiled")
 def test_the_program_answers_as_java_does(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
     """On classic Spark: the same rows, the same kinds of errors; a call that is listed as different is different."""
     assert len({call.name for call in CALLS}) == len(CALLS) >= 100

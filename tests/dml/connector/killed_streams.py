@@ -18,6 +18,7 @@ from typing import Any
 import dml
 import dml.connector.write
 from dml.merge_builder import MergeBuilder
+from tests.conftest import part_settings
 from tests.dml.connector.streams import Stream
 
 APPENDED, MERGED = "db.appended", "db.merged"
@@ -57,7 +58,7 @@ def main() -> None:
         # The first time it is planned over no rows.
         MergeBuilder.merge_rows = dying(MergeBuilder.merge_rows, 3, together)  # type: ignore[method-assign]
     settings = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    lake = dml.connect(warehouse, settings=settings, progress=False)
+    lake = dml.connect(warehouse, settings={**settings, **part_settings()}, progress=False)
     for query in start(lake, Path(folder)):
         query.awaitTermination()
     sys.stdout.write("done\n")

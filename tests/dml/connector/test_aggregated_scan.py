@@ -9,6 +9,7 @@ import dml.spark_scan.scan
 import dml.spark_scan.workers
 from dml.errors import SetupError
 from dml.spark.handlers import run_as_handler
+from tests.conftest import session_settings
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
@@ -35,6 +36,7 @@ ASKED = (
 
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings under which Spark compiles no query: to compile a wide one takes longer than to run it."""
 
 
 def texts(rows):
@@ -54,19 +56,14 @@ def is_computed_in_tasks(frame):
 
 @pytest.fixture
 def off(spark):
-    """The rows of the same query of rows, which Spark interprets: to compile it takes longer than to run it."""
+    """The rows of the same query of rows, which Spark interprets."""
 
     def run(make):
-        for key, value in {SETTING: "false", **INTERPRETED}.items():
-            spark.conf.set(key, value)
-        try:
+        with session_settings(spark, {SETTING: "false", **INTERPRETED}):
             frame = make()
             found = frame.collect()
             assert "in each task" not in plan_of(frame)
             return found
-        finally:
-            for key in (SETTING, *INTERPRETED):
-                spark.conf.unset(key)
 
     return run
 
@@ -233,6 +230,7 @@ def test_columns_that_changed_since_the_files_were_written(lake, spark, same):
     assert same(f"SELECT label, max(extra) FROM lake.{name} GROUP BY label") == ["Row(label=None, max(extra)='x')"]
 
 
+@pytest.mark.usefixtures("compiled")
 def test_what_spark_makes_of_groups(lake, spark, same):
     """HAVING, ORDER BY, expressions of aggregates, joins, unions, subqueries, windows."""
     name = filled(lake)

@@ -17,7 +17,11 @@ from dml.spark_scan import frames, known_values, scan_builder, vectorized, worke
 from dml.spark_scan.workers import PYTHON_SOURCES, has_python_readers
 from tests.dml.engine.conftest import Lake
 
-pytestmark = [pytest.mark.spark, pytest.mark.needs(Feature.DATA_SOURCE_V2)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.needs(Feature.DATA_SOURCE_V2),
+    pytest.mark.usefixtures("compiled"),
+]
 
 Change = Callable[..., None]
 UNKNOWN = "org.apache.spark.sql.OfLater"

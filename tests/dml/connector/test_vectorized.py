@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from dml import limits
 from dml.errors import CorruptFileError
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("compiled")]
 
 
 @pytest.fixture(autouse=True)

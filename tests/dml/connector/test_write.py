@@ -32,11 +32,15 @@ def frame(spark, ids, k="a", v=1):
 
 
 def filled(lake, spark, clauses="PARTITIONED BY (k)", **properties):
-    """A table of a and b, two rows each."""
-    name = lake.create(COLUMNS, clauses, **properties)
-    for number, k in enumerate("ab"):
-        frame(spark, range(2 * number, 2 * number + 2), k).coalesce(1).writeTo(f"lake.{name}").append()
-    return name
+    """A table of a and b, two rows each, whose files other tables read too."""
+
+    def new_table():
+        name = lake.create(COLUMNS, clauses)
+        for number, k in enumerate("ab"):
+            frame(spark, range(2 * number, 2 * number + 2), k).coalesce(1).writeTo(f"lake.{name}").append()
+        return name
+
+    return lake.copy_of((filled, clauses), new_table, **properties)
 
 
 def summary(lake, name):

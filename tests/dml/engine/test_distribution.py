@@ -54,7 +54,7 @@ def overlap(files: list[list[int]]) -> bool:
 
 
 @pytest.mark.proves("F1", "F2")
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", ["2", pytest.param("3", marks=pytest.mark.nightly)])
 def test_rows_of_an_insert_are_distributed_as_the_table_says(plain_lake: Lake, version: str) -> None:
     """By default of a partitioned table each partition's rows come to one task, else rows stay where they are."""
     settings = {"format-version": version}
@@ -91,7 +91,7 @@ def test_few_rows_of_several_tasks_are_one_file_for_each_partition(
 
 
 @pytest.mark.proves("F1", "F2", "F3")
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [pytest.param("2", marks=pytest.mark.nightly), "3"])
 def test_with_a_write_order_each_task_has_a_range_of_it(plain_lake: Lake, version: str) -> None:
     """By default; with `none` each task sorts the rows that it has."""
     settings = {"format-version": version}
