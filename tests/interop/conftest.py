@@ -20,7 +20,7 @@ from tests.interop.readers import canonical, read_duckdb, read_pyiceberg
 MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("delete", "update", "merge")}
 
 
-@dataclass
+@dataclass(eq=False)
 class Lake:
     """A session, and names for new tables."""
 

@@ -63,12 +63,17 @@ def fill(lake: Lake, name: str, *ranges: tuple[int, int]) -> None:
         lake.session.sql(f"INSERT INTO {name} SELECT id, concat('v', id) FROM range({first}, {end}, 1, 1)")
 
 
-@pytest.fixture
-def name(lake: Lake) -> str:
-    """A table of five rows in two snapshots."""
+def five_rows(lake: Lake) -> str:
+    """Create a table of five rows in two snapshots."""
     made = lake.create("id BIGINT, v STRING", **{"format-version": "2"})
     fill(lake, made, (0, 3), (3, 5))
     return made
+
+
+@pytest.fixture
+def name(lake: Lake) -> str:
+    """A table of five rows in two snapshots, whose files other tables read too."""
+    return lake.copy_of(five_rows, lambda: five_rows(lake))
 
 
 def test_a_table_is_read_batch_after_batch(lake: Lake, spark: SparkSession, name: str, tmp_path: Path) -> None:

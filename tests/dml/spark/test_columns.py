@@ -212,7 +212,7 @@ truths = st.recursive(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=max(6, min(24, settings.default.max_examples // 50)))  # Spark compiles each of them
 @given(data=st.data())
 def test_random_trees_mean_the_same_as_their_texts(data, frame):
     columns = st.one_of(truths, number_columns, string_columns, others)
