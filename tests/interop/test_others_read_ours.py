@@ -225,7 +225,7 @@ ALL_ROWS = (
 )
 
 
-@pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda one: one in {*KINDS[:2], KINDS[-1]}))
+@pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda one: one in {KINDS[1], KINDS[-1]}))
 def test_all_types_with_nulls_and_extremes(lake: Lake, version: int, mode: str) -> None:
     """Also after rows were carried, updated and merged."""
     name = lake.create(ALL_TYPES, version=version, mode=mode)
@@ -251,7 +251,7 @@ def test_a_table_with_a_sort_order(lake: Lake, version: int) -> None:
     lake.agree(name, len(ids_left()))
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", by_night([2, 3], lambda version: version == 3))
 def test_bounds_with_nan_and_null_prune_no_row(lake: Lake, version: int) -> None:
     """Readers that prune by our metrics find rows next to NaN and NULL."""
     name = lake.create("id INT, d DOUBLE, s STRING", version=version, mode="merge-on-read")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dml.errors import AnalysisError
+from tests.marks import by_night
 from tests.services.lakes import Lake
 
 pytestmark = pytest.mark.spark
@@ -21,7 +22,9 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("place", "version", "mode"), KINDS)
+@pytest.mark.parametrize(
+    ("place", "version", "mode"), by_night(KINDS, lambda kind: kind != ("rest_s3", 2, "copy-on-write"))
+)
 def test_orphans_go_and_nothing_else_does(
     place: str, version: int, mode: str, lakes: dict[str, Lake], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,6 @@ ALWAYS = {
     ("sql_local", 3, "copy-on-write"),
     ("sql_s3_arrow", 2, "copy-on-write"),
     ("sql_s3_fsspec", 2, "merge-on-read"),
-    ("rest_s3", 2, "merge-on-read"),
     ("rest_s3", 3, "merge-on-read"),
 }
 """Each catalog and storage, both versions and modes."""
