@@ -78,6 +78,8 @@ def argument_sql(value: Any) -> str:
     """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
     if isinstance(value, Mapping):
         return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
+    if isinstance(value, list | tuple):
+        return f"array({', '.join(map(argument_sql, value))})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
 
 
