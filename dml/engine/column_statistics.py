@@ -5,8 +5,8 @@ registered in the table's metadata. Source: Iceberg's `ComputeTableStatsSparkAct
 specification.
 """
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
+from itertools import chain, pairwise
 from uuid import uuid4
 
 import pyarrow as pa
@@ -46,7 +46,12 @@ HASH_BYTES = 8
 
 
 def compute_table_statistics(
-    engine: Engine, resolved: ResolvedTable, snapshot_id: int | None = None, columns: Sequence[str] | None = None
+    engine: Engine,
+    resolved: ResolvedTable,
+    snapshot_id: int | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    case_sensitive: bool = True,
 ) -> str | None:
     """Compute the statistics of a snapshot, and register them in place of those that it has.
 
@@ -55,6 +60,7 @@ def compute_table_statistics(
         resolved: The table.
         snapshot_id: The snapshot; None for the current one.
         columns: Names of columns, dotted for fields of structs; None for all columns of primitive types.
+        case_sensitive: How the names match.
 
     Returns:
         The location of the Puffin file; None for a table without a current snapshot.
@@ -69,7 +75,7 @@ def compute_table_statistics(
     if snapshot is None:
         return None
     schema = schema_of(table, snapshot)
-    fields = sketched_fields(schema, columns)
+    fields = sketched_fields(schema, columns, case_sensitive=case_sensitive)
     with translate_errors(f"Computing the statistics of the table '{resolved.name}'", resolved.catalog):
         sketches = sketch_columns(engine, table, snapshot, schema, fields)
         written: list[PuffinWriter] = []
@@ -108,7 +114,9 @@ FieldPath = Sequence[NestedField]
 """A column, then a field of its struct, and so on to a field of a primitive type."""
 
 
-def sketched_fields(schema: Schema, columns: Sequence[str] | None) -> list[FieldPath]:
+def sketched_fields(
+    schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = True
+) -> list[FieldPath]:
     """Return the columns to sketch, each once.
 
     Raises:
@@ -117,7 +125,8 @@ def sketched_fields(schema: Schema, columns: Sequence[str] | None) -> list[Field
     if columns is None:
         found: list[FieldPath] = [(field,) for field in schema.fields if is_primitive(field)]
     else:
-        found = [field_path(schema, name) for name in dict.fromkeys(columns)]
+        paths = [field_path(schema, name, case_sensitive=case_sensitive) for name in columns]
+        found = list({path[-1].field_id: path for path in paths}.values())
     if not found:
         raise AnalysisError(
             "No columns found to compute stats",
@@ -131,9 +140,9 @@ def is_primitive(field: NestedField) -> bool:
     return isinstance(field.field_type, PrimitiveType) and not isinstance(field.field_type, VariantType)
 
 
-def field_path(schema: Schema, name: str) -> FieldPath:
+def field_path(schema: Schema, name: str, *, case_sensitive: bool) -> FieldPath:
     """Find a field by its dotted name, of which the name of a column or field may itself have dots."""
-    path = find_path(schema.fields, name)
+    path = find_path(schema.fields, name, str if case_sensitive else str.lower)
     if not path:
         raise AnalysisError(
             f"Can't find column {name} in {', '.join(field.name for field in schema.fields)}",
@@ -151,12 +160,12 @@ def field_path(schema: Schema, name: str) -> FieldPath:
     return path
 
 
-def find_path(fields: Sequence[NestedField], name: str) -> tuple[NestedField, ...]:
+def find_path(fields: Sequence[NestedField], name: str, key: Callable[[str], str]) -> tuple[NestedField, ...]:
     for field in fields:
-        if field.name == name:
+        if key(field.name) == key(name):
             return (field,)
-        if name.startswith(f"{field.name}.") and isinstance(field.field_type, StructType):
-            rest = find_path(field.field_type.fields, name[len(field.name) + 1 :])
+        if key(name).startswith(key(f"{field.name}.")) and isinstance(field.field_type, StructType):
+            rest = find_path(field.field_type.fields, name[len(field.name) + 1 :], key)
             if rest:
                 return (field, *rest)
     return ()
@@ -167,9 +176,9 @@ def sketch_columns(
 ) -> list[ThetaSketch]:
     """Sketch columns of the live rows of a snapshot, in tasks."""
     columns = list(dict.fromkeys(path[0].field_id for path in fields))
-    scan = TableScan(
-        table=table, snapshot_id=snapshot.snapshot_id, schema=schema, columns=tuple(columns)
-    ).plan_for(engine.spark)
+    scan = TableScan(table=table, snapshot_id=snapshot.snapshot_id, schema=schema, columns=tuple(columns)).plan_for(
+        engine.spark
+    )
     sketches = [ThetaSketch() for _ in fields]
     groups = scan.read.groups(scan.plan.tasks, StatementSettings.of(engine).parallelism)
     parts = combine_groups(groups, limits.MAX_ALL_REPORT_BYTES // (len(fields) * NOMINAL_ENTRIES * HASH_BYTES))
@@ -192,7 +201,7 @@ def combine_groups(groups: Sequence[Sequence[ScanTask]], most: int) -> list[list
 def place_of(path: FieldPath, columns: Sequence[int]) -> tuple[int, ...]:
     """Return the place of a column among those that are read, and that of each field in its struct."""
     places = [columns.index(path[0].field_id)]
-    for parent, field in zip(path, path[1:], strict=False):
+    for parent, field in pairwise(path):
         assert isinstance(parent.field_type, StructType)
         places.append([found.field_id for found in parent.field_type.fields].index(field.field_id))
     return tuple(places)

@@ -148,9 +148,7 @@ def compute_partition_statistics(
 
     file_name = f"partition-stats-{snapshot.snapshot_id}-{uuid4()}.{options.file_format}"
     location, size = write_statistics_file(table, file_name, write)
-    file = PartitionStatisticsFile(
-        snapshot_id=snapshot.snapshot_id, statistics_path=location, file_size_in_bytes=size
-    )
+    file = PartitionStatisticsFile(snapshot_id=snapshot.snapshot_id, statistics_path=location, file_size_in_bytes=size)
     update = SetPartitionStatisticsUpdate(partition_statistics=file)
     register_statistics(catalog, table, location, update, snapshot.snapshot_id)
     return location
@@ -332,9 +330,7 @@ class Statistics:
         vectors = sums(signs, positions & formats)
         columns = transpose_partitions(entries.partitions, entries.partition_type, self._partition)
         tuples = list(zip(*columns, strict=True))
-        totals_by_code = {
-            code: self._group(entries.spec_id, tuples[code]) for code in np.unique(codes).tolist()
-        }
+        totals_by_code = {code: self._group(entries.spec_id, tuples[code]) for code in np.unique(codes).tolist()}
         for code, totals in totals_by_code.items():
             totals.counts = [old + added[code] for old, added in zip(totals.counts, counts, strict=True)]
             totals.vectors += vectors[code]

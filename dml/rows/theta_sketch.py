@@ -1,8 +1,8 @@
 """Estimate the number of distinct values of columns with theta sketches. Worker-safe.
 
-Input: Arrow arrays. Output: compact sketches, in the bytes of Apache DataSketches. A sketch holds the smallest hashes of
-the values, at most `NOMINAL_ENTRIES`; theta is a bound below which it holds them all. Up to that number of values the
-count is exact. Merging sketches in any order gives the sketch of all their values.
+Input: Arrow arrays. Output: compact sketches, in the bytes of Apache DataSketches. A sketch holds the smallest hashes
+of the values, at most `NOMINAL_ENTRIES`; theta is a bound below which it holds them all. Up to that number of values
+the count is exact. Merging sketches in any order gives the sketch of all their values.
 
 A value is hashed in the form of Iceberg's single-value serialization, like in Iceberg's Java library, so the sketches
 of both can be merged. Sources: Puffin specification, "apache-datasketches-theta-v1 blob type"; Iceberg specification,

@@ -19,6 +19,7 @@ BLOBS = st.builds(
     snapshot_id=LONG,
     sequence_number=LONG,
     properties=st.dictionaries(TEXT, TEXT, max_size=3),
+    compression_codec=st.none() | st.just("zstd"),
 )
 
 
@@ -34,7 +35,7 @@ def test_others_read_what_is_written(blobs, created_by):
     for read, (written, payload) in zip(file.footer.blobs, blobs, strict=True):
         assert (read.type, tuple(read.fields)) == (written.type, written.fields)
         assert (read.snapshot_id, read.sequence_number) == (written.snapshot_id, written.sequence_number)
-        assert (read.properties, read.compression_codec) == (written.properties, None)
+        assert (read.properties, read.compression_codec) == (written.properties, written.compression_codec)
         assert read.length == len(payload)
 
 
@@ -46,6 +47,8 @@ def test_writer_tells_offsets_lengths_and_size():
     assert (first.offset, first.length, second.offset, second.length) == (4, 3, 7, 0)
     assert writer.blobs == (first, second)
     assert writer.close() == len(stream.getvalue())
+    assert stream.getvalue()[-writer.footer_size :].startswith(b"PFA1{")
+    assert stream.getvalue()[: -writer.footer_size] == b"PFA1abc"
     assert writer.close() == len(stream.getvalue()), "closing twice writes one footer"
 
 
