@@ -114,9 +114,7 @@ FieldPath = Sequence[NestedField]
 """A column, then a field of its struct, and so on to a field of a primitive type."""
 
 
-def sketched_fields(
-    schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = True
-) -> list[FieldPath]:
+def sketched_fields(schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = True) -> list[FieldPath]:
     """Return the columns to sketch, each once.
 
     Raises:
