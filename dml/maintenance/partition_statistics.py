@@ -177,16 +177,21 @@ def added_manifests(table: Table, snapshot: Snapshot, base_id: int) -> Iterator[
 def known_statistics(
     table: Table, file: PartitionStatisticsFile, schema: Schema
 ) -> "dict[Hashable, PartitionTotals] | None":
-    """Read a file of statistics; None if it is missing or damaged.
+    """Read a file of statistics; None if it is missing or damaged, or has two rows for one partition.
 
     Raises:
         ExecutionError: The storage failed.
     """
     try:
-        return {totals.key: totals for batch in read_batches(table.io, file, schema) for totals in totals_of(batch)}
+        rows = [totals for batch in read_batches(table.io, file, schema) for totals in totals_of(batch)]
     except CorruptFileError as error:
-        LOG.warning("The partition statistics are computed from all manifests: %s", error)
+        LOG.warning("All manifests are read for partition statistics: %s", error)
         return None
+    found = {totals.key: totals for totals in rows}
+    if len(found) < len(rows):
+        LOG.warning("All manifests are read: '%s' has two rows for one partition", file.statistics_path)
+        return None
+    return found
 
 
 def read_batches(io: FileIO, file: PartitionStatisticsFile, schema: Schema) -> Iterator[pa.RecordBatch]:
@@ -335,9 +340,9 @@ class Statistics:
             totals.counts = [old + added[code] for old, added in zip(totals.counts, counts, strict=True)]
             totals.vectors += vectors[code]
         ids = np.array(entries.values(SNAPSHOT_ID), dtype=object)[touched].tolist()
-        for code, snapshot_id in set(zip(codes.tolist(), ids, strict=True)):
-            if snapshot_id in self._times_ms:
-                totals_by_code[code].touch(snapshot_id, self._times_ms[snapshot_id])
+        known = {pair for pair in zip(codes.tolist(), ids, strict=True) if pair[1] in self._times_ms}
+        for code, snapshot_id in sorted(known):
+            totals_by_code[code].touch(snapshot_id, self._times_ms[snapshot_id])
 
     def _group(self, spec_id: int, values: tuple[Any, ...]) -> PartitionTotals:
         totals = PartitionTotals(spec_id, values)

@@ -17,7 +17,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import SetPartitionStatisticsUpdate, SetStatisticsUpdate
 
 from dml.ddl.commit import MetadataChange, commit_change
-from dml.errors import CommitStateUnknownError, NotFoundError
+from dml.errors import CommitConflictError, NotFoundError
 from dml.files.file_io import delete_files
 from dml.write.output_files import write_errors
 
@@ -84,7 +84,7 @@ def write_statistics_file(table: Table, name: str, write: Callable[[pa.NativeFil
 
 
 def register_statistics(catalog: Catalog, table: Table, location: str, update: Update, snapshot_id: int) -> None:
-    """Set the statistics file of a snapshot; the file is deleted if the commit fails.
+    """Set the statistics file of a snapshot; the file is deleted if it certainly was not set.
 
     Args:
         catalog: The table's catalog.
@@ -105,9 +105,6 @@ def register_statistics(catalog: Catalog, table: Table, location: str, update: U
 
     try:
         commit_change(catalog, table.name(), change)
-    except CommitStateUnknownError:
-        raise
-    except BaseException as error:
-        if isinstance(error, Exception):  # an interrupt may come after the commit landed
-            delete_files(table.io, [location])
+    except (CommitConflictError, NotFoundError):  # other errors may come after the commit landed
+        delete_files(table.io, [location])
         raise

@@ -24,6 +24,7 @@ from dml.maintenance.partition_statistics import read_batches, statistics_schema
 from dml.manifests.read import entries_of, manifests_of
 from dml.metadata_tables.tables import unified_partition
 from dml.model.manifest import ContentFile, FileContent
+from dml.options import Command
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, new_table
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
@@ -80,7 +81,7 @@ def test_counts_and_columns_are_those_of_the_specification(catalog: Catalog, ver
     last, removed = first, ()
     if version > 1:
         removed = (deletes(table, a, [0, 2]), equality_deletes(table, b, 4))
-        last = commit(table, RowDelta(delete_files=removed))
+        last = commit(table, RowDelta(command=Command.DELETE, delete_files=removed))
     location = computed(catalog, table)
     found = rows(location)
     assert [row["partition"] for row in found] == [{"p": None}, {"p": "a"}, {"p": "b"}]
@@ -160,7 +161,7 @@ def test_statistics_brought_up_to_date_are_those_of_all_manifests(
             commit(table, AppendFiles(data_files=(new,)))
         elif action == "mark" and fresh:
             marked.add(fresh[0].path)
-            commit(table, RowDelta(delete_files=(deletes(table, fresh[0], [0]),)))
+            commit(table, RowDelta(command=Command.DELETE, delete_files=(deletes(table, fresh[0], [0]),)))
         elif action == "drop" and p is not None:
             commit(table, DeleteFiles(row_filter=EqualTo("p", p)))
         elif action == "evolve" and len(table.spec().fields) == 1:
