@@ -17,7 +17,7 @@ from pyiceberg.table.statistics import PartitionStatisticsFile
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
-from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
+from dml.commit import AppendFiles, CommittedSnapshot, DeleteFiles, RowDelta, commit
 from dml.errors import NotFoundError, ValidationFailedError
 from dml.maintenance import compute_partition_statistics
 from dml.maintenance.partition_statistics import read_batches, statistics_schema
@@ -66,6 +66,12 @@ def computed(catalog: Catalog, table: Table, snapshot_id: int | None = None) -> 
     return compute_partition_statistics(catalog, table.refresh(), snapshot_id)
 
 
+def mark(table: Table, *files: ContentFile) -> CommittedSnapshot:
+    """Commit delete files."""
+    start = table.refresh().metadata.current_snapshot_id
+    return commit(table, RowDelta(command=Command.DELETE, delete_files=files, starting_snapshot_id=start))
+
+
 def without_statistics(table: Table) -> Table:
     """The table as if nobody had computed statistics."""
     table = table.refresh()
@@ -78,10 +84,9 @@ def test_counts_and_columns_are_those_of_the_specification(catalog: Catalog, ver
     table = new_table(catalog, version, partitioned=True)
     a, b, null = data_file(table, [1, 2, 3], "a"), data_file(table, [4], "b"), data_file(table, [5, 6], None)
     first = commit(table, AppendFiles(data_files=(b, null, a)))
-    last, removed = first, ()
+    last = first
     if version > 1:
-        removed = (deletes(table, a, [0, 2]), equality_deletes(table, b, 4))
-        last = commit(table, RowDelta(command=Command.DELETE, delete_files=removed))
+        last = mark(table, deletes(table, a, [0, 2]), equality_deletes(table, b, 4))
     location = computed(catalog, table)
     found = rows(location)
     assert [row["partition"] for row in found] == [{"p": None}, {"p": "a"}, {"p": "b"}]
@@ -141,7 +146,9 @@ def recounted(table: Table) -> dict[tuple[Any, ...], list[int]]:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=12, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=12, deadline=None
+)
 @given(steps=STEPS)
 def test_statistics_brought_up_to_date_are_those_of_all_manifests(
     catalog: Catalog, version: int, steps: list[tuple[str, str | None, int]]
@@ -161,7 +168,7 @@ def test_statistics_brought_up_to_date_are_those_of_all_manifests(
             commit(table, AppendFiles(data_files=(new,)))
         elif action == "mark" and fresh:
             marked.add(fresh[0].path)
-            commit(table, RowDelta(command=Command.DELETE, delete_files=(deletes(table, fresh[0], [0]),)))
+            mark(table, deletes(table, fresh[0], [0]))
         elif action == "drop" and p is not None:
             commit(table, DeleteFiles(row_filter=EqualTo("p", p)))
         elif action == "evolve" and len(table.spec().fields) == 1:
