@@ -58,6 +58,7 @@ class Blob:
         snapshot_id: Snapshot that it was computed from.
         sequence_number: Sequence number of that snapshot.
         properties: Properties of the blob.
+        compression_codec: `zstd` or `lz4` if the payload is compressed; None if it is not.
     """
 
     type: str
@@ -65,6 +66,7 @@ class Blob:
     snapshot_id: int
     sequence_number: int
     properties: Mapping[str, str] = field(default_factory=dict)
+    compression_codec: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +129,8 @@ def blob_json(blob: BlobMetadata) -> dict[str, Any]:
         "offset": blob.offset,
         "length": blob.length,
     }
+    if blob.compression_codec is not None:
+        result["compression-codec"] = blob.compression_codec
     if blob.properties:
         result["properties"] = dict(blob.properties)
     return result
@@ -139,11 +143,15 @@ NO_FLAGS = 0
 class PuffinWriter:
     """Writes blobs sequentially; the caller opens and closes the stream.
 
-    Blobs and footer are not compressed: the specification forbids it for deletion vectors, and the footer is small.
+    The caller compresses payloads; the specification forbids it for deletion vectors. The footer is small and not
+    compressed.
 
     Args:
         write: Writes all given bytes to the stream, which is empty at first.
         created_by: Application and version, for the file's property `created-by`.
+
+    Attributes:
+        footer_size: The bytes of the footer, with both of its magic numbers; 0 until `close`.
     """
 
     def __init__(self, write: Callable[[bytes], object], created_by: str) -> None:
@@ -152,6 +160,7 @@ class PuffinWriter:
         self._blobs: list[BlobMetadata] = []
         self._size = 0
         self._closed = False
+        self.footer_size = 0
         self._write(PUFFIN_MAGIC)
 
     def write_blob(self, blob: Blob, payload: bytes) -> BlobMetadata:
@@ -170,6 +179,7 @@ class PuffinWriter:
             snapshot_id=blob.snapshot_id,
             sequence_number=blob.sequence_number,
             properties=blob.properties,
+            compression_codec=blob.compression_codec,
             offset=self._size,
             length=len(payload),
         )
@@ -191,7 +201,9 @@ class PuffinWriter:
         if not self._closed:
             self._closed = True
             payload = footer_payload(PuffinFooter(blobs=self.blobs, properties=self._properties))
-            self._write(b"".join((PUFFIN_MAGIC, payload, FOOTER_END.pack(len(payload), NO_FLAGS, PUFFIN_MAGIC))))
+            footer = b"".join((PUFFIN_MAGIC, payload, FOOTER_END.pack(len(payload), NO_FLAGS, PUFFIN_MAGIC)))
+            self.footer_size = len(footer)
+            self._write(footer)
         return self._size
 
     def __enter__(self) -> Self:

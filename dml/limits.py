@@ -247,6 +247,14 @@ GROUP_BATCH_BYTES: Final = 64 * 2**20
 MAX_GROUP_SHARE: Final = 0.5
 """Groups per row up to which partial aggregation is worth its time: Spark aggregates in any case. Decision 035."""
 
+MAX_VALUES_HASHED_ALONE: Final = 8
+"""Long values of a batch whose bytes are hashed one value after the other: fewer values are not worth array
+operations for every 16 bytes. Estimate."""
+
+HASHED_PIECE_BYTES: Final = 2**20
+"""Bytes of a long value that are prepared for hashing at once, a multiple of 16. They take ten times as much memory
+as Python integers. Estimate."""
+
 # Buffered rows.
 
 MAX_SORT_BUFFER_BYTES: Final = 256 * 2**20

@@ -78,6 +78,8 @@ def argument_sql(value: Any) -> str:
     """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
     if isinstance(value, Mapping):
         return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
+    if isinstance(value, list | tuple):
+        return f"array({', '.join(map(argument_sql, value))})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
 
 
@@ -456,6 +458,47 @@ class Session:
         """
         rows = self.call("ancestors_of", table=table, snapshot_id=snapshot_id).collect()
         return tuple(Ancestor(**row.asDict()) for row in rows)
+
+    def compute_table_stats(
+        self, table: str, snapshot_id: int | None = None, columns: Sequence[str] | None = None
+    ) -> str | None:
+        """Estimate the number of distinct values of columns, and add a statistics file to the table's metadata.
+
+        Args:
+            table: The name of the table.
+            snapshot_id: The snapshot; the current one if not given.
+            columns: Names of columns, dotted for fields of structs; all columns of primitive types if not given.
+
+        Returns:
+            The location of the statistics file; None for a table without snapshots.
+
+        Raises:
+            NotFoundError: The table or the snapshot does not exist.
+            AnalysisError: A column does not exist, or is not of a primitive type.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return self._only_location("compute_table_stats", table=table, snapshot_id=snapshot_id, columns=columns)
+
+    def compute_partition_stats(self, table: str, snapshot_id: int | None = None) -> str | None:
+        """Count the files and rows of each partition, and add a file of them to the table's metadata.
+
+        Args:
+            table: The name of the table.
+            snapshot_id: The snapshot; the current one if not given.
+
+        Returns:
+            The location of the file; None for a table without files.
+
+        Raises:
+            NotFoundError: The table or the snapshot does not exist.
+            ValidationFailedError: The table is not partitioned.
+            CommitConflictError: Other commits landed first on every attempt.
+        """
+        return self._only_location("compute_partition_stats", table=table, snapshot_id=snapshot_id)
+
+    def _only_location(self, procedure: str, **arguments: Any) -> str | None:
+        row = self.call(procedure, **arguments).first()
+        return None if row is None else str(row[0])
 
     def register_table(self, table: str, metadata_file: str) -> RegisteredTable:
         """Add a table to the catalog by its metadata file.

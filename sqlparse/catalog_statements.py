@@ -1,4 +1,4 @@
-"""Read statements about namespaces, SHOW, DESCRIBE, COMMENT ON, REFRESH, USE and CALL. Pure; driver.
+"""Read statements about namespaces, SHOW, DESCRIBE, COMMENT ON, REFRESH, ANALYZE, USE and CALL. Pure; driver.
 
 Input: a cursor at the verb. Output: the statement, or a `SqlError`. Forms that only Spark supports (SHOW TABLE EXTENDED
 ... PARTITION, DESCRIBE a column ...) go to Spark, as do calls of procedures that are not in `PROCEDURES`, which belong
@@ -14,6 +14,7 @@ from dml.sqlparse.definitions import read_key, read_properties, read_value
 from dml.sqlparse.fragments import FragmentReader, table_name
 from dml.sqlparse.statements import (
     AlterTable,
+    AnalyzeTable,
     CallArgument,
     CallStatement,
     CommentOnNamespace,
@@ -37,6 +38,7 @@ from dml.sqlparse.statements import (
 
 __all__ = [
     "PROCEDURES",
+    "read_analyze_table",
     "read_call",
     "read_comment_on_namespace",
     "read_comment_on_table",
@@ -62,6 +64,8 @@ PROCEDURES: Final = frozenset(
     {
         "ancestors_of",
         "cherrypick_snapshot",
+        "compute_partition_stats",
+        "compute_table_stats",
         "fast_forward",
         "publish_changes",
         "register_table",
@@ -290,6 +294,30 @@ def read_refresh_table(cursor: Cursor, reader: FragmentReader) -> RefreshTable:
     table = table_name(cursor, reader)
     cursor.finish()
     return RefreshTable(table=table)
+
+
+def read_analyze_table(cursor: Cursor, reader: FragmentReader) -> AnalyzeTable:
+    """Read `ANALYZE TABLE table COMPUTE STATISTICS [NOSCAN | FOR COLUMNS name, ... | FOR ALL COLUMNS]`."""
+    cursor.expect("ANALYZE", "TABLE")
+    table = table_name(cursor, reader)
+    if cursor.at("PARTITION"):
+        cursor.fail(
+            "ANALYZE TABLE computes the statistics of all partitions of a table", hint="Leave out PARTITION (...)"
+        )
+    cursor.expect("COMPUTE", "STATISTICS")
+    columns: list[str] = []
+    of_columns = cursor.accept("FOR")
+    if of_columns:
+        if cursor.accept("ALL"):
+            cursor.expect("COLUMNS")
+        else:
+            cursor.expect("COLUMNS")
+            while not columns or cursor.accept(","):
+                columns.append(".".join(cursor.names("the name of a column")))
+    else:
+        cursor.accept("NOSCAN")
+    cursor.finish()
+    return AnalyzeTable(table=table, columns=tuple(columns) or None, of_columns=of_columns)
 
 
 def read_describe(cursor: Cursor, reader: FragmentReader) -> Describe | DescribeNamespace:

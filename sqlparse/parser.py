@@ -13,6 +13,7 @@ from typing import Final
 from dml.errors import DmlError, SqlError
 from dml.sqlparse.alter_table import read_alter_table
 from dml.sqlparse.catalog_statements import (
+    read_analyze_table,
     read_call,
     read_comment_on_namespace,
     read_comment_on_table,
@@ -71,6 +72,7 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("COMMENT", "ON", "TABLE"), read_comment_on_table),
     *((("COMMENT", "ON", word), read_comment_on_namespace) for word in NAMESPACE),
     (("REFRESH", "TABLE"), read_refresh_table),
+    (("ANALYZE", "TABLE"), read_analyze_table),
     (("DESCRIBE",), read_describe),
     (("DESC",), read_describe),
     (("USE",), read_use),

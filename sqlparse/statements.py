@@ -16,6 +16,7 @@ __all__ = [
     "AlterColumn",
     "AlterColumns",
     "AlterTable",
+    "AnalyzeTable",
     "Assignment",
     "CallArgument",
     "CallStatement",
@@ -519,6 +520,21 @@ class RefreshTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeTable:
+    """`ANALYZE TABLE table COMPUTE STATISTICS [NOSCAN | FOR COLUMNS name, ... | FOR ALL COLUMNS]`.
+
+    Attributes:
+        table: The table.
+        columns: The columns to analyze, dotted for fields of structs; None for all.
+        of_columns: Whether the statement is about columns; without FOR it is not.
+    """
+
+    table: TableReference
+    columns: tuple[str, ...] | None = None
+    of_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShowCreateTable:
     """`SHOW CREATE TABLE table`."""
 
@@ -851,6 +867,7 @@ Statement = (
     | ShowColumns
     | ShowPartitions
     | RefreshTable
+    | AnalyzeTable
     | CommentOnNamespace
     | Describe
     | DescribeNamespace

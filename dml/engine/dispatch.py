@@ -31,7 +31,7 @@ from dml.engine.ownership import (
     spark_has,
     table_of,
 )
-from dml.engine.procedures import PROCEDURES, run_call
+from dml.engine.procedures import PROCEDURES, analyze_table, run_call
 from dml.engine.publish import run_once
 from dml.engine.query import create_view, run_query, temporary_view
 from dml.engine.row_level import run_row_level, run_truncate
@@ -46,6 +46,7 @@ from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
     AlterTable,
+    AnalyzeTable,
     CallStatement,
     CreateTable,
     DeleteStatement,
@@ -324,6 +325,9 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
         return spark_sql(engine, text)
     if isinstance(statement, RefreshTable):
         return refresh_table(engine, statement)
+    if isinstance(statement, AnalyzeTable):
+        analyze_table(engine, statement)
+        return empty_frame(engine.spark, StructType([]))
     if isinstance(statement, AlterTable) and create_empty_branch(engine, statement):
         return empty_frame(engine.spark, StructType([]))
     time_zone = StatementSettings.of(engine).time_zone

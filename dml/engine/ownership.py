@@ -34,6 +34,7 @@ from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
     AlterTable,
+    AnalyzeTable,
     CallStatement,
     CommentOnNamespace,
     CreateNamespace,
@@ -333,6 +334,7 @@ def table_of(statement: Any) -> TableReference | None:
             | ShowColumns(table=table)
             | ShowPartitions(table=table)
             | RefreshTable(table=table)
+            | AnalyzeTable(table=table)
         ):
             return table
         case _:

@@ -15,11 +15,13 @@ import pyarrow as pa
 from dml.errors import DmlError
 from dml.model.manifest import ContentFile
 from dml.options import WriteOptions
+from dml.rows.theta_sketch import ThetaSketch
 
 __all__ = [
     "NEW_ROWS",
     "REPORT_SCHEMA",
     "ChangedFile",
+    "ColumnSketches",
     "HeldDeletes",
     "Numbers",
     "RowOrigins",
@@ -322,7 +324,18 @@ class TaskFailure:
     attempt_number: int = 0
 
 
-TaskReport = TaskCommit | SourceMatches | SourcePart | TaskFailure
+@dataclass(frozen=True, slots=True)
+class ColumnSketches:
+    """The sketches of the rows that a task read.
+
+    Attributes:
+        sketches: A sketch for each column.
+    """
+
+    sketches: tuple[ThetaSketch, ...] = field(repr=False)
+
+
+TaskReport = TaskCommit | SourceMatches | SourcePart | ColumnSketches | TaskFailure
 """What a task reports to the driver, one row each."""
 
 REPORT_SCHEMA: Final = pa.schema([pa.field("task_commit", pa.binary(), nullable=False)])

@@ -42,6 +42,7 @@ from dml.write.partitioning import WRITERS
 from dml.write.writer_spec import DELETION_VECTOR_VERSION
 
 __all__ = [
+    "CREATED_BY",
     "DeleteResult",
     "DeleteWriter",
     "DeletedPositions",

@@ -14,7 +14,7 @@ its parent is not NULL.
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -55,6 +55,7 @@ __all__ = [
     "convert_array",
     "file_layout",
     "null_check",
+    "schema_layout",
 ]
 
 UUID_CHARACTERS = 36
@@ -571,15 +572,24 @@ def file_layout(context: WriteContext, *, row_lineage: bool) -> FileLayout:
         for leaf in physical
         if not leaf.repeated and not isinstance(leaf.field.field_type, BooleanType | VariantType)
     )
-    return FileLayout(
-        columns=columns,
-        arrow=pa.schema([arrow_field(column) for column in columns]),
-        checks=tuple(null_check(column) for column in columns),
-        leaves=physical,
+    return replace(
+        schema_layout(file_schema),
         modes=metrics_modes(schema, context.properties, [field.source_id for field in order.fields]),
-        schema_json=file_schema.model_dump_json(),
         sort_order_id=order.order_id if context.sorted_by_table_order else UNSORTED,
         bloom_filters=bloom_filters(context.properties, filterable),
+    )
+
+
+def schema_layout(schema: Schema) -> FileLayout:
+    """Return the layout of a file with exactly the columns of a schema, and default metrics."""
+    physical = leaves(schema.fields)
+    return FileLayout(
+        columns=schema.fields,
+        arrow=pa.schema([arrow_field(column) for column in schema.fields]),
+        checks=tuple(null_check(column) for column in schema.fields),
+        leaves=physical,
+        modes=metrics_modes(schema, {}, []),
+        schema_json=schema.model_dump_json(),
         has_geometries=any(isinstance(leaf.field.field_type, GeometryType | GeographyType) for leaf in physical),
         variant_ids=variant_ids(physical),
     )

@@ -3,6 +3,7 @@
 import contextlib
 import io
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ BLOBS = st.builds(
     snapshot_id=LONG,
     sequence_number=LONG,
     properties=st.dictionaries(TEXT, TEXT, max_size=3),
+    compression_codec=st.none() | st.just("zstd"),
 )
 
 
@@ -26,16 +28,18 @@ BLOBS = st.builds(
 def test_others_read_what_is_written(blobs, created_by):
     stream = io.BytesIO()
     with PuffinWriter(stream.write, created_by) as writer:
-        for blob, payload in blobs:
-            writer.write_blob(blob, payload)
+        stored = [
+            writer.write_blob(blob, payload if blob.compression_codec is None else pa.compress(payload, "zstd", True))
+            for blob, payload in blobs
+        ]
     file = PuffinFile(stream.getvalue())
     assert file.footer.properties == {"created-by": created_by}
     assert [file.get_blob_payload(blob) for blob in file.footer.blobs] == [payload for _, payload in blobs]
-    for read, (written, payload) in zip(file.footer.blobs, blobs, strict=True):
+    for read, written in zip(file.footer.blobs, stored, strict=True):
         assert (read.type, tuple(read.fields)) == (written.type, written.fields)
         assert (read.snapshot_id, read.sequence_number) == (written.snapshot_id, written.sequence_number)
-        assert (read.properties, read.compression_codec) == (written.properties, None)
-        assert read.length == len(payload)
+        assert (read.properties, read.compression_codec) == (written.properties, written.compression_codec)
+        assert (read.offset, read.length) == (written.offset, written.length)
 
 
 def test_writer_tells_offsets_lengths_and_size():
@@ -46,6 +50,8 @@ def test_writer_tells_offsets_lengths_and_size():
     assert (first.offset, first.length, second.offset, second.length) == (4, 3, 7, 0)
     assert writer.blobs == (first, second)
     assert writer.close() == len(stream.getvalue())
+    assert stream.getvalue()[-writer.footer_size :].startswith(b"PFA1{")
+    assert stream.getvalue()[: -writer.footer_size] == b"PFA1abc"
     assert writer.close() == len(stream.getvalue()), "closing twice writes one footer"
 
 

@@ -11,6 +11,7 @@ from dml.sqlparse import (
     AlterColumn,
     AlterColumns,
     AlterTable,
+    AnalyzeTable,
     ColumnPosition,
     CommentOnNamespace,
     CreateNamespace,
@@ -369,6 +370,26 @@ def test_partitions_are_named_by_text():
     ]
     truncated = parse("truncate table a.t partition (k = 1 + 1, d = 'x')")
     assert [(entry.column, entry.value.text) for entry in truncated.partition] == [("k", "1 + 1"), ("d", "'x'")]
+
+
+def test_analyze_names_columns_or_none():
+    for text, columns, of_columns in (
+        ("analyze table c.db.t compute statistics;", None, False),
+        ("ANALYZE TABLE t COMPUTE STATISTICS noscan", None, False),
+        ("ANALYZE TABLE t COMPUTE STATISTICS FOR ALL COLUMNS", None, True),
+        ("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS a, `b c`, s.f", ("a", "b c", "s.f"), True),
+    ):
+        found = parse(text)
+        assert isinstance(found, AnalyzeTable)
+        assert (found.columns, found.of_columns) == (columns, of_columns)
+    for text, message in (
+        ("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS", "column"),
+        ("ANALYZE TABLE t COMPUTE STATISTICS FOR COLUMNS a,", "column"),
+        ("ANALYZE TABLE t COMPUTE STATISTICS SCAN", "SCAN"),
+        ("ANALYZE TABLE t PARTITION (p = 1) COMPUTE STATISTICS", "all partitions"),
+    ):
+        with pytest.raises(SqlError, match=message):
+            parse(text)
 
 
 def test_comments_are_read():

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     ByteType,
     DataType,
@@ -39,6 +40,7 @@ __all__ = [
     "BIGINT",
     "BOOLEAN",
     "STRING",
+    "STRING_ARRAY",
     "STRING_MAP",
     "TABLE",
     "TIMESTAMP",
@@ -87,6 +89,12 @@ TIMESTAMP: Final = ArgumentType(
     accepts=(TimestampType, TimestampNTZType, DateType, StringType),
     conversion="unix_micros(try_cast({} AS TIMESTAMP))",
     decode=instant,
+)
+STRING_ARRAY: Final = ArgumentType(
+    text="an array of strings",
+    python=list,
+    accepts=(ArrayType,),
+    conversion="IF(exists({0}, one -> one IS NULL), NULL, CAST({0} AS ARRAY<STRING>))",
 )
 STRING_MAP: Final = ArgumentType(
     text="a map of strings",

@@ -168,6 +168,7 @@ def table_statements(lake, name):
         assert ("Comment", f"of {full}", "") in run(f"DESCRIBE EXTENDED {full}").collect()
         run(f"CREATE TABLE {full}_like LIKE {full}")
         run(f"REFRESH TABLE {full}_like")
+        run(f"ANALYZE TABLE {full} COMPUTE STATISTICS FOR ALL COLUMNS")
         run(f"ALTER TABLE {full}_like CREATE BRANCH first RETAIN 1 DAYS")  # of a table without a snapshot
         run(f"ALTER TABLE {full} CREATE TAG v1")
         assert run(f"SELECT name, type FROM {full}_like.refs").collect() == [("first", "BRANCH")]
