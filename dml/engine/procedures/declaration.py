@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     ByteType,
     DataType,
@@ -39,6 +40,7 @@ __all__ = [
     "BIGINT",
     "BOOLEAN",
     "STRING",
+    "STRING_LIST",
     "STRING_MAP",
     "TABLE",
     "TIMESTAMP",
@@ -88,6 +90,12 @@ TIMESTAMP: Final = ArgumentType(
     conversion="unix_micros(try_cast({} AS TIMESTAMP))",
     decode=instant,
 )
+STRING_LIST: Final = ArgumentType(
+    text="an array of strings",
+    python=list,
+    accepts=(ArrayType,),
+    conversion="filter(CAST({} AS ARRAY<STRING>), one -> one IS NOT NULL)",
+)
 STRING_MAP: Final = ArgumentType(
     text="a map of strings",
     python=dict,
@@ -128,6 +136,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
+        in_session: True if its effect ends with the session, so that the shell has no command for it.
     """
 
     name: str
@@ -136,6 +145,7 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
+    in_session: bool = False
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:
