@@ -99,6 +99,12 @@ class Changelog:
 
     def _check(self) -> None:
         rows, kinds = self.rows, {field.name: spark_type(field.field_type) for field in self.rows.fields}
+        if not kinds:
+            raise NotSupportedError(
+                f"The changes of '{self.name}' cannot be shown: the table has no columns",
+                hint=f"ALTER TABLE {self.name} ADD COLUMN ... adds one",
+                table=self.name,
+            )
         for name, kind in kinds.items():
             if name.lower() in CHANGELOG_COLUMNS:
                 raise NotSupportedError(
@@ -227,9 +233,9 @@ def delete_files_error(name: str, snapshot: Snapshot) -> NotSupportedError:
     return NotSupportedError(
         f"Delete files are currently not supported in changelog scans: snapshot {snapshot.snapshot_id} of '{name}' has "
         "delete files",
-        hint="Set write.delete.mode, write.update.mode and write.merge.mode to copy-on-write for changes to come. To see "
-        f"what changed up to now, compare two snapshots, in both directions: SELECT * FROM {name} VERSION AS OF a "
-        f"EXCEPT ALL SELECT * FROM {name} VERSION AS OF b",
+        hint="Choose a range without them: write.delete.mode, write.update.mode and write.merge.mode = copy-on-write "
+        f"make none. Or compare two snapshots, in both directions: SELECT * FROM {name} VERSION AS OF a EXCEPT ALL "
+        f"SELECT * FROM {name} VERSION AS OF b",
         table=name,
         snapshot_id=snapshot.snapshot_id,
     )
