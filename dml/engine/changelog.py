@@ -8,7 +8,6 @@ rows be carry-overs, so the rows of other snapshots bypass the comparison and it
 snapshot added and another one removed is read once. Source: Iceberg's `BaseIncrementalChangelogScan`.
 """
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -86,15 +85,14 @@ class Changelog:
             frames.append(self.rows.compared(self._read(spark, parallelism, files, compared)))
         if direct or not compared:
             frames.append(self.rows.direct(self._read(spark, parallelism, files, direct)))
-        changes = frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
-        listed = ",".join(str(snapshot.snapshot_id) for snapshot in self.snapshots)
-        ids = f"CAST(split('{listed}', ',') AS ARRAY<BIGINT>)" if listed else "CAST(array() AS ARRAY<BIGINT>)"
+        changes = frames[0] if len(frames) == 1 else frames[0].union(frames[1])
+        ids = ", ".join(f"{snapshot.snapshot_id}L" for snapshot in self.snapshots)
         names = zip(self.rows.values, self.rows.fields, strict=True)
         return changes.selectExpr(
             *(f"{value} AS {quoted(field.name)}" for value, field in names),
             CHANGE_TYPE,
             CHANGE_ORDINAL,
-            f"{ids}[{CHANGE_ORDINAL}] AS {COMMIT_SNAPSHOT_ID}",
+            f"CAST(array({ids}) AS ARRAY<BIGINT>)[{CHANGE_ORDINAL}] AS {COMMIT_SNAPSHOT_ID}",
         )
 
     def _check(self) -> None:
@@ -160,8 +158,9 @@ class Changelog:
         )
         values = self.rows.values
         found = dataframe(spark, scan.groups(tasks, parallelism), scan.context(tasks)).toDF(*values, CHANGE)
-        combinations = f"from_json('{json.dumps(list(numbers))}', 'array<array<int>>')"
-        return found.selectExpr(*values, f"explode({combinations}[{CHANGE}]) AS {CHANGE}")
+        combinations = ", ".join(f"array({', '.join(map(str, changes))})" for changes in numbers)
+        listed = f"CAST(array({combinations}) AS ARRAY<ARRAY<INT>>)"  # a constant, also without any
+        return found.selectExpr(*values, f"explode({listed}[{CHANGE}]) AS {CHANGE}")
 
 
 VARIANT: Final = tuple(getattr(spark_types, name) for name in ("VariantType",) if hasattr(spark_types, name))
