@@ -214,7 +214,8 @@ def verify(
 def procedures() -> None:
     """List the procedures, each of which is a command."""
     for procedure in dml.shell.PROCEDURES.values():
-        typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
+        if not procedure.in_session:
+            typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
 
 
 REPEATED: Final[dict[type, str]] = {dict: "KEY=VALUE; may be repeated.", list: "A value; may be repeated."}
@@ -225,10 +226,10 @@ def procedure_command(name: str) -> Any:
     """Generate the command of a procedure, with the table as argument and the other parameters as options.
 
     Returns:
-        The command; None if there is no such procedure.
+        The command; None if there is no such procedure, or its effect would end with the command.
     """
     procedure = dml.shell.PROCEDURES.get(name)
-    if procedure is None:
+    if procedure is None or procedure.in_session:
         return None
     kinds = {parameter.name: parameter.type.python for parameter in procedure.parameters}
 

@@ -500,6 +500,47 @@ class Session:
         row = self.call(procedure, **arguments).first()
         return None if row is None else str(row[0])
 
+    def create_changelog_view(
+        self,
+        table: str,
+        changelog_view: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        compute_updates: bool | None = None,
+        identifier_columns: Sequence[str] | None = None,
+        net_changes: bool | None = None,
+    ) -> str:
+        """Create or replace a temporary view of the rows that changed between two snapshots.
+
+        Args:
+            table: The name of the table.
+            changelog_view: The name of the view, by default that of the table followed by `_changes`.
+            options: `start-snapshot-id` (exclusive), `end-snapshot-id` (inclusive), or `start-timestamp` and
+                `end-timestamp` in milliseconds since 1970.
+            compute_updates: Show a removed and an added row of one snapshot with the same identifiers as
+                `UPDATE_BEFORE` and `UPDATE_AFTER`; by default if `identifier_columns` are given.
+            identifier_columns: The columns that identify a row, by default the table's identifier fields.
+            net_changes: Leave out changes that later snapshots undo.
+
+        Returns:
+            The name of the view, for use in SQL.
+
+        Raises:
+            NotFoundError: The table, a snapshot or a column does not exist.
+            AnalysisError: An argument is invalid, or the rows cannot be compared.
+            ValidationFailedError: The start is not in the history of the end.
+            NotSupportedError: A snapshot of the range has delete files.
+        """
+        row = self._only_row(
+            "create_changelog_view",
+            table=table,
+            changelog_view=changelog_view,
+            options=options,
+            compute_updates=compute_updates,
+            identifier_columns=identifier_columns,
+            net_changes=net_changes,
+        )
+        return str(row["changelog_view"])
+
     def register_table(self, table: str, metadata_file: str) -> RegisteredTable:
         """Add a table to the catalog by its metadata file.
 

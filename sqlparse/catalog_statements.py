@@ -66,6 +66,7 @@ PROCEDURES: Final = frozenset(
         "cherrypick_snapshot",
         "compute_partition_stats",
         "compute_table_stats",
+        "create_changelog_view",
         "fast_forward",
         "publish_changes",
         "register_table",

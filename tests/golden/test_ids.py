@@ -35,7 +35,7 @@ NUMBERS = {
     "L": (12, set()),
     "A": (10, set()),
     "F": (7, set()),
-    "H": (4, set()),
+    "H": (6, set()),
 }
 
 # What the page says and nothing proves yet.

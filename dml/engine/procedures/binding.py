@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import NullType
 
 from dml.engine.engine import Engine
+from dml.engine.procedures.changelog import CHANGELOG
 from dml.engine.procedures.declaration import Procedure
 from dml.engine.procedures.history import HISTORY
 from dml.engine.procedures.statistics import STATISTICS
@@ -25,7 +26,7 @@ from dml.sqlparse.tokens import TokenKind, read_source
 
 __all__ = ["PROCEDURES", "run_call", "table_of_call"]
 
-PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *STATISTICS, *UPKEEP)}
+PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *STATISTICS, *UPKEEP, *CHANGELOG)}
 """The procedures by name."""
 
 

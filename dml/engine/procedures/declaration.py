@@ -136,6 +136,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
+        in_session: True if its effect ends with the session, so that the shell has no command for it.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
+    in_session: bool = False
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:
