@@ -9,7 +9,7 @@ Input: arguments. Output: rows or facts on standard output; errors as one messag
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -217,6 +217,13 @@ def procedures() -> None:
         typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
 
 
+OPTION_KINDS: Final[Mapping[type, tuple[Any, str]]] = {
+    dict: (list[str], "KEY=VALUE; may be repeated."),
+    list: (list[int], "a whole number; may be repeated."),
+}
+"""By type of the values of a parameter: the type and the help text of its option, if they differ."""
+
+
 def procedure_command(name: str) -> Any:
     """Generate the command of a procedure, with the table as argument and the other parameters as options.
 
@@ -230,6 +237,8 @@ def procedure_command(name: str) -> Any:
 
     def call(context: typer.Context, *, output: OutputFormat, limit: int, **given: Any) -> None:
         for option, value in given.items():
+            if kinds[option] is list:
+                given[option] = value or None
             if kinds[option] is dict:
                 given[option] = pairs_of(value, f"--{option.replace('_', '-')}", "entry") or None
         connection: Connection = context.obj
@@ -239,8 +248,7 @@ def procedure_command(name: str) -> Any:
     parameters = [Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in procedure.parameters:
         if parameter.rejection is None:
-            kind: Any = list[str] if parameter.type.python is dict else parameter.type.python
-            text = "KEY=VALUE; may be repeated." if parameter.type.python is dict else f"{parameter.type.text}."
+            kind, text = OPTION_KINDS.get(parameter.type.python, (parameter.type.python, f"{parameter.type.text}."))
             info = typer.Argument(help="The table.") if parameter.name == "table" else typer.Option(help=text)
             annotation: Any = Annotated[kind if parameter.required else kind | None, info]
             default = Parameter.empty if parameter.required else None

@@ -62,6 +62,7 @@ PROCEDURES: Final = frozenset(
     {
         "ancestors_of",
         "cherrypick_snapshot",
+        "expire_snapshots",
         "fast_forward",
         "publish_changes",
         "register_table",

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     ByteType,
     DataType,
@@ -34,10 +35,13 @@ from pyspark.sql.types import (
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine
 from dml.errors import NotFoundError, NotSupportedError
+from dml.result import Decision
 
 __all__ = [
     "BIGINT",
+    "BIGINTS",
     "BOOLEAN",
+    "DRY_RUN",
     "STRING",
     "STRING_MAP",
     "TABLE",
@@ -45,6 +49,7 @@ __all__ = [
     "ArgumentType",
     "Parameter",
     "Procedure",
+    "dry_run_rows",
     "whole_table",
 ]
 
@@ -67,7 +72,7 @@ class ArgumentType:
         text: Its name in messages.
         python: The type of its values in the shell; times are text.
         accepts: The Spark types that are accepted.
-        conversion: SQL that converts the argument `{}`; it is NULL if the argument is not a valid value.
+        conversion: SQL that converts the argument `{}` (or `{0}`); it is NULL if the argument is not a valid value.
         decode: Converts the result to the value that the procedure gets.
     """
 
@@ -80,6 +85,13 @@ class ArgumentType:
 
 STRING: Final = ArgumentType(text="a string", python=str, accepts=(StringType,))
 BIGINT: Final = ArgumentType(text="a whole number", python=int, accepts=(ByteType, ShortType, IntegerType, LongType))
+BIGINTS: Final = ArgumentType(
+    text="an array of whole numbers",
+    python=list,
+    accepts=(ArrayType,),
+    conversion="IF(exists(try_cast({0} AS ARRAY<BIGINT>), one -> one IS NULL), NULL, try_cast({0} AS ARRAY<BIGINT>))",
+    decode=tuple,
+)
 BOOLEAN: Final = ArgumentType(text="true or false", python=bool, accepts=(BooleanType,))
 TIMESTAMP: Final = ArgumentType(
     text="a timestamp",
@@ -114,6 +126,10 @@ class Parameter:
 
 
 TABLE: Final = Parameter(name="table", type=STRING, required=True)
+DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
+
+DECISION_COLUMNS: Final = "decision string, object string, reason string"
+"""What the rows of a dry run have in addition to the columns of their procedure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +144,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
+        explains: True if the rows of a dry run have the columns `DECISION_COLUMNS`, too; see `dry_run_rows`.
     """
 
     name: str
@@ -136,6 +153,22 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
+    explains: bool = False
+
+    def columns_of(self, values: Mapping[str, Any]) -> str:
+        """Return the columns of a call's rows, as Spark DDL."""
+        return f"{self.columns}, {DECISION_COLUMNS}" if self.explains and values.get("dry_run") else self.columns
+
+
+def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:
+    """Return the rows of a dry run: the procedure's result without a decision, then a row for each decision.
+
+    Args:
+        result: The values of the procedure's own columns, which are NULL in the rows of decisions.
+        decisions: The decisions.
+    """
+    empty = (None,) * len(result)
+    return [(*result, None, None, None), *((*empty, one.decision, one.object, one.reason) for one in decisions)]
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:
