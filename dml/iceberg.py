@@ -430,7 +430,7 @@ def stage_update(
     requirements: tuple[TableRequirement, ...],
     updates: tuple[TableUpdate, ...],
 ) -> StagedTable:
-    """Apply updates to the newest metadata, like PyIceberg, plus the rules of version 3 and of removals that it lacks."""
+    """Apply updates to the newest metadata, like PyIceberg, plus rules of version 3 and of removals that it lacks."""
     if current_table is not None:
         check_snapshots_are_new(current_table.metadata, updates)
         if any(isinstance(update, REMOVALS) for update in updates):

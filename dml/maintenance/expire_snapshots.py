@@ -267,7 +267,7 @@ class Expiration:
         try:
             self.refuse_lost_refs(newest)
             for start in range(0, len(files), limits.ORPHAN_BATCH_FILES):
-                table = newest if start == 0 else load_table(self.catalog, self.identifier)
+                table = load_table(self.catalog, self.identifier)
                 refuse_shared_files(self.name, table.metadata.properties, ACTION)
                 if table.metadata.table_uuid != self.table.metadata.table_uuid:
                     raise replaced_error(self.name)
@@ -279,7 +279,7 @@ class Expiration:
         except DmlError as error:
             raise ExecutionError(
                 f"The snapshots of '{self.name}' have expired, but not all of their files are deleted: {error.message}",
-                hint=f"{deleted_text(deleted, len(files))}. remove_orphan_files removes the rest. {error.hint or ''}".strip(),
+                hint=f"{deleted_text(deleted, len(files))}. {error.hint or 'remove_orphan_files removes the rest'}",
                 deleted=dict(deleted),
             ) from error
         if failed:
@@ -323,7 +323,7 @@ class Expiration:
             if lost:
                 raise CommitConflictError(
                     f"The catalog's server dropped {', '.join(lost)}, created while the snapshots were expiring",
-                    hint=f"The files are still there: register the metadata file '{entry.metadata_file}' to restore them",
+                    hint=f"Their files are still there: register the metadata file '{entry.metadata_file}' as a table",
                     file=entry.metadata_file,
                 )
 

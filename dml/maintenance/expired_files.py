@@ -9,7 +9,7 @@ two locations, so all manifests of kept snapshots are read as long as there are 
 decoded paths, with links resolved and without scheme and bucket: a file that might be needed stays.
 
 Metadata files are immutable, so the reader caches what it read: a commit that is retried, and each check before a
-deletion, only read what is new. Of kept manifests it caches 64-bit hashes. Two names with one hash keep a file too many.
+deletion, only read what is new. Of kept manifests it caches 64-bit hashes: equal ones keep a file too many.
 
 A missing or damaged file of a kept snapshot is an error; nothing may be deleted then. One of an expired snapshot is
 skipped: the files that it names stay, and `remove_orphan_files` finds them. Source: Iceberg's
@@ -323,6 +323,6 @@ def check_totals(snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
             raise CorruptFileError(
                 f"The manifest list '{snapshot.manifest_list}' has {listed} {content.name.lower()} files where the "
                 f"summary of snapshot {snapshot.snapshot_id} has {total} = {recorded}",
-                hint="It may be cut short, so that no file is deleted. Restore it, or roll back and expire the snapshot",
+                hint="It may be cut short, so that nothing was deleted. Restore it, or expire that snapshot",
                 file=snapshot.manifest_list,
             )

@@ -23,7 +23,8 @@ from dml.result import Decision
 
 __all__ = ["RetentionPlan", "RetentionRules", "plan_retention", "time_text"]
 
-DAY_MS: Final = 24 * 60 * 60 * 1000
+HOUR_MS: Final = 60 * 60 * 1000
+DAY_MS: Final = 24 * HOUR_MS
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 FOREVER_MS: Final = (1 << 63) - 1
 
@@ -212,4 +213,7 @@ def time_text(millis: int) -> str:
 
 
 def duration(millis: int) -> str:
-    return f"{millis / DAY_MS:.1f} days" if abs(millis) >= DAY_MS else f"{millis} ms"
+    hours = millis / HOUR_MS
+    if abs(hours) < 1:
+        return f"{millis} ms"
+    return f"{hours / 24:.1f} days" if abs(hours) >= 48 else f"{hours:.1f} hours"
