@@ -67,16 +67,19 @@ def fill(lake: Any, name: str, snapshots: int) -> None:
     lake.sql(f"CREATE TABLE bench.{name} (id BIGINT)")
     lake.sql(f"INSERT INTO bench.{name} SELECT id FROM range(100)")
     table = table_of(lake, name)
+    start = table.current_snapshot().snapshot_id
     (manifest,) = manifests_of(table.io, table.current_snapshot())
     (entry,) = entries_of(manifest, table.io)
     source, files = entry.data_file, [entry.data_file]
     for _ in range(snapshots - 1):
         files.append(copied(source))
         if len(files) <= LIVE_FILES:
-            commit(table, AppendFiles(data_files=(files[-1],)))
+            start = commit(table, AppendFiles(data_files=(files[-1],))).snapshot_id
         else:
-            removed = frozenset({files.pop(0).path})
-            commit(table, OverwriteFiles(data_files=(files[-1],), removed_data_files=removed))
+            action = OverwriteFiles(
+                data_files=(files[-1],), removed_data_files=frozenset({files.pop(0).path}), starting_snapshot_id=start
+            )
+            start = commit(table, action).snapshot_id
 
 
 def copied(file: ContentFile) -> ContentFile:

@@ -47,7 +47,7 @@ def test_call_and_method(lake):
         deleted_data_files_count=1,
         deleted_position_delete_files_count=0,
         deleted_equality_delete_files_count=0,
-        deleted_manifest_files_count=1,
+        deleted_manifest_files_count=2,
         deleted_manifest_lists_count=1,
         deleted_statistics_files_count=0,
     )
