@@ -255,7 +255,7 @@ CALLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(version=st.sampled_from([1, 2, 3]), steps=STEPS, call=CALLS)
 def test_any_history(make_catalog: Callable[[], Catalog], version, steps, call):
     """Every file that a remaining snapshot reaches stays, every other one goes, and nothing else changes."""
