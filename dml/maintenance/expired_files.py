@@ -128,6 +128,7 @@ class FilesOfSnapshots:
         self._manifests: dict[str, ManifestFile] = {}
         self._contents: dict[str, tuple[ExpiredFile, ...]] = {}
         self._kept: dict[str, Hashes] = {}
+        self._candidates: dict[str, Hashes] = {}
         self._checked: set[str] = set()
 
     def expired(self, metadata: TableMetadata, expired: frozenset[int]) -> ExpiredFiles:
@@ -232,12 +233,18 @@ class FilesOfSnapshots:
     def _without(self, files: Sequence[ExpiredFile], needed: Sequence[Hashes]) -> list[ExpiredFile]:
         if not needed:
             return list(files)
-        names = [self._names.hashes([file.location]) for file in files]
+        names = [self._hashes_of(file) for file in files]
         sizes = np.array([len(one) for one in names])
         hits = np.isin(np.concatenate(names), np.unique(np.concatenate(needed))) if names else np.array([], np.bool_)
         starts = np.concatenate(([0], np.cumsum(sizes)[:-1])) if names else np.array([], np.int64)
         is_needed = np.logical_or.reduceat(hits, starts) if names else hits
         return [file for file, keep in zip(files, is_needed.tolist(), strict=True) if not keep]
+
+    def _hashes_of(self, file: ExpiredFile) -> Hashes:
+        """Return the hashes of a candidate's names, which are compared several times."""
+        if file.location not in self._candidates:
+            self._candidates[file.location] = self._names.hashes([file.location])
+        return self._candidates[file.location]
 
     def _read_lists(self, snapshots: Sequence[Snapshot], *, skip_damaged: bool) -> Iterable[tuple[str, str]]:
         """Read manifest lists; return the damaged ones that were skipped, with the reason."""

@@ -118,7 +118,7 @@ class RealNames:
         return self._real(local_path(location)) if is_local(location) else location
 
     def _real(self, path: str) -> str:
-        if Path(path).is_symlink():
+        if os.path.islink(path):  # noqa: PTH114 - a Path for each of many files takes longer than the check
             return os.path.realpath(path)
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
