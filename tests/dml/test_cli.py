@@ -173,7 +173,7 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         options = ("db.t", "--dry-run", "--older-than", "2000-01-01 00:00:00", "--equal-schemes", "s3,s3a=s3")
         code, out, _ = run(*options, "--format", "csv", command="remove-orphan-files")
         assert (code, out) == (0, "orphan_file_location\n")
-        options = (
+        expired = (
             "db.t",
             "--dry-run",
             "--older-than",
@@ -183,7 +183,7 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
             "--snapshot-ids",
             "6",
         )
-        code, out, _ = run(*options, "--format", "csv", command="expire-snapshots")
+        code, out, _ = run(*expired, "--format", "csv", command="expire-snapshots")
         skipped = [line.removesuffix(",the table has no such snapshot") for line in out.splitlines()[-8:-6]]
         assert (code, skipped) == (0, [",,,,,,skip,snapshot 5", ",,,,,,skip,snapshot 6"])
         for arguments, command, status, message in (
