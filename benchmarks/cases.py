@@ -274,6 +274,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "streams": ModuleCase(module="streams"),
     "ways-in": ModuleCase(module="ways_in", options=("--rows", "--rounds")),
     "modes": ModuleCase(module="modes", options=("--rows",)),
+    "expiry": ModuleCase(module="expiry", options=("--rounds", "--java")),
     "planning": ModuleCase(module="planning", options=("--rounds", "--java")),
     "many-manifests": ModuleCase(
         module="planning",

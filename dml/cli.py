@@ -9,7 +9,7 @@ Input: arguments. Output: rows or facts on standard output; errors as one messag
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -218,8 +218,12 @@ def procedures() -> None:
             typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
 
 
-REPEATED: Final[dict[type, str]] = {dict: "KEY=VALUE; may be repeated.", list: "A value; may be repeated."}
-"""The help of options that are given once for each of their values."""
+OPTION_KINDS: Final[Mapping[Any, tuple[Any, str]]] = {
+    dict: (list[str], "KEY=VALUE; may be repeated."),
+    list[str]: (list[str], "A value; may be repeated."),
+    list[int]: (list[int], "A whole number; may be repeated."),
+}
+"""By type of the values of a parameter: the type and the help text of its option, if they differ."""
 
 
 def procedure_command(name: str) -> Any:
@@ -237,7 +241,7 @@ def procedure_command(name: str) -> Any:
         for option, value in given.items():
             if kinds[option] is dict:
                 given[option] = pairs_of(value, f"--{option.replace('_', '-')}", "entry") or None
-            elif kinds[option] is list:
+            elif kinds[option] in OPTION_KINDS:
                 given[option] = value or None
         connection: Connection = context.obj
         session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
@@ -246,9 +250,7 @@ def procedure_command(name: str) -> Any:
     parameters = [Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in procedure.parameters:
         if parameter.rejection is None:
-            python = parameter.type.python
-            kind: Any = list[str] if python in {dict, list} else python
-            text = REPEATED.get(python, f"{parameter.type.text}.")
+            kind, text = OPTION_KINDS.get(parameter.type.python, (parameter.type.python, f"{parameter.type.text}."))
             info = typer.Argument(help="The table.") if parameter.name == "table" else typer.Option(help=text)
             annotation: Any = Annotated[kind if parameter.required else kind | None, info]
             default = Parameter.empty if parameter.required else None

@@ -1,7 +1,8 @@
 """Adds support for writing format version 3 to PyIceberg, through its private names. Driver.
 
-Input: a PyIceberg catalog. Output: the same catalog, able to create, upgrade and commit version 3 tables; and tables
-created with default values of columns, which PyIceberg loses when it assigns fresh ids.
+Input: a PyIceberg catalog. Output: the same catalog, able to create, upgrade and commit version 3 tables, to remove
+snapshots as Java does, and to compress metadata files; and tables created with default values of columns, which
+PyIceberg loses when it assigns fresh ids.
 
 PyIceberg 0.12 reads, updates and validates version 3 metadata, but it refuses to serialize it or to upgrade to it, and
 does not start `next-row-id` at 0. REST catalogs do all that on their server. For catalogs that write metadata
@@ -14,7 +15,7 @@ Source: Iceberg specification, "Table Metadata Fields", "Row Lineage".
 import gzip
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -33,13 +34,21 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import CommitTableResponse, StagedTable, Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil, TableMetadataV3
-from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.snapshots import Snapshot, SnapshotLogEntry
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertCreate,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
     SetLocationUpdate,
+    SetSnapshotRefUpdate,
     TableRequirement,
     TableUpdate,
     UpgradeFormatVersionUpdate,
@@ -53,7 +62,7 @@ from dml.errors import DmlError, storage_failure
 from dml.files.file_io import delete_files, with_single_puts
 from dml.files.schemes import check_location
 from dml.files.table_metadata import cached_metadata_json, only_adds_a_snapshot, prepend_history, without_snapshots
-from dml.options import FORMAT_VERSION
+from dml.options import FORMAT_VERSION, METADATA_COMPRESSION
 
 __all__ = [
     "changed_metadata",
@@ -76,6 +85,15 @@ WRITTEN: ContextVar[list[tuple[FileIO, str]] | None] = ContextVar("WRITTEN", def
 # RowDelta's errors come from the replaced methods, before the catalog receives the commit.
 LOST = (CommitFailedException, TableAlreadyExistsError, DmlError)
 ROW_LINEAGE_VERSION: Final = 3
+PLAIN_METADATA: Final = ".metadata.json"
+GZIP_METADATA: Final = ".gz.metadata.json"
+REMOVALS: Final = (
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+)
 
 SQLITE_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 # serialization_failure, deadlock_detected, lock_not_available
@@ -119,7 +137,7 @@ def create_table(
     location: str | None,
     properties: dict[str, str],
 ) -> Table:
-    """Create a table, including the default values of its columns.
+    """Create a table, including the default values of its columns, with compressed metadata if a property says so.
 
     Args:
         catalog: The catalog.
@@ -133,7 +151,8 @@ def create_table(
     Raises:
         Exception: PyIceberg's exceptions, unchanged.
     """
-    if not has_defaults(schema.as_struct()):
+    compresses = isinstance(catalog, MetastoreCatalog) and METADATA_COMPRESSION in properties
+    if not has_defaults(schema.as_struct()) and not compresses:
         with no_metadata_of_lost_commits(catalog, identifier):
             return catalog.create_table(identifier, schema, location, partition_spec, sort_order, properties)
     staged, updates = stage_table(
@@ -392,7 +411,7 @@ def with_next_row_id(metadata: TableMetadata) -> TableMetadata:
 def write_metadata(metadata: TableMetadata, io: FileIO, metadata_path: str, *, overwrite: bool) -> None:
     # `next_row_id` may need the snapshots, which `cached_metadata_json` serializes separately.
     text = cached_metadata_json(metadata_json, with_next_row_id(metadata), metadata_path).encode()
-    content = gzip.compress(text) if metadata_path.endswith(".gz.metadata.json") else text
+    content = gzip.compress(text) if metadata_path.endswith(GZIP_METADATA) else text
     written = WRITTEN.get()
     if written is not None:
         written.append((io, metadata_path))
@@ -411,9 +430,15 @@ def stage_update(
     requirements: tuple[TableRequirement, ...],
     updates: tuple[TableUpdate, ...],
 ) -> StagedTable:
-    """Apply updates to the newest metadata, like PyIceberg, plus the rules of version 3 that it lacks."""
+    """Apply updates to the newest metadata, like PyIceberg, plus rules of version 3 and of removals that it lacks."""
     if current_table is not None:
         check_snapshots_are_new(current_table.metadata, updates)
+        if any(isinstance(update, REMOVALS) for update in updates):
+            for requirement in requirements:
+                requirement.validate(current_table.metadata)
+            requirements = ()
+            metadata, updates = remove_snapshots(current_table.metadata, updates)
+            current_table = with_metadata(current_table, metadata)
     if current_table is not None and only_adds_a_snapshot(current_table.metadata, updates):
         for requirement in requirements:
             requirement.validate(current_table.metadata)
@@ -430,6 +455,7 @@ def stage_update(
         staged = stage(upgraded, table_identifier, (), without_upgrade(updates, upgraded.metadata.location))
         if current_table is None:
             staged.metadata = TableMetadataUtil.parse_obj(staged.metadata.model_dump())
+    staged.metadata_location = with_codec(staged.metadata_location, staged.metadata.properties)
     # A table property may set the folder for metadata, so its location must be checked.
     io = catalog._load_file_io(location=staged.metadata.location) if current_table is None else current_table.io  # noqa: SLF001
     check_location(io, staged.metadata_location)
@@ -451,6 +477,104 @@ def changed_metadata(metadata: TableMetadata, updates: tuple[TableUpdate, ...]) 
     if not has_upgrade(updates, metadata):
         return update_table_metadata(metadata, updates)
     return update_table_metadata(as_version_3(metadata), without_upgrade(updates, metadata.location))
+
+
+def remove_snapshots(
+    metadata: TableMetadata, updates: tuple[TableUpdate, ...]
+) -> tuple[TableMetadata, tuple[TableUpdate, ...]]:
+    """Apply the updates that remove snapshots, with their refs and statistics, as Java does.
+
+    PyIceberg 0.12 drops the parent ids of remaining snapshots, keeps entries of the snapshot log from before a removed
+    one, which makes time travel return wrong snapshots, drops branches and tags of removed snapshots, and keeps their
+    partition statistics.
+
+    Args:
+        metadata: The newest metadata.
+        updates: All updates of a commit.
+
+    Returns:
+        The metadata without what is removed, and the other updates.
+
+    Raises:
+        CommitFailedException: Another commit landed first and uses what is to be removed, or has removed it.
+    """
+    removed = {one for update in updates if isinstance(update, RemoveSnapshotsUpdate) for one in update.snapshot_ids}
+    check_removals(metadata, updates, removed)
+    if not removed:
+        return metadata, updates
+    refs = {update.ref_name for update in updates if isinstance(update, RemoveSnapshotRefUpdate)}
+    others = tuple(
+        update
+        for update in updates
+        if not isinstance(update, RemoveSnapshotsUpdate | RemoveSnapshotRefUpdate)
+        and not (
+            isinstance(update, RemoveStatisticsUpdate | RemovePartitionStatisticsUpdate)
+            and update.snapshot_id in removed
+        )
+    )
+    snapshots = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id not in removed]
+    remaining = {snapshot.snapshot_id for snapshot in snapshots}
+    log: list[SnapshotLogEntry] = []
+    for entry in metadata.snapshot_log:
+        # With a gap, an older entry would seem to be current until the next one.
+        log = [*log, entry] if entry.snapshot_id in remaining else []
+    changed = metadata.model_copy(
+        update={
+            "snapshots": snapshots,
+            "snapshot_log": log,
+            "refs": {name: ref for name, ref in metadata.refs.items() if name not in refs},
+            "current_snapshot_id": None if MAIN_BRANCH in refs else metadata.current_snapshot_id,
+            "statistics": [one for one in metadata.statistics if one.snapshot_id not in removed],
+            "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in removed],
+        }
+    )
+    # Setting the same location counts as a change, so the metadata log and the timestamp are updated.
+    return changed, (SetLocationUpdate(location=metadata.location), *others)
+
+
+def check_removals(metadata: TableMetadata, updates: tuple[TableUpdate, ...], removed: set[int]) -> None:
+    """Check that no remaining part of the newest metadata uses what is removed, and that it is still there.
+
+    PyIceberg reports the same as invalid updates, which are not retried.
+
+    Raises:
+        CommitFailedException: It is not.
+    """
+    dropped = {one.ref_name for one in updates if isinstance(one, RemoveSnapshotRefUpdate | SetSnapshotRefUpdate)}
+    heads = {name: ref.snapshot_id for name, ref in metadata.refs.items() if name not in dropped}
+    heads |= {update.ref_name: update.snapshot_id for update in updates if isinstance(update, SetSnapshotRefUpdate)}
+    for name, snapshot_id in heads.items():
+        if snapshot_id in removed:
+            raise CommitFailedException(f"Cannot remove the snapshot {snapshot_id}: '{name}' is at it")
+    used_schemas = {one.schema_id for one in metadata.snapshots if one.snapshot_id not in removed}
+    schemas, specs = {one.schema_id for one in metadata.schemas}, {one.spec_id for one in metadata.partition_specs}
+    statistics = {one.snapshot_id for one in metadata.statistics}
+    partition_statistics = {one.snapshot_id for one in metadata.partition_statistics}
+    for update in updates:
+        match update:
+            case RemoveSchemasUpdate(schema_ids=ids) if not set(ids) <= schemas - used_schemas - {
+                metadata.current_schema_id
+            }:
+                raise CommitFailedException(f"Cannot remove the schemas {ids}: a snapshot uses one, or it is removed")
+            case RemovePartitionSpecsUpdate(spec_ids=ids) if not set(ids) <= specs - {metadata.default_spec_id}:
+                raise CommitFailedException(f"Cannot remove the partition specs {ids}: one is in use, or is removed")
+            case RemoveStatisticsUpdate(snapshot_id=one) if one not in statistics:
+                raise CommitFailedException(f"The statistics of the snapshot {one} are removed already")
+            case RemovePartitionStatisticsUpdate(snapshot_id=one) if one not in partition_statistics:
+                raise CommitFailedException(f"The partition statistics of the snapshot {one} are removed already")
+
+
+def with_codec(location: str, properties: Mapping[str, str]) -> str:
+    """Return the location of a new metadata file, with the extension of the table's compression codec.
+
+    An unknown codec is ignored: a commit must not fail because of the compression of a small file.
+    """
+    codec = properties.get(METADATA_COMPRESSION, "none").strip().lower()
+    if codec not in {"gzip", "none"}:
+        LOG.warning("%s is '%s', not none or gzip: metadata is not compressed", METADATA_COMPRESSION, codec)
+    if codec != "gzip" or location.endswith(GZIP_METADATA):
+        return location
+    return location.removesuffix(PLAIN_METADATA) + GZIP_METADATA
 
 
 def has_upgrade(updates: tuple[TableUpdate, ...], metadata: TableMetadata | None) -> bool:

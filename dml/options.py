@@ -34,8 +34,12 @@ __all__ = [
     "FORMAT_VERSION",
     "GC_ENABLED",
     "HOOK_PROPERTIES",
+    "MAX_REF_AGE_MS",
+    "MAX_SNAPSHOT_AGE_MS",
+    "METADATA_COMPRESSION",
     "METRICS_MAX_INFERRED_COLUMNS",
     "METRICS_MODE_COLUMN_PREFIX",
+    "MIN_SNAPSHOTS_TO_KEEP",
     "OPTION_PREFIX",
     "ORC_COMPRESSION",
     "ORC_COMPRESSION_STRATEGY",
@@ -75,6 +79,10 @@ __all__ = [
 # of Spark's OPTIONS.
 FORMAT_VERSION: Final = "format-version"
 GC_ENABLED: Final = "gc.enabled"
+MAX_SNAPSHOT_AGE_MS: Final = "history.expire.max-snapshot-age-ms"
+MIN_SNAPSHOTS_TO_KEEP: Final = "history.expire.min-snapshots-to-keep"
+MAX_REF_AGE_MS: Final = "history.expire.max-ref-age-ms"
+METADATA_COMPRESSION: Final = "write.metadata.compression-codec"
 DEFAULT_NAME_MAPPING: Final = "schema.name-mapping.default"
 OPTION_PREFIX: Final = "option."
 

@@ -18,6 +18,8 @@ __all__ = [
     "Ancestor",
     "BranchMove",
     "CurrentSnapshot",
+    "Decision",
+    "ExpiredSnapshots",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
@@ -209,6 +211,44 @@ class CurrentSnapshot:
 
     previous_snapshot_id: int | None
     current_snapshot_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A decision of a procedure about one object.
+
+    Attributes:
+        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`.
+        object: The object: `branch main`, `snapshot 1`, `data files`.
+        reason: Why.
+    """
+
+    decision: str
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpiredSnapshots:
+    """The outcome of `expire_snapshots`: numbers of deleted files, or with `dry_run` of those to delete.
+
+    Attributes:
+        deleted_data_files_count: Data files.
+        deleted_position_delete_files_count: Position delete files, and files of deletion vectors.
+        deleted_equality_delete_files_count: Equality delete files.
+        deleted_manifest_files_count: Manifests.
+        deleted_manifest_lists_count: Manifest lists.
+        deleted_statistics_files_count: Statistics files, of tables and of partitions.
+        decisions: The decisions of a dry run about each branch, tag, snapshot and kind of file, with their reasons.
+    """
+
+    deleted_data_files_count: int
+    deleted_position_delete_files_count: int
+    deleted_equality_delete_files_count: int
+    deleted_manifest_files_count: int
+    deleted_manifest_lists_count: int
+    deleted_statistics_files_count: int
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,16 @@ from dml.merge_builder import (
     where_clause,
 )
 from dml.remote import table_calls
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable, Result
+from dml.result import (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    Decision,
+    ExpiredSnapshots,
+    PublishedSnapshot,
+    RegisteredTable,
+    Result,
+)
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
@@ -78,7 +87,7 @@ def argument_sql(value: Any) -> str:
     """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
     if isinstance(value, Mapping):
         return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return f"array({', '.join(map(argument_sql, value))})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
 
@@ -347,6 +356,50 @@ class Session:
         """
         given = (f"{name} => {argument_sql(value)}" for name, value in arguments.items() if value is not None)
         return self.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
+
+    def expire_snapshots(
+        self,
+        table: str,
+        older_than: datetime | None = None,
+        retain_last: int | None = None,
+        max_concurrent_deletes: int | None = None,
+        stream_results: bool | None = None,
+        snapshot_ids: Sequence[int] | None = None,
+        clean_expired_metadata: bool | None = None,
+        dry_run: bool = False,
+    ) -> ExpiredSnapshots:
+        """Remove old snapshots, branches and tags, and the files that only they need.
+
+        Args:
+            table: The name of the table.
+            older_than: Snapshots that were committed before this time expire, by default after five days (the table
+                property `history.expire.max-snapshot-age-ms`). Without a time zone it is in the Spark session's zone.
+            retain_last: The number of snapshots that each branch keeps regardless of their age, by default one (the
+                table property `history.expire.min-snapshots-to-keep`).
+            max_concurrent_deletes: The number of files to delete at once.
+            stream_results: Accepted for Iceberg's sake; files are always deleted in batches.
+            snapshot_ids: Further snapshots to expire; none may be the head of a branch, or have a tag.
+            clean_expired_metadata: Also remove partition specs and schemas that no remaining snapshot uses.
+            dry_run: Return what would happen, with reasons, and change nothing.
+
+        Raises:
+            DmlError: The table does not exist, has `gc.enabled` = false or is damaged, an argument is invalid, other
+                commits landed first on every attempt, or some files could not be deleted.
+        """
+        first, *rest = self.call(
+            "expire_snapshots",
+            table=table,
+            older_than=older_than,
+            retain_last=retain_last,
+            max_concurrent_deletes=max_concurrent_deletes,
+            stream_results=stream_results,
+            snapshot_ids=snapshot_ids,
+            clean_expired_metadata=clean_expired_metadata,
+            dry_run=dry_run,
+        ).collect()
+        counts = {name: value for name, value in first.asDict().items() if name.endswith("_count")}
+        decisions = (Decision(decision=row.decision, object=row.object, reason=row.reason) for row in rest)
+        return ExpiredSnapshots(**counts, decisions=tuple(decisions))
 
     def _only_row(self, procedure: str, **arguments: Any) -> dict[str, Any]:
         (row,) = self.call(procedure, **arguments).collect()

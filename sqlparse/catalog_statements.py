@@ -67,6 +67,7 @@ PROCEDURES: Final = frozenset(
         "compute_partition_stats",
         "compute_table_stats",
         "create_changelog_view",
+        "expire_snapshots",
         "fast_forward",
         "publish_changes",
         "register_table",

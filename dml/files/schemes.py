@@ -24,7 +24,14 @@ from pyiceberg.io import FileIO
 
 from dml.errors import NotSupportedError
 
-__all__ = ["ALLOWED_SCHEMES", "allowed_schemes", "check_location", "local_path", "restrict_schemes"]
+__all__ = [
+    "ALLOWED_SCHEMES",
+    "allowed_schemes",
+    "check_location",
+    "local_path",
+    "reject_other_file",
+    "restrict_schemes",
+]
 
 ALLOWED_SCHEMES: Final = "io.allowed-schemes"
 """Comma-separated schemes: further ones as a property of a catalog, all allowed ones as a property of a FileIO."""

@@ -7,8 +7,7 @@ or needed. Before each batch is deleted the newest metadata is read again: a fil
 `DeleteOrphanFilesSparkAction` and its Spark procedure (`RemoveOrphanFilesProcedure`).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
@@ -20,8 +19,9 @@ from pyiceberg.table import Table
 from dml import limits
 from dml.catalog.tables import load_table
 from dml.catalog.translation import translate_errors
-from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError, NotSupportedError
+from dml.errors import AnalysisError, CommitConflictError, ErrorKind, ExecutionError
 from dml.hints import did_you_mean
+from dml.maintenance.deletion import SHOWN_FILES, check_max_concurrent_deletes, delete_all, refuse_shared_files
 from dml.maintenance.orphan_choice import (
     Equivalents,
     ListedFile,
@@ -40,7 +40,6 @@ from dml.maintenance.reachable_files import (
     refuse_shared_folders,
 )
 from dml.maintenance.storage import RealNames, Storage, storage_of
-from dml.options import GC_ENABLED, boolean
 
 __all__ = ["RemoveOrphanFiles", "remove_orphan_files"]
 
@@ -91,13 +90,7 @@ class RemoveOrphanFiles:
     def __post_init__(self) -> None:
         if self.older_than.tzinfo is None:
             raise AnalysisError(f"older_than ({self.older_than}) has no time zone", kind=ErrorKind.INVALID_VALUE)
-        if self.max_concurrent_deletes < 1:
-            raise AnalysisError(
-                f"max_concurrent_deletes is {self.max_concurrent_deletes}",
-                kind=ErrorKind.INVALID_VALUE,
-                hint="It must be 1 or more",
-                option="max_concurrent_deletes",
-            )
+        check_max_concurrent_deletes(self.max_concurrent_deletes)
         if not self.dry_run and self.older_than > datetime.now(UTC) - LEAST_AGE:
             raise AnalysisError(
                 f"Cannot remove orphan files with an interval less than 24 hours: older_than is {self.older_than}",
@@ -169,36 +162,6 @@ def prefix_mismatch_mode(text: str) -> PrefixMismatchMode:
     return mode
 
 
-def delete_all(
-    files: Sequence[ListedFile], delete: Callable[[ListedFile], None], threads: int
-) -> tuple[tuple[ListedFile, Exception], ...]:
-    """Delete files; one that fails does not stop the others.
-
-    Args:
-        files: The files.
-        delete: Deletes one of them.
-        threads: The number of files to delete at once.
-
-    Returns:
-        The files that were not deleted, with their errors.
-    """
-
-    def try_delete(file: ListedFile) -> Exception | None:
-        try:
-            delete(file)
-        except Exception as error:  # noqa: BLE001 - storages raise anything; all errors are reported
-            return error
-        return None
-
-    with ThreadPoolExecutor(threads, thread_name_prefix="rowdelta-orphans") as pool:
-        outcomes = list(pool.map(try_delete, files))
-    return tuple((file, error) for file, error in zip(files, outcomes, strict=True) if error is not None)
-
-
-SHOWN: Final = 5
-"""The maximum number of files in an error message."""
-
-
 def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
     """Remove the unneeded files below a table's folders.
 
@@ -256,7 +219,7 @@ class OrphanSearch:
     @staticmethod
     def begin(catalog: Catalog, table: Table, call: RemoveOrphanFiles) -> "OrphanSearch":
         """Determine the folders to list, and refuse tables whose orphans cannot be determined."""
-        refuse_shared_files(table)
+        refuse_shared_files(".".join(table.name()), table.properties, "remove orphan files")
         folders = outermost(folders_of(table.location(), table.properties), call.equivalents)
         names = RealNames()
         check_location(table, folders, call, names)
@@ -302,7 +265,7 @@ def delete_orphans(search: OrphanSearch, rules: OrphanRules, orphans: tuple[List
     """Delete the files that are still orphans, and return them."""
 
     def delete(file: ListedFile) -> None:
-        search.storages[file.folder].delete(file)
+        search.storages[file.folder].delete(file.path)
 
     chosen: list[ListedFile] = []
     failed: list[tuple[ListedFile, Exception]] = []
@@ -312,22 +275,13 @@ def delete_orphans(search: OrphanSearch, rules: OrphanRules, orphans: tuple[List
         chosen += batch
         failed += delete_all(batch, delete, search.call.max_concurrent_deletes)
     if failed:
-        reasons = "; ".join(f"'{file.location}' ({error})" for file, error in failed[:SHOWN])
+        reasons = "; ".join(f"'{file.location}' ({error})" for file, error in failed[:SHOWN_FILES])
         raise ExecutionError(
             f"{len(failed)} of {len(chosen)} orphan files could not be deleted: {reasons}",
             hint="The others are deleted. Call it again for the rest",
             files=tuple(file.location for file, _ in failed),
         ) from failed[0][1]
     return chosen
-
-
-def refuse_shared_files(table: Table) -> None:
-    if not boolean(table.properties, GC_ENABLED, default=True):
-        raise NotSupportedError(
-            f"The table '{'.'.join(table.name())}' has {GC_ENABLED} = false: its files may belong to other tables",
-            hint=f"Set {GC_ENABLED} to true if they do not",
-            property=GC_ENABLED,
-        )
 
 
 def check_location(table: Table, folders: Iterable[str], call: RemoveOrphanFiles, names: RealNames) -> None:
@@ -351,7 +305,7 @@ def partition_fields_of(table: Table) -> frozenset[str]:
 def prefix_mismatch_error(conflicts: tuple[PrefixMismatch, ...]) -> AnalysisError:
     shown = "; ".join(
         f"'{conflict.listed}' is '{conflict.scheme}://{conflict.authority}' in the metadata"
-        for conflict in conflicts[:SHOWN]
+        for conflict in conflicts[:SHOWN_FILES]
     )
     return AnalysisError(
         f"Cannot determine if {len(conflicts)} files are orphans: metadata has the same paths with "

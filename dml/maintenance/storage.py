@@ -8,6 +8,7 @@ star would delete many files.
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +21,10 @@ from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import ExecutionError, NotSupportedError
-from dml.files.schemes import check_location
+from dml.files.schemes import check_location, reject_other_file
 from dml.maintenance.orphan_choice import ListedFile, path_of
 
-__all__ = ["RealNames", "Storage", "storage_of"]
+__all__ = ["RealNames", "Storage", "delete_file", "storage_of"]
 
 LOCAL_SCHEMES: Final = frozenset({"", "file"})
 # The keys of the last write time in fsspec file systems.
@@ -37,8 +38,16 @@ class Storage(Protocol):
         """Yield all files below a folder, given without a trailing slash; none if it does not exist."""
         ...
 
-    def delete(self, file: ListedFile) -> None:
-        """Delete a file if it exists."""
+    def path(self, location: str) -> str:
+        """Return the name of a file in the storage, by which it is deleted.
+
+        Raises:
+            NotSupportedError: The FileIO would access another file.
+        """
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file by its name in the storage, if it exists."""
         ...
 
 
@@ -69,6 +78,22 @@ def storage_of(io: FileIO, folder: str) -> Storage:
             )
 
 
+def delete_file(io: FileIO, location: str) -> None:
+    """Delete a file if it exists, through the storage of its FileIO.
+
+    Raises:
+        NotSupportedError: The FileIO does not support the scheme, or would delete another file.
+        Exception: The storage failed.
+    """
+    if isinstance(io, PyArrowFileIO | FsspecFileIO):
+        storage = storage_of(io, location)
+        storage.delete(storage.path(location))
+        return
+    check_location(io, location)
+    with suppress(FileNotFoundError):
+        io.delete(location)
+
+
 class RealNames:
     """Resolves symbolic links of the local file system; caches the result per folder."""
 
@@ -93,7 +118,7 @@ class RealNames:
         return self._real(local_path(location)) if is_local(location) else location
 
     def _real(self, path: str) -> str:
-        if Path(path).is_symlink():
+        if os.path.islink(path):  # noqa: PTH114 - a Path for each of many files takes longer than the check
             return os.path.realpath(path)
         folder, _, name = path.rpartition("/")
         if folder not in self._folders:
@@ -142,8 +167,11 @@ class LocalStorage:
                     modified_ms=state.st_mtime_ns // 1_000_000,
                 )
 
-    def delete(self, file: ListedFile) -> None:
-        Path(file.path).unlink(missing_ok=True)
+    def path(self, location: str) -> str:
+        return local_path(location)
+
+    def delete(self, path: str) -> None:
+        Path(path).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +189,14 @@ class ArrowStorage:
                 time = cast("datetime | None", info.mtime)
                 yield listed_file(folder, root, info.path, time)
 
-    def delete(self, file: ListedFile) -> None:
+    def path(self, location: str) -> str:
+        path = str(self.io.parse_location(location, self.io.properties)[2])
+        reject_other_file(location, path)
+        return path
+
+    def delete(self, path: str) -> None:
         try:
-            self.filesystem.delete_file(file.path)
+            self.filesystem.delete_file(path)
         except FileNotFoundError:
             return
 
@@ -181,9 +214,12 @@ class FsspecStorage:
             if info.get("type", "file") == "file" and not path.endswith("/"):  # an empty object may mark a folder
                 yield listed_file(folder, root, path, time_of(info))
 
-    def delete(self, file: ListedFile) -> None:
+    def path(self, location: str) -> str:
+        return str(self.filesystem._strip_protocol(location))  # noqa: SLF001 - no public method
+
+    def delete(self, path: str) -> None:
         try:
-            self.filesystem.rm_file(file.path)
+            self.filesystem.rm_file(path)
         except FileNotFoundError:
             return
 

@@ -173,6 +173,19 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         options = ("db.t", "--dry-run", "--older-than", "2000-01-01 00:00:00", "--equal-schemes", "s3,s3a=s3")
         code, out, _ = run(*options, "--format", "csv", command="remove-orphan-files")
         assert (code, out) == (0, "orphan_file_location\n")
+        expired = (
+            "db.t",
+            "--dry-run",
+            "--older-than",
+            "2000-01-01 00:00:00",
+            "--snapshot-ids",
+            "5",
+            "--snapshot-ids",
+            "6",
+        )
+        code, out, _ = run(*expired, "--format", "csv", command="expire-snapshots")
+        skipped = [line.removesuffix(",the table has no such snapshot") for line in out.splitlines()[-8:-6]]
+        assert (code, skipped) == (0, [",,,,,,skip,snapshot 5", ",,,,,,skip,snapshot 6"])
         for arguments, command, status, message in (
             (("db.t", "--equal-schemes", "s3"), "remove-orphan-files", 1, "Write --equal-schemes KEY=VALUE"),
             (("db.t", "--timestamp", "soon"), "rollback-to-timestamp", 1, "It must be a timestamp"),

@@ -34,7 +34,7 @@ def test_without_catalog_and_arguments():
 @pytest.mark.parametrize(
     "sql",
     [
-        "CALL system.expire_snapshots('db.t')",
+        "CALL system.no_such_procedure('db.t')",
         "CALL remove_orphan_files('db.t')",
         "CALL other.remove_orphan_files('db.t')",
         "CALL a.b.system.remove_orphan_files('db.t')",

@@ -35,10 +35,13 @@ from pyspark.sql.types import (
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine
 from dml.errors import NotFoundError, NotSupportedError
+from dml.result import Decision
 
 __all__ = [
     "BIGINT",
+    "BIGINT_ARRAY",
     "BOOLEAN",
+    "DRY_RUN",
     "STRING",
     "STRING_ARRAY",
     "STRING_MAP",
@@ -47,6 +50,7 @@ __all__ = [
     "ArgumentType",
     "Parameter",
     "Procedure",
+    "dry_run_rows",
     "whole_table",
 ]
 
@@ -69,12 +73,12 @@ class ArgumentType:
         text: Its name in messages.
         python: The type of its values in the shell; times are text.
         accepts: The Spark types that are accepted.
-        conversion: SQL that converts the argument `{}`; it is NULL if the argument is not a valid value.
+        conversion: SQL that converts the argument `{}` (or `{0}`); it is NULL if the argument is not a valid value.
         decode: Converts the result to the value that the procedure gets.
     """
 
     text: str
-    python: type
+    python: Any
     accepts: tuple[type[DataType], ...]
     conversion: str = "{}"
     decode: Callable[[Any], Any] = unchanged
@@ -82,6 +86,13 @@ class ArgumentType:
 
 STRING: Final = ArgumentType(text="a string", python=str, accepts=(StringType,))
 BIGINT: Final = ArgumentType(text="a whole number", python=int, accepts=(ByteType, ShortType, IntegerType, LongType))
+BIGINT_ARRAY: Final = ArgumentType(
+    text="an array of whole numbers",
+    python=list[int],
+    accepts=(ArrayType,),
+    conversion="IF(exists(try_cast({0} AS ARRAY<BIGINT>), one -> one IS NULL), NULL, try_cast({0} AS ARRAY<BIGINT>))",
+    decode=tuple,
+)
 BOOLEAN: Final = ArgumentType(text="true or false", python=bool, accepts=(BooleanType,))
 TIMESTAMP: Final = ArgumentType(
     text="a timestamp",
@@ -92,7 +103,7 @@ TIMESTAMP: Final = ArgumentType(
 )
 STRING_ARRAY: Final = ArgumentType(
     text="an array of strings",
-    python=list,
+    python=list[str],
     accepts=(ArrayType,),
     conversion="IF(exists({0}, one -> one IS NULL), NULL, CAST({0} AS ARRAY<STRING>))",
 )
@@ -122,6 +133,10 @@ class Parameter:
 
 
 TABLE: Final = Parameter(name="table", type=STRING, required=True)
+DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
+
+DECISION_COLUMNS: Final = "decision string, object string, reason string"
+"""What the rows of a dry run have in addition to the columns of their procedure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +152,7 @@ class Procedure:
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
         in_session: True if its effect ends with the session, so that the shell has no command for it.
+        explains: True if the rows of a dry run have the columns `DECISION_COLUMNS`, too; see `dry_run_rows`.
     """
 
     name: str
@@ -146,6 +162,22 @@ class Procedure:
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
     in_session: bool = False
+    explains: bool = False
+
+    def columns_of(self, values: Mapping[str, Any]) -> str:
+        """Return the columns of a call's rows, as Spark DDL."""
+        return f"{self.columns}, {DECISION_COLUMNS}" if self.explains and values.get("dry_run") else self.columns
+
+
+def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:
+    """Return the rows of a dry run: the procedure's result without a decision, then a row for each decision.
+
+    Args:
+        result: The values of the procedure's own columns, which are NULL in the rows of decisions.
+        decisions: The decisions.
+    """
+    empty = (None,) * len(result)
+    return [(*result, None, None, None), *((*empty, one.decision, one.object, one.reason) for one in decisions)]
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:

@@ -1,7 +1,7 @@
-"""The procedures about the files of a table: `remove_orphan_files` and `verify`. Driver.
+"""The procedures about the files of a table: `expire_snapshots`, `remove_orphan_files` and `verify`. Driver.
 
-Source: Iceberg's Spark procedures (`RemoveOrphanFilesProcedure`), which define the names and order of the parameters of
-`remove_orphan_files`; `verify` is RowDelta's own.
+Source: Iceberg's Spark procedures (`ExpireSnapshotsProcedure`, `RemoveOrphanFilesProcedure`), which define the names
+and order of the parameters; `verify`, and the `dry_run` of `expire_snapshots`, are RowDelta's own.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,20 @@ from dml.catalog.translation import translate_errors
 from dml.engine.engine import Engine
 from dml.engine.procedures.declaration import (
     BIGINT,
+    BIGINT_ARRAY,
     BOOLEAN,
+    DRY_RUN,
     STRING,
     STRING_MAP,
     TABLE,
     TIMESTAMP,
     Parameter,
     Procedure,
+    dry_run_rows,
     whole_table,
 )
 from dml.errors import NotFoundError, NotSupportedError
-from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
+from dml.maintenance import ExpireSnapshots, FileKind, RemoveOrphanFiles, expire_snapshots, remove_orphan_files
 from dml.verification import Verification, verify
 
 __all__ = ["UPKEEP", "remove_orphans", "verify_table"]
@@ -85,6 +88,15 @@ def verify_table(
         return verify(table, snapshot, resolved.name, every_file=every_file)
 
 
+def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the numbers of deleted files, and the decisions of a dry run."""
+    resolved = whole_table(engine, parts, "snapshots belong to the whole table")
+    options = {name: value for name, value in values.items() if name != "stream_results"}
+    expiry = expire_snapshots(resolved.catalog, resolved.identifier, ExpireSnapshots(**options))
+    counts = tuple(expiry.deleted[kind] for kind in FileKind)
+    return dry_run_rows(counts, expiry.decisions) if values.get("dry_run") else [counts]
+
+
 def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return one row for each orphan file, with its location."""
     return [(location,) for location in remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))]
@@ -99,13 +111,33 @@ def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[st
 
 UPKEEP: Final = (
     Procedure(
+        name="expire_snapshots",
+        summary="Remove old snapshots, and the files that only they need.",
+        parameters=(
+            TABLE,
+            Parameter(name="older_than", type=TIMESTAMP),
+            Parameter(name="retain_last", type=BIGINT),
+            Parameter(name="max_concurrent_deletes", type=BIGINT),
+            Parameter(name="stream_results", type=BOOLEAN),
+            Parameter(name="snapshot_ids", type=BIGINT_ARRAY),
+            Parameter(name="clean_expired_metadata", type=BOOLEAN),
+            DRY_RUN,
+        ),
+        columns="deleted_data_files_count bigint, deleted_position_delete_files_count bigint, "
+        "deleted_equality_delete_files_count bigint, deleted_manifest_files_count bigint, "
+        "deleted_manifest_lists_count bigint, deleted_statistics_files_count bigint",
+        run=expiry_rows,
+        changes_table=True,
+        explains=True,
+    ),
+    Procedure(
         name="remove_orphan_files",
         summary="Remove the files below a table's folders that its metadata does not need.",
         parameters=(
             TABLE,
             Parameter(name="older_than", type=TIMESTAMP),
             Parameter(name="location", type=STRING),
-            Parameter(name="dry_run", type=BOOLEAN),
+            DRY_RUN,
             Parameter(name="max_concurrent_deletes", type=BIGINT),
             Parameter(
                 name="file_list_view",

@@ -275,7 +275,7 @@ def test_a_branch_that_was_rolled_back(catalog: Catalog, rolled_back_to: str) ->
 
 @pytest.mark.parametrize("expired", ["start", "between"])
 def test_snapshots_that_expired_meanwhile(catalog: Catalog, expired: str) -> None:
-    """A gap hides what a commit did, and PyIceberg makes one after the start as well: it forgets who its child was."""
+    """A gap hides what a commit did. If only the start has expired, its child still names it, as in Java."""
     scene = Scene(catalog, 2)
     scene.other_append("b")
     between = scene.head()
@@ -285,13 +285,16 @@ def test_snapshots_that_expired_meanwhile(catalog: Catalog, expired: str) -> Non
     snapshot_id = scene.start if expired == "start" else between
     assert snapshot_id is not None
     scene.other.maintenance.expire_snapshots().by_id(snapshot_id).commit()
+    if expired == "start":
+        commit(scene.table, action)
+        return
     with pytest.raises(CommitConflictError, match="Cannot determine history"):
         commit(scene.table, action)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_an_empty_table_that_got_rows_whose_snapshot_expired(catalog: Catalog, version: int) -> None:
-    """The head has no parent any more, and yet it is not the first."""
+    """The head is not the first."""
     scene = Scene(catalog, version)
     insert = AppendFiles(data_files=(data_file(scene.table, [1], "a"),), validate_new_data_files=True)
     first = scene.start

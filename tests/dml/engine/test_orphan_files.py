@@ -203,11 +203,11 @@ def test_mistakes_are_told_with_their_place(lake, arguments, error, message):
 
 def test_other_procedures_are_sparks(lake):
     """As before."""
-    assert isinstance(parse("CALL system.rewrite_data_files('db.t')"), UnknownStatement)
+    assert isinstance(parse("CALL system.no_such_procedure('db.t')"), UnknownStatement)
     assert isinstance(parse("CALL other.function(1)"), UnknownStatement)
     name = lake.create("id BIGINT")
-    with pytest.raises(NotSupportedError, match=r"There is no procedure 'system.rewrite_data_files'"):
-        lake.session.sql(f"CALL system.rewrite_data_files('{name}')")
+    with pytest.raises(NotSupportedError, match=r"There is no procedure 'system.no_such_procedure'"):
+        lake.session.sql(f"CALL system.no_such_procedure('{name}')")
     with pytest.raises(NotSupportedError, match="Did you mean 'remove_orphan_files'") as raised:
         lake.session.sql(f"CALL lake.system.remove_orphan_file('{name}')")
     assert raised.value.position == len("CALL ")

@@ -433,12 +433,12 @@ def test_what_cannot_be_deleted_is_told(catalog, monkeypatch):
     strays = [stray(place / f"data/{number}.parquet") for number in range(4)]
     plain = LocalStorage.delete
 
-    def delete(self, file):
-        if file.path == str(strays[1]):
+    def delete(self, path):
+        if path == str(strays[1]):
             raise PermissionError("no")
-        if file.path == str(strays[2]):
+        if path == str(strays[2]):
             strays[2].unlink()
-        plain(self, file)
+        plain(self, path)
 
     monkeypatch.setattr(LocalStorage, "delete", delete)
     with pytest.raises(

@@ -44,8 +44,8 @@ def test_files_are_listed_with_their_times_and_deleted_by_their_names(make):
     assert {file.location for file in found.values()} == {f"{folder}/{name}" for name in NAMES}
     assert {file.modified_ms for file in found.values()} == {int(WRITTEN.timestamp() * 1000)}
     for name in ("data/a.parquet#1", "data/*"):
-        storage.delete(found[name])
-        storage.delete(found[name])  # gone already
+        storage.delete(found[name].path)
+        storage.delete(found[name].path)  # gone already
     assert {file.relative for file in storage.files(folder)} == NAMES - {"data/a.parquet#1", "data/*"}
     assert {file.relative for file in storage.files(f"{folder}2")} == NAMES
     assert list(storage.files(f"{folder}3")) == []

@@ -1,0 +1,349 @@
+"""Removes old snapshots, branches and tags of a table, and the files that only they need. Driver.
+
+Input: a table and the options. Output: the numbers of deleted files, and with `dry_run` the decisions. The expiration
+is committed first, and is planned again if another commit lands before it, or moves, creates or drops a branch or tag.
+Then the files are deleted in batches. The newest metadata is read before each batch, and files that a commit made
+reachable meanwhile stay. All files are found before the commit, so that a damaged table stays as it is. If the process
+ends between the commit and the last batch, `remove_orphan_files` finds the rest.
+
+Source: Iceberg's `ExpireSnapshotsProcedure`, `ExpireSnapshotsSparkAction`, `RemoveSnapshots`.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import MAIN_BRANCH
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
+from pyiceberg.table.update import (
+    AssertCurrentSchemaId,
+    AssertDefaultSpecId,
+    AssertRefSnapshotId,
+    RemovePartitionSpecsUpdate,
+    RemovePartitionStatisticsUpdate,
+    RemoveSchemasUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    TableRequirement,
+    TableUpdate,
+)
+
+from dml import limits
+from dml.catalog.tables import load_table
+from dml.catalog.translation import translate_errors
+from dml.ddl.commit import MetadataChange, commit_change
+from dml.errors import AnalysisError, CommitConflictError, CorruptFileError, DmlError, ErrorKind, ExecutionError
+from dml.files.schemes import check_location
+from dml.files.table_metadata import read_table_metadata
+from dml.maintenance.deletion import SHOWN_FILES, check_max_concurrent_deletes, delete_all, refuse_shared_files
+from dml.maintenance.expired_files import ExpiredFile, ExpiredFiles, FileKind, FilesOfSnapshots
+from dml.maintenance.retention import RetentionPlan, RetentionRules, plan_retention
+from dml.maintenance.storage import delete_file
+from dml.result import Decision
+
+__all__ = ["ExpireSnapshots", "SnapshotExpiry", "expire_snapshots"]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+ACTION: Final = "expire snapshots"
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireSnapshots:
+    """The options of a call.
+
+    Attributes:
+        older_than: Snapshots that were committed before this time expire; None for the table property
+            `history.expire.max-snapshot-age-ms`.
+        retain_last: The number of snapshots that each branch keeps; None for the table property
+            `history.expire.min-snapshots-to-keep`.
+        max_concurrent_deletes: The number of files to delete at once.
+        snapshot_ids: Further snapshots to expire.
+        clean_expired_metadata: Also remove partition specs and schemas that no remaining snapshot uses.
+        dry_run: Return what would happen, and change nothing.
+    """
+
+    older_than: datetime | None = None
+    retain_last: int | None = None
+    max_concurrent_deletes: int = limits.DELETE_THREADS
+    snapshot_ids: tuple[int, ...] = ()
+    clean_expired_metadata: bool = False
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        check_max_concurrent_deletes(self.max_concurrent_deletes)
+        if self.retain_last is not None and self.retain_last < 1:
+            raise AnalysisError(
+                f"Number of snapshots to retain must be at least 1, cannot be: {self.retain_last}",
+                kind=ErrorKind.INVALID_VALUE,
+                option="retain_last",
+            )
+
+    def rules(self, metadata: TableMetadata, now_ms: int) -> RetentionRules:
+        """Return the rules for a table."""
+        older_than_ms = None if self.older_than is None else (self.older_than - EPOCH) // timedelta(milliseconds=1)
+        return RetentionRules.of(metadata.properties, now_ms, older_than_ms, self.retain_last, self.snapshot_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotExpiry:
+    """The outcome of a call.
+
+    Attributes:
+        deleted: The number of deleted files by kind; of a dry run, those to delete.
+        decisions: The decisions of a dry run.
+    """
+
+    deleted: Counter[FileKind]
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(slots=True)
+class Plan:
+    """The plan of one attempt.
+
+    Attributes:
+        metadata: The table that it is based on.
+        retention: What expires.
+        files: The files to delete.
+        specs: The partition specs to remove.
+        schemas: The schemas to remove.
+    """
+
+    metadata: TableMetadata
+    retention: RetentionPlan
+    files: ExpiredFiles
+    specs: tuple[int, ...] = ()
+    schemas: tuple[int, ...] = ()
+
+    @property
+    def change(self) -> MetadataChange:
+        """The change to commit; empty if nothing expires."""
+        metadata, expired = self.metadata, self.retention.expired
+        if not (expired or self.retention.removed_refs or self.specs or self.schemas):
+            return MetadataChange()
+        updates: list[TableUpdate] = [RemoveSnapshotRefUpdate(ref_name=name) for name in self.retention.removed_refs]
+        requirements: list[TableRequirement] = []
+        if expired:
+            updates += statistics_updates(metadata, expired)
+            in_order = [one.snapshot_id for one in metadata.snapshots if one.snapshot_id in expired]
+            updates.append(RemoveSnapshotsUpdate(snapshot_ids=in_order))
+        if self.specs:
+            updates.append(RemovePartitionSpecsUpdate(spec_ids=list(self.specs)))
+            requirements.append(AssertDefaultSpecId(default_spec_id=metadata.default_spec_id))
+        if self.schemas:
+            updates.append(RemoveSchemasUpdate(schema_ids=list(self.schemas)))
+            requirements.append(AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id))
+        heads = {MAIN_BRANCH: None} | {name: ref.snapshot_id for name, ref in metadata.refs.items()}
+        requirements += [AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in heads.items()]
+        return MetadataChange(updates=tuple(updates), requirements=tuple(requirements))
+
+    @property
+    def decisions(self) -> Iterator[Decision]:
+        """The decisions about refs, snapshots, metadata and files."""
+        yield from self.retention.decisions
+        for what, ids in (("partition spec", self.specs), ("schema", self.schemas)):
+            for one in ids:
+                reason = "no remaining snapshot uses it"
+                yield Decision(decision="remove", object=f"{what} {one}", reason=reason)
+        counts = Counter(file.kind for file in self.files.files)
+        for kind in FileKind:
+            number = counts[kind]
+            reason = (
+                f"{number} that only expired snapshots reach" if number else "none that only expired snapshots reach"
+            )
+            yield Decision(decision="delete" if number else "keep", object=kind.value, reason=reason)
+        for location, reason in self.files.unreadable:
+            yield Decision(
+                decision="skip",
+                object=location,
+                reason=f"{reason}; it and the files that only it names are left to remove_orphan_files",
+            )
+
+
+def expire_snapshots(catalog: Catalog, identifier: tuple[str, ...], call: ExpireSnapshots) -> SnapshotExpiry:
+    """Expire snapshots of a table, and delete the files that only they need.
+
+    Args:
+        catalog: The catalog.
+        identifier: Namespace and name of the table.
+        call: The options.
+
+    Raises:
+        NotFoundError: The table does not exist.
+        AnalysisError: `snapshot_ids` has the head of a branch or tag that stays, or a property is invalid.
+        NotSupportedError: The table's property `gc.enabled` is false, or a file is at a location that is not allowed.
+        CorruptFileError: A file of a remaining snapshot is missing or damaged; nothing has changed.
+        CommitConflictError: Other commits landed first on every attempt; nothing has changed.
+        CommitStateUnknownError: The commit may have landed; no file was deleted.
+        ExecutionError: The storage failed. If the snapshots have expired already, the message says what was deleted.
+    """
+    with translate_errors(f"Expiring snapshots of the table '{'.'.join(identifier)}'", catalog):
+        table = load_table(catalog, identifier)
+        expiration = Expiration(catalog, identifier, call, table)
+        if call.dry_run:
+            plan = expiration.plan(table.metadata)
+            counts = Counter(file.kind for file in plan.files.files)
+            return SnapshotExpiry(deleted=counts, decisions=tuple(plan.decisions))
+        newest = commit_change(catalog, identifier, expiration.change)
+        return SnapshotExpiry(deleted=expiration.delete_files(newest))
+
+
+@dataclass(slots=True)
+class Expiration:
+    """An expiration of one table.
+
+    Attributes:
+        catalog: The catalog.
+        identifier: Namespace and name of the table.
+        call: The options.
+        table: The table when the call began.
+        now_ms: The time of the call.
+        search: Reads the files of snapshots.
+        planned: The plan of the last attempt.
+    """
+
+    catalog: Catalog
+    identifier: tuple[str, ...]
+    call: ExpireSnapshots
+    table: Table
+    now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    search: FilesOfSnapshots = field(init=False)
+    planned: Plan | None = None
+
+    def __post_init__(self) -> None:
+        self.search = FilesOfSnapshots(self.table.io)
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return ".".join(self.identifier)
+
+    def change(self, metadata: TableMetadata) -> MetadataChange:
+        """Plan an attempt on the newest metadata."""
+        self.planned = self.plan(metadata)
+        return self.planned.change
+
+    def plan(self, metadata: TableMetadata) -> Plan:
+        """Plan the expiration on some metadata, and find the files to delete."""
+        refuse_shared_files(self.name, metadata.properties, ACTION)
+        if metadata.table_uuid != self.table.metadata.table_uuid:
+            raise replaced_error(self.name)
+        retention = plan_retention(metadata, self.call.rules(metadata, self.now_ms))
+        files = self.search.expired(metadata, retention.expired)
+        for file in files.files:
+            check_location(self.table.io, file.location)
+        plan = Plan(metadata=metadata, retention=retention, files=files)
+        if self.call.clean_expired_metadata:
+            kept = [one for one in metadata.snapshots if one.snapshot_id not in retention.expired]
+            used_schemas = {metadata.current_schema_id, *(snapshot.schema_id for snapshot in kept)}
+            plan.schemas = tuple(one.schema_id for one in metadata.schemas if one.schema_id not in used_schemas)
+            if len(metadata.partition_specs) > 1:
+                manifests = self.search.manifests(kept).values()
+                used_specs = {metadata.default_spec_id, *(manifest.partition_spec_id for manifest in manifests)}
+                plan.specs = tuple(one.spec_id for one in metadata.partition_specs if one.spec_id not in used_specs)
+        return plan
+
+    def delete_files(self, newest: Table) -> Counter[FileKind]:
+        """Delete the files of the committed plan, and return their numbers.
+
+        Args:
+            newest: The table after the commit.
+        """
+        assert self.planned is not None
+        files = self.planned.files.files
+        for location, reason in self.planned.files.unreadable:
+            LOG.warning("Files of an expired snapshot are left to remove_orphan_files: %s (%s)", location, reason)
+        deleted: Counter[FileKind] = Counter()
+        failed: list[tuple[ExpiredFile, Exception]] = []
+        try:
+            self.refuse_lost_refs(newest)
+            for start in range(0, len(files), limits.ORPHAN_BATCH_FILES):
+                table = load_table(self.catalog, self.identifier)
+                refuse_shared_files(self.name, table.metadata.properties, ACTION)
+                if table.metadata.table_uuid != self.table.metadata.table_uuid:
+                    raise replaced_error(self.name)
+                batch = self.search.still_unneeded(files[start : start + limits.ORPHAN_BATCH_FILES], table)
+                errors = delete_all(batch, self.delete, self.call.max_concurrent_deletes)
+                deleted.update(file.kind for file in batch)
+                deleted.subtract(file.kind for file, _ in errors)
+                failed += errors
+        except DmlError as error:
+            raise ExecutionError(
+                f"The snapshots of '{self.name}' have expired, but not all of their files are deleted: {error.message}",
+                hint=f"{deleted_text(deleted, len(files))}. {error.hint or 'remove_orphan_files removes the rest'}",
+                deleted=dict(deleted),
+            ) from error
+        if failed:
+            reasons = "; ".join(f"'{file.location}' ({error})" for file, error in failed[:SHOWN_FILES])
+            raise ExecutionError(
+                f"The snapshots of '{self.name}' have expired, but {len(failed)} files could not be deleted: {reasons}",
+                hint=f"{deleted_text(deleted, len(files))}. remove_orphan_files removes the rest",
+                files=tuple(file.location for file, _ in failed),
+                deleted=dict(deleted),
+            ) from failed[0][1]
+        return deleted
+
+    def delete(self, file: ExpiredFile) -> None:
+        """Delete a file."""
+        delete_file(self.table.io, file.location)
+
+    def refuse_lost_refs(self, newest: Table) -> None:
+        """Delete nothing if a server dropped a ref with a snapshot that expired.
+
+        A requirement cannot exclude refs of unknown names. If another commit created one between the plan and the
+        commit, a server may remove it together with its snapshot; catalogs without a server reject the commit. Each
+        metadata file between the plan's and the newest is checked.
+        """
+        assert self.planned is not None
+        expired = self.planned.retention.expired
+        base = self.planned.metadata
+        known = {entry.metadata_file for entry in base.metadata_log}
+        new = [entry for entry in newest.metadata.metadata_log if entry.metadata_file not in known]
+        if new and new[0].timestamp_ms == base.last_updated_ms:
+            del new[0]  # the metadata that the plan is based on
+        for entry in new:
+            try:
+                refs = read_table_metadata(newest.io, entry.metadata_file).refs
+            except CorruptFileError:
+                continue  # deleted after a later commit
+            lost = [
+                f"{ref.snapshot_ref_type.value} {name} (snapshot {ref.snapshot_id})"
+                for name, ref in refs.items()
+                if ref.snapshot_id in expired and name not in base.refs
+            ]
+            if lost:
+                raise CommitConflictError(
+                    f"The catalog's server dropped {', '.join(lost)}, created while the snapshots were expiring",
+                    hint=f"Their files are still there: register the metadata file '{entry.metadata_file}' as a table",
+                    file=entry.metadata_file,
+                )
+
+
+def statistics_updates(metadata: TableMetadata, expired: frozenset[int]) -> Iterator[TableUpdate]:
+    """Yield the removal of the statistics of expired snapshots, which not all servers remove themselves."""
+    for snapshot_id in ids_in(metadata.statistics, expired):
+        yield RemoveStatisticsUpdate(snapshot_id=snapshot_id)
+    for snapshot_id in ids_in(metadata.partition_statistics, expired):
+        yield RemovePartitionStatisticsUpdate(snapshot_id=snapshot_id)
+
+
+def ids_in(statistics: Iterable[StatisticsFile | PartitionStatisticsFile], expired: frozenset[int]) -> Iterable[int]:
+    return dict.fromkeys(one.snapshot_id for one in statistics if one.snapshot_id in expired)
+
+
+def replaced_error(name: str) -> CommitConflictError:
+    return CommitConflictError(f"The table '{name}' was replaced by another one meanwhile")
+
+
+def deleted_text(deleted: Counter[FileKind], planned: int) -> str:
+    found = ", ".join(f"{number} {kind}" for kind, number in deleted.items() if number)
+    return f"Of {planned} files, these are deleted: {found or 'none'}"
