@@ -19,6 +19,7 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.concurrent_deletes import Reconciled, reconcile
+from dml.commit.followed_rewrites import follow_rewrites
 from dml.commit.new_manifests import CommitFiles, FilteredManifests, ManifestFilter, NewManifests, commit_pruner
 from dml.commit.validation import (
     ENTRY_CHECKS,
@@ -191,10 +192,15 @@ class Attempt:
         )
 
     @cached_property
+    def followed(self) -> FileChanges:
+        """The changes, with deletes of compacted data files moved to the new ones."""
+        return follow_rewrites(self.request.changes, self.window, self.metadata, self.files, self.request.io)
+
+    @cached_property
     def own(self) -> PartitionSet:
         """The partitions in which the commit deletes rows: concurrent changes of their data files always count."""
-        partitions = [(file.spec_id, file.partition) for file in self.request.changes.added_delete_files]
-        rows = self.request.changes.row_level
+        partitions = [(file.spec_id, file.partition) for file in self.followed.added_delete_files]
+        rows = self.followed.row_level
         if rows is not None:
             changed = [rows.tasks[path] for path in rows.changed if path in rows.tasks]
             partitions += [(task.spec_id, task.partition) for task in changed]
@@ -228,7 +234,7 @@ class Attempt:
     @cached_property
     def reconciled(self) -> Reconciled:
         """The changes, reconciled with concurrent deletes row by row."""
-        return reconcile(self.request.changes, self.window, AnyFilter((self.wanted, self.own)), self.files)
+        return reconcile(self.followed, self.window, AnyFilter((self.wanted, self.own)), self.files)
 
     @cached_property
     def changes(self) -> FileChanges:
@@ -315,7 +321,7 @@ def entry_check(rule: EntryCheck) -> Check:
     """Wrap a rule about the entries of concurrent commits as a check."""
 
     def run(attempt: Attempt) -> None:
-        changes, window = attempt.request.changes, attempt.window
+        changes, window = attempt.followed, attempt.window
         if not window.snapshots or not rule.applies(changes):
             return
         compared = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.compared_files
