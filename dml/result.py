@@ -75,6 +75,7 @@ class Result:
         idempotency_key: The key of the statement.
         replayed: True if the table already had the statement with this key: nothing was done, and all values but
             `seconds` are those of the first run.
+        reruns: The conflicts with other commits after which the statement ran again, one message each.
         summary: The snapshot's summary, as committed.
     """
 
@@ -99,6 +100,7 @@ class Result:
     branch: str = "main"
     idempotency_key: str | None = None
     replayed: bool = False
+    reruns: tuple[str, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,6 +176,8 @@ class Result:
             facts["snapshot"] += ": nothing changed, it records the key"
         if self.idempotency_key is not None:
             facts["idempotency key"] = self.idempotency_key
+        if self.reruns:
+            facts["ran again"] = f"{len(self.reruns):,} (another commit came first)"
         if self.replayed:
             facts["replayed"] = "nothing was done, these are the results of the first run"
         return facts

@@ -129,17 +129,20 @@ class Session:
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
         idempotency_key: str | None = None,
+        reruns: int | None = None,
     ) -> DataFrame | Result:
         """Run SQL statements.
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; other statements go to Spark
-                unchanged. Several statements, separated by semicolons, run in order; with `args` or an
-                `idempotency_key` the text must be one statement.
+                unchanged. Several statements, separated by semicolons, run in order; with `args`, an
+                `idempotency_key` or `reruns` the text must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows only once: if the history of the branch has the key,
                 nothing is done, and the result is that of the first run, with `replayed` set. A key belongs to one
                 statement: the same text, with the same values.
+            reruns: How often a statement that changes rows runs again on the newest snapshot after a conflict with
+                another commit. None for what the session or the table says: by default, only after a compaction.
 
         Returns:
             A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
@@ -151,22 +154,26 @@ class Session:
         """
         if not isinstance(text, str):
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
-        if args or idempotency_key is not None:
-            return self._run_one(text, args, idempotency_key)
+        if reruns is not None and (isinstance(reruns, bool) or not isinstance(reruns, int) or reruns < 0):
+            raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
+        if args or idempotency_key is not None or reruns is not None:
+            return self._run_one(text, args, idempotency_key, reruns)
         for statement in split_statements(text):
             with statement.report_position():
                 outcome = self._run_one(statement.text, args)
         return outcome
 
-    def _run_one(self, text: str, args: Arguments = None, idempotency_key: str | None = None) -> DataFrame | Result:
+    def _run_one(
+        self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None
+    ) -> DataFrame | Result:
         """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
         with self._on_active_session(text) as session:
-            if idempotency_key is None:
+            if idempotency_key is None and reruns is None:
                 return run_statement(session.handler, text, args)
             with run_as_handler():
                 bound = bind_parameters(text, args, parameter_sql)
-                key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
-                return execute_and_refresh(session.engine, parse_cached(bound), bound, key)
+                key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, canonical_text(bound))
+                return execute_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
 
     # ---- rows and files, from Python
 

@@ -5,7 +5,7 @@ start, the changes reconciled with concurrent deletes, and the filtered manifest
 the error of the first check that fails.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -23,6 +23,7 @@ from dml.commit.followed_rewrites import follow_rewrites
 from dml.commit.new_manifests import CommitFiles, FilteredManifests, ManifestFilter, NewManifests, commit_pruner
 from dml.commit.validation import (
     ENTRY_CHECKS,
+    Conflict,
     EntryCheck,
     check_data_sequence_number,
     check_deletes_of_replaced_files,
@@ -34,11 +35,11 @@ from dml.commit.validation import (
     vanished_data_files,
 )
 from dml.commit.window import CommitWindow, ManifestReader, open_window
-from dml.errors import AnalysisError, NotFoundError
+from dml.errors import AnalysisError, CommitConflictError, NotFoundError
 from dml.hints import did_you_mean
 from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
-from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet
+from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet, Pruner
 from dml.sqlparse.statements import Retention
 
 __all__ = [
@@ -54,6 +55,9 @@ __all__ = [
 ]
 
 NO_RETENTION: Final = Retention()
+GONE: Final = frozenset({"V3", "V4"})
+"""The checks that find files missing."""
+
 DELETING: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
 
 
@@ -301,7 +305,30 @@ def check(attempt: Attempt) -> None:
         DmlError: A metadata file cannot be read or written.
     """
     for one in CHECKS:
-        one.run(attempt)
+        try:
+            one.run(attempt)
+        except CommitConflictError as error:
+            if "conflicts" in error.context:
+                error.context["conflicts"] = with_compactions(attempt, error.context["conflicts"])
+            raise
+
+
+def with_compactions(attempt: Attempt, conflicts: Sequence[Conflict]) -> tuple[Conflict, ...]:
+    """Tell the files that a compaction replaced from those that are gone with their rows."""
+    if not any(conflict.label in GONE for conflict in conflicts):
+        return tuple(conflicts)
+    every = Pruner(attempt.metadata.specs(), attempt.metadata.schema(), AlwaysTrue(), case_sensitive=True)
+    replaced = {
+        entry.data_file.path: entry.snapshot_id
+        for content in ManifestContent
+        for entry in attempt.window.entries(content, EntryStatus.DELETED, frozenset({Operation.REPLACE}), every)
+    }
+    return tuple(
+        replace(conflict, snapshot_id=replaced[conflict.path], is_compaction=True)
+        if conflict.label in GONE and conflict.path in replaced
+        else conflict
+        for conflict in conflicts
+    )
 
 
 def check_upgrade(attempt: Attempt) -> None:
