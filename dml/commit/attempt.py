@@ -55,8 +55,8 @@ __all__ = [
 ]
 
 NO_RETENTION: Final = Retention()
-GONE: Final = frozenset({"V3", "V4"})
-"""The checks that find files missing."""
+GONE: Final = frozenset({"V3", "V4", "V7"})
+"""The checks that find files removed."""
 
 DELETING: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
 

@@ -17,13 +17,12 @@ from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CommitConflictError
-from dml.model.manifest import ContentFile
 from dml.model.row_map import ROW_MAP_KEY, RowMap
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins, origins
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
-from tests.dml.commit.builders import ARROW, data_file, deletes, ids, new_table, position_deletes
+from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes, with_row_map
 from tests.dml.commit.test_concurrent_deletes import Deletes, index
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
@@ -123,8 +122,7 @@ class Scene:
             file = data_file(self.table, [one for _, _, one in part])
             firsts, lengths = runs([(ordinal, place) for ordinal, place, _ in part])
             found.append(RowOrigins.of(file.path, firsts, lengths))
-            text = RowMap.of(found[-1], by_ordinal).to_text()
-            made.append(with_footer(file, text) if with_maps else file)
+            made.append(with_row_map(file, RowMap.of(found[-1], by_ordinal)) if with_maps else file)
         return RewriteFiles(
             data_files=tuple(made),
             removed_data_files=frozenset(tasks),
@@ -142,13 +140,6 @@ class Scene:
 
     def commit(self, action: RowDelta | RewriteFiles | AppendFiles) -> CommittedSnapshot:
         return commit(self.table, action)
-
-
-def with_footer(file: ContentFile, text: str) -> ContentFile:
-    local = Path(file.path.removeprefix("file://"))
-    rows = pq.read_table(local).cast(ARROW)
-    pq.write_table(rows.replace_schema_metadata({ROW_MAP_KEY: text}), local, write_page_checksum=True)
-    return replace(file, file_size_in_bytes=local.stat().st_size)
 
 
 def left(count: int, *gone: int) -> list[int]:
@@ -289,7 +280,7 @@ def test_without_a_map_a_compaction_is_a_conflict(catalog: Catalog, version: int
     if loss == "no map":
         compaction = replace(scene.compact(), has_row_maps=False)
     elif loss in damaged:
-        compaction = replace(compaction, data_files=(with_footer(first, damaged[loss]), second))
+        compaction = replace(compaction, data_files=(with_row_map(first, damaged[loss]), second))
     scene.commit(compaction)
     if loss == "gone":
         Path(first.path.removeprefix("file://")).unlink()
@@ -366,7 +357,10 @@ def test_a_compaction_without_origins_does_not_bring_rows_back(catalog: Catalog,
         scene.commit(compaction)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=max(12, settings.default.max_examples // 4),  # more by night
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     version=st.sampled_from([2, 3]),
     rounds=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=3),

@@ -20,10 +20,9 @@ pytestmark = pytest.mark.spark
 ROWS = {id_: f"s{id_}" for id_ in range(12)}
 
 
-@pytest.fixture(params=[(2, "copy-on-write"), (3, "merge-on-read")], ids=["rewrites-v2", "marks-v3"])
-def kind(request: pytest.FixtureRequest, lake: Lake) -> Kind:
-    version, mode = request.param
-    return Kind(lake=lake, version=version, mode=mode, partitioned=False)
+@pytest.fixture
+def kind(lake: Lake) -> Kind:
+    return Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)
 
 
 @pytest.fixture
@@ -74,7 +73,11 @@ def values(kind: Kind, name: str) -> dict[int, str]:
     return {row[0]: row[2] for row in kind.lake.rows(name)}
 
 
-def test_a_statement_runs_again_after_a_compaction(kind: Kind, before_commits: Callable[..., None]) -> None:
+@pytest.mark.parametrize(("version", "mode"), [(2, "copy-on-write"), (3, "merge-on-read")])
+def test_a_statement_runs_again_after_a_compaction(
+    lake: Lake, before_commits: Callable[..., None], version: int, mode: str
+) -> None:
+    kind = Kind(lake=lake, version=version, mode=mode, partitioned=False)
     name = kind.copy_of(new_table)
     before_commits(lambda: compact(kind, name), lambda: compact(kind, name))
     result = kind.lake.session.sql(f"UPDATE {name} SET s = 'mine' WHERE id = 5")
@@ -128,9 +131,9 @@ def test_other_conflicts_need_to_be_asked_for(kind: Kind, before_commits: Callab
         lake.session.sql(statement, reruns=0)
 
 
-def test_the_session_may_ask_for_reruns(lake: Lake, before_commits: Callable[..., None]) -> None:
-    kind = Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)
-    name, settings = kind.copy_of(new_table), lake.session.spark.conf
+def test_the_session_may_ask_for_reruns(kind: Kind, before_commits: Callable[..., None]) -> None:
+    lake, name = kind.lake, kind.copy_of(new_table)
+    settings = lake.session.spark.conf
     settings.set("spark.sql.iceberg.num-reruns", "0")
     try:
         before_commits(lambda: compact(kind, name))
