@@ -5,8 +5,8 @@ own row-level commands return. The results of procedures have the columns of the
 """
 
 import html
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -18,10 +18,12 @@ __all__ = [
     "Ancestor",
     "BranchMove",
     "CurrentSnapshot",
+    "Decision",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
     "Result",
+    "RewrittenDataFiles",
 ]
 
 
@@ -265,3 +267,49 @@ class RegisteredTable:
     current_snapshot_id: int | None
     total_records_count: int | None
     total_data_files_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a procedure that is only planned (`dry_run`) would do with an object, and why.
+
+    Attributes:
+        decision: What it would do: `rewrite` or `leave`.
+        object: The file, or the group of files.
+        reason: Why.
+    """
+
+    decision: str
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenDataFiles:
+    """The result of `rewrite_data_files`.
+
+    Attributes:
+        rewritten_data_files_count: The data files that were replaced.
+        added_data_files_count: The new data files.
+        rewritten_bytes_count: The size of the replaced files.
+        failed_data_files_count: With partial progress, the data files of groups that failed, or whose commit failed.
+        removed_delete_files_count: The deletion vectors of the replaced files, and removed dangling delete files.
+        decisions: Of a dry run, the decision about each group and each file; the counters are then expected ones.
+    """
+
+    rewritten_data_files_count: int = 0
+    added_data_files_count: int = 0
+    rewritten_bytes_count: int = 0
+    failed_data_files_count: int = 0
+    removed_delete_files_count: int = 0
+    decisions: tuple[Decision, ...] = ()
+
+    @staticmethod
+    def of(rows: Sequence[Mapping[str, Any]]) -> "RewrittenDataFiles":
+        """Add up the rows of the procedure."""
+        counters = [one.name for one in fields(RewrittenDataFiles) if one.name != "decisions"]
+        decided = [one.name for one in fields(Decision)]
+        return RewrittenDataFiles(
+            **{name: sum(row[name] for row in rows) for name in counters},
+            decisions=tuple(Decision(**{name: row[name] for name in decided}) for row in rows if decided[0] in row),
+        )

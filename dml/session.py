@@ -46,7 +46,15 @@ from dml.merge_builder import (
     where_clause,
 )
 from dml.remote import table_calls
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable, Result
+from dml.result import (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    PublishedSnapshot,
+    RegisteredTable,
+    Result,
+    RewrittenDataFiles,
+)
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
@@ -326,6 +334,47 @@ class Session:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
+
+    def rewrite_data_files(
+        self,
+        table: str,
+        strategy: str | None = None,
+        sort_order: str | None = None,
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        branch: str | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> RewrittenDataFiles:
+        """Rewrite small files, and files with deleted rows, into files of the target size.
+
+        Args:
+            table: The name of the table; it may end with a branch.
+            strategy: `binpack`, the default.
+            sort_order: The order of rows, for the strategy `sort`.
+            options: The options of the procedure, by name.
+            where: A condition over the table's columns. Only files that may hold matching rows are considered, and they
+                are rewritten as a whole.
+            branch: The branch; by default that in the table's name, or else main.
+            dry_run: Plan only: the result has the decision about each file, with its reason.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: An argument or an option is invalid.
+            CommitConflictError: Another commit deleted rows of the files meanwhile, or removed a file.
+            DmlError: Reading or writing failed. Files that are not committed are deleted.
+        """
+        rows = self.call(
+            "rewrite_data_files",
+            table=table,
+            strategy=strategy,
+            sort_order=sort_order,
+            options=options or None,
+            where=where,
+            branch=branch,
+            dry_run=dry_run or None,
+        ).collect()
+        return RewrittenDataFiles.of([row.asDict() for row in rows])
 
     # ---- procedures
 
