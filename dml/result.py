@@ -5,8 +5,8 @@ own row-level commands return. The results of procedures have the columns of the
 """
 
 import html
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -303,13 +303,3 @@ class RewrittenDataFiles:
     failed_data_files_count: int = 0
     removed_delete_files_count: int = 0
     decisions: tuple[Decision, ...] = ()
-
-    @staticmethod
-    def of(rows: Sequence[Mapping[str, Any]]) -> "RewrittenDataFiles":
-        """Add up the rows of the procedure."""
-        counters = [one.name for one in fields(RewrittenDataFiles) if one.name != "decisions"]
-        decided = [one.name for one in fields(Decision)]
-        return RewrittenDataFiles(
-            **{name: sum(row[name] for row in rows) for name in counters},
-            decisions=tuple(Decision(**{name: row[name] for name in decided}) for row in rows if decided[0] in row),
-        )

@@ -7,7 +7,7 @@ lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -50,6 +50,7 @@ from dml.result import (
     Ancestor,
     BranchMove,
     CurrentSnapshot,
+    Decision,
     PublishedSnapshot,
     RegisteredTable,
     Result,
@@ -87,6 +88,16 @@ def argument_sql(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
+
+
+def rewritten_data_files(rows: Sequence[Mapping[str, Any]]) -> RewrittenDataFiles:
+    """Add up the rows of `rewrite_data_files`; those of a dry run have a decision each."""
+    decided = [one.name for one in fields(Decision)]
+    counted = [one.name for one in fields(RewrittenDataFiles) if one.name != "decisions"]
+    return RewrittenDataFiles(
+        **{name: sum(row[name] for row in rows) for name in counted},
+        decisions=tuple(Decision(**{name: row[name] for name in decided}) for row in rows if decided[0] in row),
+    )
 
 
 ACTIVE: Final[list["Session"]] = []
@@ -374,7 +385,7 @@ class Session:
             branch=branch,
             dry_run=dry_run or None,
         ).collect()
-        return RewrittenDataFiles.of([row.asDict() for row in rows])
+        return rewritten_data_files([row.asDict() for row in rows])
 
     # ---- procedures
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -54,6 +55,7 @@ from dml.maintenance import (
     FileGroup,
     RewriteDecision,
     RewriteOptions,
+    RewritePlan,
     plan_rewrite,
     remove_dangling_deletes,
 )
@@ -131,32 +133,19 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
     if snapshot is None:
         return [] if call.dry_run else [counters(())]
     check_reads(engine.spark, table)
-    scan = TableScan(
-        table=table,
-        snapshot_id=snapshot.snapshot_id,
-        schema=table.schema(),
-        columns=(),
-        row_filter=row_filter,
-        case_sensitive=settings.case_sensitive,
-    )
-    sorted_by = sorting_column(table)
-    files = scan.plan(bounded_id=None if sorted_by is None else sorted_by[0])
-    places = None if sorted_by is None else sort_places(table, files, *sorted_by)
-    plan = plan_rewrite(files.tasks, options, table.spec().spec_id, places)
-    if call.dry_run:
-        return [decision_row(one, options, settings.parallelism) for one in plan.decisions()]
     rewrite = Rewrite(
         engine=engine,
         settings=settings,
         resolved=resolved,
         branch=branch,
         snapshot=snapshot,
-        scan=scan,
-        files=files,
+        row_filter=row_filter,
         options=options,
     )
+    if call.dry_run:
+        return [decision_row(one, options, settings.parallelism) for one in rewrite.plan.decisions()]
     with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
-        rewritten, failed = rewrite.run(plan.groups)
+        rewritten, failed = rewrite.run()
     dangling = 0
     if options.remove_dangling_deletes:
         dangling = remove_dangling_deletes(load_table(table.catalog, table.name()), branch, rewrite.summary())
@@ -279,13 +268,22 @@ def sorting_column(table: Table) -> tuple[int, bool] | None:
     return first.source_id, first.direction is SortDirection.DESC
 
 
-def sort_places(table: Table, files: ScanPlan, field_id: int, descends: bool) -> Sequence[float] | None:
-    """Return a number for each file, by which files ascend in the sort order. Files without bounds come last."""
-    column = metric_columns(table.schema()).get(field_id)
-    if column is None:
+def sort_places(table: Table, files: ScanPlan) -> Sequence[float] | None:
+    """Return a number for each file, by which files ascend in the table's sort order.
+
+    Args:
+        table: The table.
+        files: Its files, with the lower bounds of the first sorting column. Files without bounds come last.
+
+    Returns:
+        None for a table without such an order.
+    """
+    first = sorting_column(table)
+    column = None if first is None else metric_columns(table.schema()).get(first[0])
+    if first is None or column is None:
         return None
     lower = [column.decode(bound) for bound in files.lower_bounds]
-    known = sorted({value for value in lower if value is not None}, reverse=descends)
+    known = sorted({value for value in lower if value is not None}, reverse=first[1])
     places = {value: float(place) for place, value in enumerate(known)}
     return [len(known) if value is None else places[value] for value in lower]
 
@@ -313,9 +311,9 @@ class Rewritten:
         return (task for group in self.groups for task in group.tasks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """A planned rewrite.
+    """A rewrite of the files of one snapshot.
 
     Attributes:
         engine: The session and its catalogs.
@@ -323,8 +321,7 @@ class Rewrite:
         resolved: The table.
         branch: The branch.
         snapshot: Its head, whose files are rewritten.
-        scan: The scan of the snapshot.
-        files: Its plan.
+        row_filter: Only files that may hold such rows.
         options: The options.
     """
 
@@ -333,8 +330,7 @@ class Rewrite:
     resolved: ResolvedTable
     branch: str
     snapshot: Snapshot
-    scan: TableScan
-    files: ScanPlan
+    row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     options: RewriteOptions
 
     @property
@@ -342,8 +338,32 @@ class Rewrite:
         """The table, as it was when the call started."""
         return self.resolved.table
 
-    def run(self, groups: Sequence[FileGroup]) -> tuple[Sequence[Rewritten], int]:
-        """Rewrite and commit groups.
+    @property
+    def scan(self) -> TableScan:
+        """The scan of the snapshot, without columns."""
+        return TableScan(
+            table=self.table,
+            snapshot_id=self.snapshot.snapshot_id,
+            schema=self.table.schema(),
+            columns=(),
+            row_filter=self.row_filter,
+            case_sensitive=self.settings.case_sensitive,
+        )
+
+    @cached_property
+    def files(self) -> ScanPlan:
+        """The data files, with the deletes that apply to them."""
+        first = sorting_column(self.table)
+        return self.scan.plan(bounded_id=None if first is None else first[0])
+
+    @cached_property
+    def plan(self) -> RewritePlan:
+        """The groups to rewrite, and the files that are left."""
+        places = sort_places(self.table, self.files)
+        return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places)
+
+    def run(self) -> tuple[Sequence[Rewritten], int]:
+        """Rewrite and commit the groups of the plan.
 
         Returns:
             The committed groups, and the number of data files in others.
@@ -351,11 +371,12 @@ class Rewrite:
         Raises:
             DmlError: The rewrite failed. Files that are not committed are deleted.
         """
+        groups = self.plan.groups
         if not groups:
             return (), 0
         if self.options.partial_progress_enabled:
             return self._run_partially(groups)
-        rewritten = self._write(tuple(groups))
+        rewritten = self._write(groups)
         self._commit((rewritten,))
         return (rewritten,), 0
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.maintenance.rewrite_options import JobOrder, RewriteOptions
 from dml.model.scan_task import ScanTask
@@ -89,15 +90,11 @@ class FileGroup:
             packed[-1] += last
         close_at = options.max_output_size
         if len(packed) > files:
-            tasks, close_at = max(1, min(parallelism, files // FILES_PER_UNEVEN_TASK)), limit
+            tasks, close_at = max(1, min(parallelism, files // limits.MIN_UNEVEN_FILES_PER_TASK)), limit
             packed = pack(pieces, -(-size // tasks))
         return tuple(
             RewriteRun(tasks=tuple(joined(run)), partition=self.partition, target_file_size=close_at) for run in packed
         )
-
-
-FILES_PER_UNEVEN_TASK = 4
-"""New files of a task that closes files by their size: each task leaves a remainder."""
 
 
 def length(pieces: Iterable[ScanTask]) -> int:
