@@ -94,6 +94,10 @@ MIN_TASK_BYTES: Final = 8 * 2**20
 MIN_TASK_FILES: Final = 8
 """The same in files, so that a change of a few small files does not add a file for each core. Estimate."""
 
+MIN_UNEVEN_FILES_PER_TASK: Final = 4
+"""New files of a compaction that a task closes by their size, where old files cannot be cut at row groups: each such
+task leaves a remainder. Estimate."""
+
 MAX_TASK_IMBALANCE: Final = 1.1
 """Factor by which the heaviest task may grow to keep the files of a partition together. Estimate."""
 

@@ -18,10 +18,12 @@ __all__ = [
     "Ancestor",
     "BranchMove",
     "CurrentSnapshot",
+    "Decision",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
     "Result",
+    "RewrittenDataFiles",
 ]
 
 
@@ -269,3 +271,39 @@ class RegisteredTable:
     current_snapshot_id: int | None
     total_records_count: int | None
     total_data_files_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a procedure that is only planned (`dry_run`) would do with an object, and why.
+
+    Attributes:
+        decision: What it would do: `rewrite` or `leave`.
+        object: The file, or the group of files.
+        reason: Why.
+    """
+
+    decision: str
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenDataFiles:
+    """The result of `rewrite_data_files`.
+
+    Attributes:
+        rewritten_data_files_count: The data files that were replaced.
+        added_data_files_count: The new data files.
+        rewritten_bytes_count: The size of the replaced files.
+        failed_data_files_count: With partial progress, the data files of groups that failed, or whose commit failed.
+        removed_delete_files_count: The deletion vectors of the replaced files, and removed dangling delete files.
+        decisions: Of a dry run, the decision about each group and each file; the counters are then expected ones.
+    """
+
+    rewritten_data_files_count: int = 0
+    added_data_files_count: int = 0
+    rewritten_bytes_count: int = 0
+    failed_data_files_count: int = 0
+    removed_delete_files_count: int = 0
+    decisions: tuple[Decision, ...] = ()

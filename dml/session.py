@@ -7,7 +7,7 @@ lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -46,7 +46,16 @@ from dml.merge_builder import (
     where_clause,
 )
 from dml.remote import table_calls
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable, Result
+from dml.result import (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    Decision,
+    PublishedSnapshot,
+    RegisteredTable,
+    Result,
+    RewrittenDataFiles,
+)
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
@@ -79,6 +88,16 @@ def argument_sql(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
+
+
+def rewritten_data_files(rows: Sequence[Mapping[str, Any]]) -> RewrittenDataFiles:
+    """Add up the rows of `rewrite_data_files`; those of a dry run have a decision each."""
+    decided = [one.name for one in fields(Decision)]
+    counted = [one.name for one in fields(RewrittenDataFiles) if one.name != "decisions"]
+    return RewrittenDataFiles(
+        **{name: sum(row[name] for row in rows) for name in counted},
+        decisions=tuple(Decision(**{name: row[name] for name in decided}) for row in rows if decided[0] in row),
+    )
 
 
 ACTIVE: Final[list["Session"]] = []
@@ -333,6 +352,47 @@ class Session:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
+
+    def rewrite_data_files(
+        self,
+        table: str,
+        strategy: str | None = None,
+        sort_order: str | None = None,
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        branch: str | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> RewrittenDataFiles:
+        """Rewrite small files, and files with deleted rows, into files of the target size.
+
+        Args:
+            table: The name of the table; it may end with a branch.
+            strategy: `binpack`, the default.
+            sort_order: The order of rows, for the strategy `sort`.
+            options: The options of the procedure, by name.
+            where: A condition over the table's columns. Only files that may hold matching rows are considered, and they
+                are rewritten as a whole.
+            branch: The branch; by default that in the table's name, or else main.
+            dry_run: Plan only: the result has the decision about each file, with its reason.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: An argument or an option is invalid.
+            CommitConflictError: Another commit deleted rows of the files meanwhile, or removed a file.
+            DmlError: Reading or writing failed. Files that are not committed are deleted.
+        """
+        rows = self.call(
+            "rewrite_data_files",
+            table=table,
+            strategy=strategy,
+            sort_order=sort_order,
+            options=options or None,
+            where=where,
+            branch=branch,
+            dry_run=dry_run or None,
+        ).collect()
+        return rewritten_data_files([row.asDict() for row in rows])
 
     # ---- procedures
 

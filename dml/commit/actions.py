@@ -374,6 +374,8 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
         summary=((ROW_MAPS, "footer"),) if action.has_row_maps else (),
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
+            # If the branch was set back, delete files that are not needed in the newer snapshot may be needed again.
+            must_descend=not action.removed_data_files and action.starting_snapshot_id is not None,
             deletes_of_replaced_files=bool(action.removed_data_files),
             referenced_data_files=referenced_by(action.delete_files),
             added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector),

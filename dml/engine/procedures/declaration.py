@@ -38,6 +38,7 @@ from dml.errors import NotFoundError, NotSupportedError
 __all__ = [
     "BIGINT",
     "BOOLEAN",
+    "DECISION_COLUMNS",
     "STRING",
     "STRING_MAP",
     "TABLE",
@@ -113,6 +114,9 @@ class Parameter:
     rejection: str | None = None
 
 
+DECISION_COLUMNS: Final = "decision string, object string, reason string"
+"""The last columns of a dry run: what would be done with an object, and why."""
+
 TABLE: Final = Parameter(name="table", type=STRING, required=True)
 
 
@@ -128,6 +132,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
+        decides: True if a dry run returns `DECISION_COLUMNS` after the columns.
     """
 
     name: str
@@ -136,6 +141,11 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
+    decides: bool = False
+
+    def columns_of(self, values: Mapping[str, Any]) -> str:
+        """Return the columns of the rows of a call with the given arguments."""
+        return f"{self.columns}, {DECISION_COLUMNS}" if self.decides and values.get("dry_run") else self.columns
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:

@@ -1,0 +1,148 @@
+"""Copy the live rows of data files into new files: the tasks of a compaction. Worker.
+
+Input: runs of scan tasks. Output: a `TaskCommit` with the new files and counts, or a `TaskFailure`. Rows keep their
+order, unless the table has a sort order; on version 3 they keep their ids and sequence numbers. Source: Iceberg's
+`SparkBinPackFileRewriteRunner`. Spec: "Row Lineage".
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from dml.errors import RowConservationError
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
+from dml.model.scan_task import ScanContext, ScanTask
+from dml.model.write_task import TaskCommit, TaskMetrics, report_batch
+from dml.read.data_file import coalesce_batches
+from dml.read.reader import TaskReader
+from dml.tasks.task_input import TaskInput
+from dml.write.delta_writer import run_write
+from dml.write.file_layout import FileLayout, file_layout
+from dml.write.output_files import OutputFileFactory, current_task
+from dml.write.partitioning import open_data_writer
+from dml.write.writer_spec import WriterSpec
+
+__all__ = ["CopyRows", "RewriteRun", "copied_columns"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteRun:
+    """The files, or parts of files, whose rows one task copies.
+
+    Attributes:
+        tasks: The scan tasks, in their order.
+        partition: The partition of all rows under the spec of new files; None if each row's is computed.
+        target_file_size: The size in bytes at which a new file is closed.
+    """
+
+    tasks: tuple[ScanTask, ...]
+    partition: tuple[Any, ...] | None = None
+    target_file_size: int
+
+
+def copied_columns(spec: WriterSpec) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return the columns that new files hold: the field ids of the table's, and the names of row lineage's."""
+    metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else ()
+    columns = file_layout(spec.context, row_lineage=spec.row_lineage).columns
+    return tuple(column.field_id for column in columns[: len(columns) - len(metadata)]), metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyRows:
+    """The function of a task. It can be pickled.
+
+    Attributes:
+        input: Groups of one `RewriteRun`, with a `ScanContext` that projects `copied_columns`.
+        spec: The write.
+    """
+
+    input: TaskInput
+    spec: WriterSpec
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield one row with one binary column: the task's report.
+
+        Args:
+            batches: The numbers of the groups.
+        """
+        runs = [run for group in self.input.groups(batches) for run in group]
+
+        def write(output: OutputFileFactory) -> TaskCommit:
+            return copy_runs(runs, self.input.context, self.spec, output)
+
+        yield report_batch(run_write(write, self.spec, current_task()))
+
+
+def copy_runs(
+    runs: Sequence[RewriteRun], context: ScanContext, spec: WriterSpec, output: OutputFileFactory
+) -> TaskCommit:
+    """Copy the rows of some runs.
+
+    Args:
+        runs: The runs.
+        context: The scan of their files.
+        spec: The write.
+        output: Opens new files; the caller deletes them if the copy fails.
+
+    Raises:
+        RowConservationError: A file has another number of rows than in its manifest.
+        DmlError: A file cannot be read or written.
+    """
+    layout = file_layout(spec.context, row_lineage=spec.row_lineage)
+    reader = TaskReader(context, spark_types=False)
+    commits = [copy_run(run, reader, spec, layout, output) for run in runs]
+    return TaskCommit(
+        data_files=tuple(file for commit in commits for file in commit.data_files),
+        metrics=sum((commit.metrics for commit in commits), TaskMetrics()),
+    )
+
+
+def copy_run(
+    run: RewriteRun, reader: TaskReader, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory
+) -> TaskCommit:
+    options = replace(spec.context.options, target_file_size=run.target_file_size)
+    writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output)
+    live = LiveRows(reader)
+    try:
+        for batch in coalesce_batches(live.read(run.tasks), reader.context.batch_rows):
+            writer.write(layout.batch(batch.columns), run.partition)
+        files = writer.close()
+    except BaseException:
+        writer.abort()
+        raise
+    written = sum(file.record_count for file in files)
+    if written != live.carried:
+        raise RowConservationError(
+            f"Rows do not add up: {live.carried} live rows were read, and {written} written",
+            hint="Nothing was published, the table is as it was",
+            file=run.tasks[0].path,
+        )
+    return TaskCommit(data_files=files, metrics=TaskMetrics(rows_carried=live.carried, rows_deleted=live.deleted))
+
+
+class LiveRows:
+    """Read the live rows of scan tasks, and count all rows.
+
+    Args:
+        reader: Reads files.
+
+    Attributes:
+        carried: The live rows so far.
+        deleted: The deleted rows so far.
+    """
+
+    def __init__(self, reader: TaskReader) -> None:
+        self._reader = reader
+        self.carried = 0
+        self.deleted = 0
+
+    def read(self, tasks: Iterable[ScanTask]) -> Iterator[pa.RecordBatch]:
+        """Yield the live rows of some tasks, in their order."""
+        for task in tasks:
+            for rows in self._reader.scan_file(task):
+                batch = rows.batch if rows.live is None else rows.batch.filter(pa.array(rows.live))
+                self.carried += batch.num_rows
+                self.deleted += rows.batch.num_rows - batch.num_rows
+                yield batch
