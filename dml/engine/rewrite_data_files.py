@@ -10,11 +10,11 @@ the live ones among them are those of the new files.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -29,7 +29,9 @@ from sqlglot import exp
 
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import load_table, with_live_credentials
-from dml.commit import RewriteFiles, RowCounts, commit, conservation_summary
+from dml.commit import RewriteFiles, RowCounts, RowLevelChanges, commit, conservation_summary
+from dml.deletes.deletion_vector import encode
+from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.by_tasks import copy_by_tasks
 from dml.engine.distribution import sorts
 from dml.engine.engine import Engine, StatementSettings
@@ -43,6 +45,7 @@ from dml.engine.writes import (
 )
 from dml.errors import (
     AnalysisError,
+    CommitConflictError,
     CommitStateUnknownError,
     DmlError,
     ErrorKind,
@@ -61,10 +64,13 @@ from dml.maintenance import (
 )
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
+from dml.model.write_task import ChangedFile
+from dml.options import row_level_concurrency
 from dml.plan.names import TargetNames
 from dml.plan.predicates import pushable
 from dml.progress import progress_bar
 from dml.pruning.file_bounds import metric_columns
+from dml.read.applied_deletes import DeleteLoader
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
@@ -72,6 +78,7 @@ from dml.spark.workers import check_reads
 from dml.sqlparse import parse
 from dml.sqlparse.statements import Query
 from dml.write.carried_rows import copied_columns
+from dml.write.delete_files import write_late_deletes
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = ["RewriteDataFiles", "rewrite_data_files"]
@@ -310,6 +317,34 @@ class Rewritten:
         """The old files."""
         return (task for group in self.groups for task in group.tasks)
 
+    def without(self, paths: Collection[str]) -> "Rewritten | None":
+        """Return the groups that have none of some old files; the new files of the others are left to the caller.
+
+        Returns:
+            None if it is not known where the rows of the new files come from.
+        """
+        kept = tuple(group for group in self.groups if group.paths.isdisjoint(paths))
+        if len(kept) == len(self.groups):
+            return self
+        ordinals = {task.file_ordinal for group in kept for task in group.tasks}
+        origins = {found.data_file: found for found in self.outcome.row_origins}
+        if kept and any(file.path not in origins for file in self.outcome.data_files):
+            return None
+        files = tuple(
+            file for file in self.outcome.data_files if kept and origins[file.path].ordinals().issubset(ordinals)
+        )
+        carried = sum(file.record_count for file in files)
+        return replace(
+            self,
+            groups=kept,
+            outcome=replace(
+                self.outcome,
+                data_files=files,
+                row_origins=tuple(origins[file.path] for file in files),
+                metrics=replace(self.outcome.metrics, rows_carried=carried),
+            ),
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
@@ -376,25 +411,23 @@ class Rewrite:
             return (), 0
         if self.options.partial_progress_enabled:
             return self._run_partially(groups)
-        rewritten = self._write(groups)
-        self._commit((rewritten,))
-        return (rewritten,), 0
+        return self._commit((self._write(groups),))
 
     def _write(self, groups: tuple[FileGroup, ...]) -> Rewritten:
         """Write the new files of groups in one Spark job."""
-        spec = self._spec()
+        runs = [run for group in groups for run in group.runs(self.options, self.settings.parallelism)]
+        spec = self._spec(len(runs))
         check_writable(spec)
         columns, metadata = copied_columns(spec)
         scan = replace(self.scan, columns=columns, metadata_columns=metadata, row_filter=AlwaysTrue())
         context = scan.context(task for group in groups for task in group.tasks)
-        runs = [run for group in groups for run in group.runs(self.options, self.settings.parallelism)]
         outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec)
         rewritten = Rewritten(groups=groups, outcome=outcome, spec=spec)
         with UncommittedFiles(self.table, spec.context, outcome):
             check_rows(rewritten)
         return rewritten
 
-    def _spec(self) -> WriterSpec:
+    def _spec(self, tasks: int) -> WriterSpec:
         table = self.table
         in_order = sorts(table)
         context = write_context(
@@ -410,14 +443,50 @@ class Rewrite:
             layout=DeltaLayout(),
             max_failures=self.engine.max_failures(),
             sorts_rows=in_order,
+            tracks_origins=context.format_version > 1 and row_level_concurrency(table.properties),
+            tasks=tasks,
         )
 
-    def _commit(self, rewritten: Sequence[Rewritten]) -> None:
-        """Commit finished groups; their files are deleted if the commit fails for certain."""
-        table = with_live_credentials(self.table)
-        removed = frozenset(task.path for one in rewritten for task in one.tasks)
-        carried = sum(one.outcome.metrics.rows_carried for one in rewritten)
-        action = RewriteFiles(
+    def _commit(self, rewritten: Sequence[Rewritten]) -> tuple[Sequence[Rewritten], int]:
+        """Commit finished groups; their files are deleted if the commit fails for certain.
+
+        Groups with files that another commit has replaced or removed meanwhile are left out.
+
+        Returns:
+            The committed groups, and the number of data files in others.
+        """
+        table, before = with_live_credentials(self.table), rewritten
+        with ExitStack() as stack:
+            for one in rewritten:
+                stack.enter_context(UncommittedFiles(table, one.spec.context, one.outcome))
+            while rewritten:
+                carried = sum(one.outcome.metrics.rows_carried for one in rewritten)
+                summary = {**self.summary(), **conservation_summary(RowCounts(carried=carried))}
+                try:
+                    commit(table, self._action(rewritten), branch=self.branch, summary=summary)
+                    break
+                except CommitConflictError as error:
+                    conflicts = error.context.get("conflicts", ())
+                    gone = {conflict.path for conflict in conflicts if conflict.label == "V3"}
+                    if not gone or len(gone) < len(conflicts):
+                        raise
+                    LOG.warning("Files of '%s' have been replaced meanwhile: %s", self.resolved.name, error)
+                    kept = [one.without(gone) for one in rewritten]
+                    if None in kept:  # it is not known which new files have the rows of which groups
+                        raise
+                    rewritten = [one for one in kept if one is not None and one.groups]
+        committed = {path for one in rewritten for path in one.outcome.paths}
+        for one in before:
+            delete_uncommitted(table, one.spec.context, one.outcome.paths - committed)
+        left_out = len(list(tasks_of(before))) - len(list(tasks_of(rewritten)))
+        return rewritten, left_out
+
+    def _action(self, rewritten: Sequence[Rewritten]) -> RewriteFiles:
+        tasks = {task.path: task for task in tasks_of(rewritten)}
+        origins = tuple(found for one in rewritten for found in one.outcome.row_origins)
+        context = rewritten[0].spec.context
+        removed = frozenset(tasks)
+        return RewriteFiles(
             data_files=tuple(file for one in rewritten for file in one.outcome.data_files),
             removed_data_files=removed,
             listing=self.files.listing(removed, ()),
@@ -425,16 +494,17 @@ class Rewrite:
             if self.options.use_starting_sequence_number
             else None,
             starting_snapshot_id=self.snapshot.snapshot_id,
-        )
-        with ExitStack() as stack:
-            for one in rewritten:
-                stack.enter_context(UncommittedFiles(table, one.spec.context, one.outcome))
-            commit(
-                table,
-                action,
-                branch=self.branch,
-                summary={**self.summary(), **conservation_summary(RowCounts(carried=carried))},
+            row_level=RowLevelChanges(
+                changed={path: unchanged_file(path) for path in tasks},
+                tasks=tasks,
+                loader=DeleteLoader(self.table.schema(), context.io_properties),
+                write_deletes=partial(write_late_deletes, context),
+                row_origins=origins,
             )
+            if origins
+            else None,
+            has_row_maps=bool(origins) and context.options.file_format == "parquet",
+        )
 
     def summary(self) -> dict[str, str]:
         """Return the keys of the engine and of the user for a snapshot's summary."""
@@ -468,8 +538,9 @@ class Rewrite:
                     batch, ready = ready, []
                     running.keep_files(batch)
                     try:
-                        self._commit(batch)
-                        committed += batch
+                        done, left_out = self._commit(batch)
+                        committed += done
+                        failed_files += left_out
                     except CommitStateUnknownError:
                         raise
                     except DmlError as failure:
@@ -551,6 +622,16 @@ class RunningGroups:
                 continue
             rewritten = future.result()
             delete_uncommitted(self._table, rewritten.spec.context, rewritten.outcome.paths)
+
+
+def tasks_of(rewritten: Iterable[Rewritten]) -> Iterator[ScanTask]:
+    return (task for one in rewritten for task in one.tasks)
+
+
+def unchanged_file(path: str) -> ChangedFile:
+    """Return the changes of a data file whose rows a commit only moves."""
+    none = encode(PositionDeleteIndex())
+    return ChangedFile(path=path, rows_deleted=0, rows_updated=0, deleted=none, updated=none, observed=none)
 
 
 def check_rows(rewritten: Rewritten) -> None:

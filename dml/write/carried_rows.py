@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dml import limits
 from dml.errors import RowConservationError
 from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER, ROW_ID
 from dml.model.scan_task import ScanContext, ScanTask
@@ -18,6 +19,7 @@ from dml.model.write_task import TaskCommit, TaskMetrics, report_batch
 from dml.read.data_file import coalesce_batches
 from dml.read.reader import TaskReader
 from dml.tasks.task_input import TaskInput
+from dml.write.delta_rows import OriginLog, with_origins
 from dml.write.delta_writer import run_write
 from dml.write.file_layout import FileLayout, file_layout
 from dml.write.output_files import OutputFileFactory, current_task
@@ -95,6 +97,7 @@ def copy_runs(
     commits = [copy_run(run, reader, spec, layout, output) for run in runs]
     return TaskCommit(
         data_files=tuple(file for commit in commits for file in commit.data_files),
+        row_origins=tuple(origins for commit in commits for origins in commit.row_origins),
         metrics=sum((commit.metrics for commit in commits), TaskMetrics()),
     )
 
@@ -103,11 +106,22 @@ def copy_run(
     run: RewriteRun, reader: TaskReader, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory
 ) -> TaskCommit:
     options = replace(spec.context.options, target_file_size=run.target_file_size)
-    writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output)
-    live = LiveRows(reader)
+    origins = None
+    if spec.tracks_origins:
+        origins = OriginLog(
+            max_encoded_bytes=min(limits.MAX_TASK_ORIGIN_BYTES, spec.max_report_bytes),
+            sources={task.file_ordinal: task.path for task in run.tasks},
+        )
+    writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output, origins)
+    live = LiveRows(reader, origins)
     try:
         for batch in coalesce_batches(live.read(run.tasks), reader.context.batch_rows):
-            writer.write(layout.batch(batch.columns), run.partition)
+            writer.write(
+                layout.batch(batch.columns)
+                if origins is None
+                else with_origins(layout.batch(batch.columns[:-1]), batch.columns[-1].to_numpy()),
+                run.partition,
+            )
         files = writer.close()
     except BaseException:
         writer.abort()
@@ -119,7 +133,11 @@ def copy_run(
             hint="Nothing was published, the table is as it was",
             file=run.tasks[0].path,
         )
-    return TaskCommit(data_files=files, metrics=TaskMetrics(rows_carried=live.carried, rows_deleted=live.deleted))
+    return TaskCommit(
+        data_files=files,
+        row_origins=() if origins is None else origins.report(),
+        metrics=TaskMetrics(rows_carried=live.carried, rows_deleted=live.deleted),
+    )
 
 
 class LiveRows:
@@ -127,14 +145,16 @@ class LiveRows:
 
     Args:
         reader: Reads files.
+        origins: If given, the last column of each batch holds the origins of its rows.
 
     Attributes:
         carried: The live rows so far.
         deleted: The deleted rows so far.
     """
 
-    def __init__(self, reader: TaskReader) -> None:
+    def __init__(self, reader: TaskReader, origins: OriginLog | None) -> None:
         self._reader = reader
+        self._origins = origins
         self.carried = 0
         self.deleted = 0
 
@@ -142,7 +162,11 @@ class LiveRows:
         """Yield the live rows of some tasks, in their order."""
         for task in tasks:
             for rows in self._reader.scan_file(task):
-                batch = rows.batch if rows.live is None else rows.batch.filter(pa.array(rows.live))
+                batch = rows.batch
+                if self._origins is not None:
+                    batch = self._origins.with_carried_origins(batch, task.file_ordinal, rows.start_position)
+                if rows.live is not None:
+                    batch = batch.filter(pa.array(rows.live))
                 self.carried += batch.num_rows
                 self.deleted += rows.batch.num_rows - batch.num_rows
                 yield batch

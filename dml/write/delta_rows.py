@@ -50,6 +50,7 @@ __all__ = [
     "delta_runs",
     "drop_large_positions",
     "missing_row_error",
+    "with_origins",
 ]
 
 Positions = npt.NDArray[np.int64]
@@ -190,6 +191,7 @@ class OriginLog:
 
 
 def with_origins(batch: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
+    """Return a batch with the origins of its rows as the last column."""
     return pa.RecordBatch.from_arrays([*batch.columns, pa.array(numbers)], schema=batch.schema.append(ORIGIN_COLUMN))
 
 
