@@ -98,6 +98,9 @@ MIN_UNEVEN_FILES_PER_TASK: Final = 4
 """New files of a compaction that a task closes by their size, where old files cannot be cut at row groups: each such
 task leaves a remainder. Estimate."""
 
+BATCHES_AHEAD: Final = 8
+"""Batches of `SPARK_BATCH_ROWS` that a task of a compaction decodes ahead of its writer. Estimate."""
+
 MAX_TASK_IMBALANCE: Final = 1.1
 """Factor by which the heaviest task may grow to keep the files of a partition together. Estimate."""
 

@@ -387,7 +387,7 @@ class Session:
             table=table,
             strategy=strategy,
             sort_order=sort_order,
-            options=options or None,
+            options={name: str(value) for name, value in options.items()} if options else None,
             where=where,
             branch=branch,
             dry_run=dry_run or None,

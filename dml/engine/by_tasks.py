@@ -77,7 +77,13 @@ def write_by_tasks(
 
 
 def copy_by_tasks(
-    spark: SparkSession, context: ScanContext, runs: Sequence[RewriteRun], table: Table, spec: WriterSpec
+    spark: SparkSession,
+    context: ScanContext,
+    runs: Sequence[RewriteRun],
+    table: Table,
+    spec: WriterSpec,
+    *,
+    reads_ahead: bool,
 ) -> WriteOutcome:
     """Copy the live rows of data files into new files.
 
@@ -87,6 +93,7 @@ def copy_by_tasks(
         runs: The files, or parts of files, that each task copies.
         table: The table to write.
         spec: The write.
+        reads_ahead: Whether tasks read in a second thread, because other cores would be idle.
 
     Raises:
         SetupError: The workers run a Python without this package.
@@ -94,7 +101,7 @@ def copy_by_tasks(
         PySparkException: Spark failed. No files are left behind.
     """
     check_writes(spark, table, spec.context)
-    task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec)
+    task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
     frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
     return collect_outcome(task_reports(frame, table, spec), table, spec)
 

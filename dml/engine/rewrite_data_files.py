@@ -9,6 +9,7 @@ the live ones among them are those of the new files.
 """
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -21,7 +22,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.sorting import SortDirection
+from pyiceberg.table.sorting import SortDirection, SortOrder
 from pyiceberg.transforms import BucketTransform, UnknownTransform, VoidTransform
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -30,6 +31,7 @@ from sqlglot import exp
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import load_table, with_live_credentials
 from dml.commit import RewriteFiles, RowCounts, RowLevelChanges, commit, conservation_summary
+from dml.ddl.terms import new_sort_order
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.by_tasks import copy_by_tasks
@@ -76,9 +78,10 @@ from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
 from dml.spark.workers import check_reads
 from dml.sqlparse import parse
-from dml.sqlparse.statements import Query
-from dml.write.carried_rows import copied_columns
+from dml.sqlparse.statements import AlterTable, Query, SetWriteOrder
+from dml.write.carried_rows import RewriteRun, copied_columns
 from dml.write.delete_files import write_late_deletes
+from dml.write.partitioning import row_order
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
 __all__ = ["RewriteDataFiles", "rewrite_data_files"]
@@ -87,6 +90,7 @@ LOG = logging.getLogger(__name__)
 
 BINPACK: Final = "binpack"
 SORT: Final = "sort"
+CURVE: Final = re.compile(r"\s*(zorder|hilbert)\s*\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,10 +133,11 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
             deleted.
         DmlError: Reading, writing or the commit failed; likewise.
     """
-    check_strategy(call)
     resolved = rewritable(engine, parts)
     table, branch = resolved.table, call.branch or resolved.branch or MAIN_BRANCH
-    options = RewriteOptions.of(call.options, table.properties, table.spec().spec_id, table.specs().keys())
+    order = sort_order_of(call, table)
+    spec_id, spec_ids = table.spec().spec_id, table.specs().keys()
+    options = RewriteOptions.of(call.options, table.properties, spec_id, spec_ids, sorts=order is not None)
     settings = StatementSettings.of(engine)
     names = TargetNames(schema=table.schema(), qualifiers=((resolved.identifier[-1],),), rules=settings.rules)
     row_filter = AlwaysTrue() if call.where is None else where_filter(call.where, names)
@@ -148,9 +153,10 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         snapshot=snapshot,
         row_filter=row_filter,
         options=options,
+        order=order,
     )
     if call.dry_run:
-        return [decision_row(one, options, settings.parallelism) for one in rewrite.plan.decisions()]
+        return [rewrite.decision_row(one) for one in rewrite.plan.decisions()]
     with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
@@ -162,12 +168,12 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
 
-def check_strategy(call: RewriteDataFiles) -> None:
-    """Reject strategies other than binpack.
+def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
+    """Return the order by which the strategy of a call sorts rows; None for binpack.
 
     Raises:
-        AnalysisError: There is no such strategy, or it takes no sort order.
-        NotSupportedError: The strategy sorts rows.
+        AnalysisError: There is no such strategy, it takes no sort order, or the order does not fit the table.
+        NotSupportedError: The order is a space-filling curve.
     """
     strategy = (call.strategy or (BINPACK if call.sort_order is None else SORT)).lower()
     if strategy not in {BINPACK, SORT}:
@@ -176,17 +182,52 @@ def check_strategy(call: RewriteDataFiles) -> None:
             kind=ErrorKind.INVALID_VALUE,
             hint="Leave it out for binpack",
         )
-    if strategy == BINPACK and call.sort_order is not None:
+    if strategy == BINPACK:
+        if call.sort_order is None:
+            return None
         raise AnalysisError(
             "Cannot set rewrite mode, it has already been set to BIN-PACK: the strategy binpack takes no sort_order",
             kind=ErrorKind.INVALID_VALUE,
             hint="Leave out strategy or sort_order",
         )
-    if strategy == SORT:
+    if call.sort_order is None:
+        if table.sort_order().is_unsorted:
+            raise AnalysisError(
+                f"Cannot sort data without a valid sort order, table '{'.'.join(table.name())}' is unsorted and no "
+                "sort order is provided",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Give sort_order => 'day, id DESC NULLS LAST', or the table an order with WRITE ORDERED BY",
+            )
+        return sortable(table.sort_order(), table)
+    curve = CURVE.match(call.sort_order)
+    if curve is not None:
         raise NotSupportedError(
-            "rewrite_data_files does not sort rows by an order of the call yet",
-            hint="Use ALTER TABLE ... WRITE ORDERED BY: binpack sorts the rows of new files by the order of the table",
+            f"rewrite_data_files does not sort by {curve.group(1)}(...) yet",
+            hint="Sort by columns: sort_order => 'day, id DESC NULLS LAST'",
         )
+    statement = parse(f"ALTER TABLE t WRITE ORDERED BY\n{call.sort_order}")
+    if not isinstance(statement, AlterTable) or not isinstance(statement.action, SetWriteOrder):
+        raise AnalysisError(
+            f"Unable to parse sortOrder: {call.sort_order}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Write columns and transforms: 'day, bucket(4, id) DESC NULLS LAST'",
+        )
+    return sortable(new_sort_order(table.metadata, statement.action.terms), table)
+
+
+def sortable(order: SortOrder, table: Table) -> SortOrder:
+    """Return an order if rows can be sorted by it.
+
+    Raises:
+        AnalysisError: A column of it was dropped, or its transforms are all void.
+    """
+    if row_order(order, table.schema().fields) is None:
+        raise AnalysisError(
+            "Cannot sort data without a valid sort order: a column of the order is no longer in the table",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Give another sort_order, or the table another order with WRITE ORDERED BY",
+        )
+    return order
 
 
 def rewritable(engine: Engine, parts: tuple[str, ...]) -> ResolvedTable:
@@ -358,6 +399,7 @@ class Rewrite:
         snapshot: Its head, whose files are rewritten.
         row_filter: Only files that may hold such rows.
         options: The options.
+        order: The order of the strategy `sort`; None for binpack.
     """
 
     engine: Engine
@@ -367,6 +409,7 @@ class Rewrite:
     snapshot: Snapshot
     row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     options: RewriteOptions
+    order: SortOrder | None = None
 
     @property
     def table(self) -> Table:
@@ -415,28 +458,45 @@ class Rewrite:
 
     def _write(self, groups: tuple[FileGroup, ...]) -> Rewritten:
         """Write the new files of groups in one Spark job."""
-        runs = [run for group in groups for run in group.runs(self.options, self.settings.parallelism)]
+        runs = [run for group in groups for run in self.runs(group)]
         spec = self._spec(len(runs))
         check_writable(spec)
         columns, metadata = copied_columns(spec)
         scan = replace(self.scan, columns=columns, metadata_columns=metadata, row_filter=AlwaysTrue())
         context = scan.context(task for group in groups for task in group.tasks)
-        outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec)
+        reads_ahead = len(runs) < self.settings.parallelism
+        outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec, reads_ahead=reads_ahead)
         rewritten = Rewritten(groups=groups, outcome=outcome, spec=spec)
         with UncommittedFiles(self.table, spec.context, outcome):
             check_rows(rewritten)
         return rewritten
 
+    def runs(self, group: FileGroup) -> tuple[RewriteRun, ...]:
+        """Return the runs of a group."""
+        if self.order is not None:
+            return (group.sorted_run(self.options),)
+        return group.runs(self.options, self.settings.parallelism)
+
+    def decision_row(self, found: RewriteDecision) -> tuple[Any, ...]:
+        """Return the row of a decision, with the expected counters of a group and zeros for a file."""
+        expected, group = (0, 0, 0, 0, 0), found.group
+        if group is not None:
+            new = self.options.expected_files(group.size) if self.order is not None else len(self.runs(group))
+            expected = (len(group.tasks), new, group.size, 0, group.deletion_vectors)
+        return (*expected, found.decision, found.object, found.reason)
+
     def _spec(self, tasks: int) -> WriterSpec:
-        table = self.table
-        in_order = sorts(table)
+        table, order = self.table, self.order or self.table.sort_order()
+        in_order = self.order is not None or sorts(table)
+        is_known = table.metadata.sort_order_by_id(order.order_id) is not None
         context = write_context(
             table,
             str(uuid.uuid4()),
-            sorted_by_table_order=in_order,
+            sorted_by_table_order=in_order and is_known,
             overriding=write_properties({}, self.settings.iceberg, table.properties),
             output_spec_id=self.options.output_spec_id,
         )
+        context = replace(context, sort_order_json=order.model_dump_json())
         return WriterSpec(
             job=WriteJob.CARRIED_ROWS,
             context=context,
@@ -676,11 +736,3 @@ def counters(rewritten: Sequence[Rewritten], *, failed: int = 0, dangling: int =
         failed,
         sum(group.deletion_vectors for group in groups) + dangling,
     )
-
-
-def decision_row(found: RewriteDecision, options: RewriteOptions, parallelism: int) -> tuple[Any, ...]:
-    """Return the row of a decision, with the expected counters of a group and zeros for a file."""
-    expected, group = (0, 0, 0, 0, 0), found.group
-    if group is not None:
-        expected = (len(group.tasks), len(group.runs(options, parallelism)), group.size, 0, group.deletion_vectors)
-    return (*expected, found.decision, found.object, found.reason)

@@ -61,6 +61,8 @@ class RewriteOptions:
         use_starting_sequence_number: New files keep the sequence number of the snapshot that was read.
         remove_dangling_deletes: Remove delete files that apply to no data file any more.
         cache_delete_files: Accepted for compatibility: a task always keeps the deletes that its files share.
+        compression_factor: For sorting: the size of sorted rows in files, relative to that of the old files.
+        shuffle_partitions_per_file: For sorting: accepted for compatibility, as rows are not shuffled.
     """
 
     target_file_size_bytes: int
@@ -82,10 +84,17 @@ class RewriteOptions:
     use_starting_sequence_number: bool = True
     remove_dangling_deletes: bool = False
     cache_delete_files: bool = False
+    compression_factor: float = 1.0
+    shuffle_partitions_per_file: int = 1
 
     @staticmethod
     def of(
-        given: Mapping[str, str], properties: Mapping[str, str], spec_id: int, spec_ids: Collection[int]
+        given: Mapping[str, str],
+        properties: Mapping[str, str],
+        spec_id: int,
+        spec_ids: Collection[int],
+        *,
+        sorts: bool = False,
     ) -> "RewriteOptions":
         """Read the options of a call.
 
@@ -94,16 +103,19 @@ class RewriteOptions:
             properties: The table's properties.
             spec_id: The table's partition spec.
             spec_ids: All of its partition specs.
+            sorts: Whether the strategy sorts rows, which has further options.
 
         Raises:
             AnalysisError: An option is unknown, or its value is invalid.
         """
-        unknown = sorted(given.keys() - OPTIONS)
+        known = OPTIONS if sorts else OPTIONS - OF_SORTING
+        unknown = sorted(given.keys() - known)
         if unknown:
+            strategy = "sort" if sorts else "binpack"
             raise AnalysisError(
-                f"Cannot use options [{', '.join(unknown)}], they are not supported by the strategy binpack",
+                f"Cannot use options [{', '.join(unknown)}], they are not supported by the strategy {strategy}",
                 kind=ErrorKind.INVALID_VALUE,
-                hint=did_you_mean(unknown[0], OPTIONS),
+                hint=did_you_mean(unknown[0], known),
                 option=unknown[0],
             )
         default = integer(properties, WRITE_TARGET_FILE_SIZE, WriteOptions().target_file_size, minimum=1)
@@ -138,7 +150,7 @@ class RewriteOptions:
             max_file_group_input_files=number(given, "max-file-group-input-files", MAX_LONG, least=1),
             max_files_to_rewrite=files,
             delete_file_threshold=number(given, "delete-file-threshold", MAX_INT, most=MAX_INT),
-            delete_ratio_threshold=ratio(given, "delete-ratio-threshold", 0.3),
+            delete_ratio_threshold=positive(given, "delete-ratio-threshold", 0.3, most=1),
             rewrite_job_order=job_order(given, "rewrite-job-order"),
             max_concurrent_file_group_rewrites=number(given, "max-concurrent-file-group-rewrites", 5, least=1),
             partial_progress_enabled=partial,
@@ -149,6 +161,8 @@ class RewriteOptions:
             use_starting_sequence_number=flag(given, "use-starting-sequence-number", default=True),
             remove_dangling_deletes=flag(given, "remove-dangling-deletes", default=False),
             cache_delete_files=flag(given, "cache-delete-files", default=False),
+            compression_factor=positive(given, "compression-factor", 1.0),
+            shuffle_partitions_per_file=number(given, "shuffle-partitions-per-file", 1, least=1, most=MAX_INT),
         )
 
     @property
@@ -167,7 +181,7 @@ class RewriteOptions:
         Args:
             size: The bytes of the group's files.
         """
-        target = self.target_file_size_bytes
+        target, size = self.target_file_size_bytes, int(size * self.compression_factor)
         if size < target:
             return 1
         whole, rest = divmod(size, target)
@@ -180,13 +194,16 @@ class RewriteOptions:
         Args:
             size: The bytes of the group's files.
         """
-        estimate = size // self.expected_files(size) + SPLIT_OVERHEAD
+        estimate = int(size * self.compression_factor) // self.expected_files(size) + SPLIT_OVERHEAD
         return max(self.target_file_size_bytes, min(estimate, self.max_output_size))
 
 
 OPTIONS: Final = frozenset(
     name.replace("_", "-").replace("partial-progress-", "partial-progress.") for name in RewriteOptions.__slots__
 )
+
+
+OF_SORTING: Final = frozenset({"compression-factor", "shuffle-partitions-per-file"})
 
 
 def invalid(option: str, value: str | float, rule: str) -> AnalysisError:
@@ -222,7 +239,7 @@ def number(given: Mapping[str, str], option: str, default: int, *, least: int = 
     return value
 
 
-def ratio(given: Mapping[str, str], option: str, default: float) -> float:
+def positive(given: Mapping[str, str], option: str, default: float, *, most: float = math.inf) -> float:
     text = given.get(option)
     if text is None:
         return default
@@ -230,12 +247,12 @@ def ratio(given: Mapping[str, str], option: str, default: float) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if math.isnan(value):
+    if not math.isfinite(value):
         raise invalid(option, repr(text), "a number")
     if not value > 0:
         raise invalid(option, value, "> 0")
-    if value > 1:
-        raise invalid(option, value, "<= 1")
+    if value > most:
+        raise invalid(option, value, f"<= {most}")
     return value
 
 

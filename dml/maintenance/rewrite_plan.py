@@ -71,6 +71,10 @@ class FileGroup:
         """The number of its files' deletion vectors, which leave the table with them."""
         return sum(task.deletion_vector is not None for task in self.tasks)
 
+    def sorted_run(self, options: RewriteOptions) -> RewriteRun:
+        """Return all files as one run: its rows are sorted together, and fill one file after the other."""
+        return RewriteRun(tasks=self.tasks, partition=self.partition, target_file_size=options.split_size(self.size))
+
     def runs(self, options: RewriteOptions, parallelism: int) -> tuple[RewriteRun, ...]:
         """Cut the files where row groups start, into as many runs as new files are expected.
 

@@ -5,7 +5,9 @@ order, unless the table has a sort order; on version 3 they keep their ids and s
 `SparkBinPackFileRewriteRunner`. Spec: "Row Lineage".
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -58,10 +60,13 @@ class CopyRows:
     Attributes:
         input: Groups of one `RewriteRun`, with a `ScanContext` that projects `copied_columns`.
         spec: The write.
+        reads_ahead: Whether a second thread reads and decodes while the task's own one encodes and writes, because
+            there are fewer tasks than cores.
     """
 
     input: TaskInput
     spec: WriterSpec
+    reads_ahead: bool = False
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield one row with one binary column: the task's report.
@@ -72,13 +77,18 @@ class CopyRows:
         runs = [run for group in self.input.groups(batches) for run in group]
 
         def write(output: OutputFileFactory) -> TaskCommit:
-            return copy_runs(runs, self.input.context, self.spec, output)
+            return copy_runs(runs, self.input.context, self.spec, output, reads_ahead=self.reads_ahead)
 
         yield report_batch(run_write(write, self.spec, current_task()))
 
 
 def copy_runs(
-    runs: Sequence[RewriteRun], context: ScanContext, spec: WriterSpec, output: OutputFileFactory
+    runs: Sequence[RewriteRun],
+    context: ScanContext,
+    spec: WriterSpec,
+    output: OutputFileFactory,
+    *,
+    reads_ahead: bool = False,
 ) -> TaskCommit:
     """Copy the rows of some runs.
 
@@ -87,6 +97,7 @@ def copy_runs(
         context: The scan of their files.
         spec: The write.
         output: Opens new files; the caller deletes them if the copy fails.
+        reads_ahead: Whether a second thread reads.
 
     Raises:
         RowConservationError: A file has another number of rows than in its manifest.
@@ -94,7 +105,7 @@ def copy_runs(
     """
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
     reader = TaskReader(context, spark_types=False)
-    commits = [copy_run(run, reader, spec, layout, output) for run in runs]
+    commits = [copy_run(run, reader, spec, layout, output, reads_ahead=reads_ahead) for run in runs]
     return TaskCommit(
         data_files=tuple(file for commit in commits for file in commit.data_files),
         row_origins=tuple(origins for commit in commits for origins in commit.row_origins),
@@ -103,7 +114,13 @@ def copy_runs(
 
 
 def copy_run(
-    run: RewriteRun, reader: TaskReader, spec: WriterSpec, layout: FileLayout, output: OutputFileFactory
+    run: RewriteRun,
+    reader: TaskReader,
+    spec: WriterSpec,
+    layout: FileLayout,
+    output: OutputFileFactory,
+    *,
+    reads_ahead: bool,
 ) -> TaskCommit:
     options = replace(spec.context.options, target_file_size=run.target_file_size)
     origins = None
@@ -115,7 +132,8 @@ def copy_run(
     writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output, origins)
     live = LiveRows(reader, origins)
     try:
-        for batch in coalesce_batches(live.read(run.tasks), reader.context.batch_rows):
+        batches = coalesce_batches(live.read(run.tasks), reader.context.batch_rows)
+        for batch in read_ahead(batches) if reads_ahead else batches:
             writer.write(
                 layout.batch(batch.columns)
                 if origins is None
@@ -138,6 +156,15 @@ def copy_run(
         row_origins=() if origins is None else origins.report(),
         metrics=TaskMetrics(rows_carried=live.carried, rows_deleted=live.deleted),
     )
+
+
+def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches that another thread makes, a few of them ahead."""
+    with ThreadPoolExecutor(1, thread_name_prefix="rowdelta-read") as thread:
+        pending = deque(thread.submit(next, batches, None) for _ in range(limits.BATCHES_AHEAD))
+        while (batch := pending.popleft().result()) is not None:
+            pending.append(thread.submit(next, batches, None))
+            yield batch
 
 
 class LiveRows:

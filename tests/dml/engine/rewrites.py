@@ -32,7 +32,7 @@ from dml.catalog import create_table
 from dml.catalog.registry import ResolvedTable
 from dml.commit import AppendFiles, RowDelta, commit
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.rewrite_data_files import Rewrite, counters
+from dml.engine.rewrite_data_files import Rewrite, RewriteDataFiles, counters, sort_order_of
 from dml.engine.writes import WriteOutcome, collect_outcome, write_context
 from dml.maintenance import RewriteOptions
 from dml.model.columns import FILE_ORDINAL, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID, ROW_OPERATION, DeltaLayout
@@ -87,12 +87,18 @@ class NoSpark:
 
 
 def copy_in_process(
-    spark: SparkSession | None, context: ScanContext, runs: Sequence[RewriteRun], table: Table, spec: WriterSpec
+    spark: SparkSession | None,
+    context: ScanContext,
+    runs: Sequence[RewriteRun],
+    table: Table,
+    spec: WriterSpec,
+    *,
+    reads_ahead: bool,
 ) -> WriteOutcome:
     """`copy_by_tasks` as one task of this process."""
     assert spark is None
     numbers = pa.record_batch([pa.array(range(len(runs)))], names=["n"])
-    copy = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec)
+    copy = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
     reports = [report_from_bytes(data) for batch in copy([numbers]) for data in batch.column(0).to_pylist()]
     return collect_outcome(reports, table, spec)
 
@@ -104,8 +110,10 @@ def in_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rewriting, "tag_jobs", lambda *_, **__: nullcontext())
 
 
-def rewrite(table: Table, given: Mapping[str, Any] | None = None, branch: str = MAIN_BRANCH) -> Rewrite:
-    """A compaction of the newest state of a table."""
+def rewrite(
+    table: Table, given: Mapping[str, Any] | None = None, branch: str = MAIN_BRANCH, order: str | None = None
+) -> Rewrite:
+    """A compaction of the newest state of a table; with an order, by the strategy `sort`."""
     table = table.catalog.load_table(NAME)
     snapshot = table.snapshot_by_name(branch)
     assert snapshot is not None
@@ -117,12 +125,15 @@ def rewrite(table: Table, given: Mapping[str, Any] | None = None, branch: str = 
         branch=branch,
         snapshot=snapshot,
         options=RewriteOptions.of(texts, table.properties, table.spec().spec_id, table.specs().keys()),
+        order=sort_order_of(RewriteDataFiles(sort_order=order), table),
     )
 
 
-def compact(table: Table, given: Mapping[str, Any] | None = None, branch: str = MAIN_BRANCH) -> tuple[int, ...]:
+def compact(
+    table: Table, given: Mapping[str, Any] | None = None, branch: str = MAIN_BRANCH, order: str | None = None
+) -> tuple[int, ...]:
     """Compact a table, and return the counters."""
-    rewritten, failed = rewrite(table, given, branch).run()
+    rewritten, failed = rewrite(table, given, branch, order).run()
     return counters(rewritten, failed=failed)
 
 

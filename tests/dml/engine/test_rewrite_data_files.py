@@ -95,7 +95,9 @@ def test_a_condition_selects_files(lake: Lake, small: str) -> None:
     [
         ({"strategy": "temp"}, dml.AnalysisError, "unsupported strategy: temp. Only binpack or sort is supported"),
         ({"strategy": "BINPACK", "sort_order": "id"}, dml.AnalysisError, "Cannot set rewrite mode"),
-        ({"sort_order": "id"}, dml.NotSupportedError, "does not sort rows"),
+        ({"sort_order": "zorder(id, k)"}, dml.NotSupportedError, "does not sort by zorder"),
+        ({"strategy": "sort"}, dml.AnalysisError, "Cannot sort data without a valid sort order"),
+        ({"options": {"compression-factor": "2"}}, dml.AnalysisError, "not supported by the strategy binpack"),
         ({"where": "col1 = 3"}, dml.AnalysisError, "There is no column 'col1'"),
         ({"where": "length(s) = 3"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"where": "id = 1) OR (id = 2"}, dml.DmlError, ""),
@@ -111,6 +113,14 @@ def test_arguments_are_checked(
     with pytest.raises(error, match=message):
         lake.session.rewrite_data_files(small, **arguments)
     assert lake.state(small) == before
+
+
+def test_rows_are_sorted(lake: Lake, small: str) -> None:
+    done = lake.session.rewrite_data_files(small, sort_order="k DESC, id", options={"compression-factor": "0.9"})
+    assert done.added_data_files_count == 1
+    read = lake.session.query(f"SELECT k, id FROM {small}").collect()
+    assert [tuple(row) for row in read] == sorted(map(tuple, read), key=lambda row: (-row[0], row[1]))
+    assert len(read) == 28
 
 
 def test_tables_and_branches_are_found_by_name(lake: Lake, small: str) -> None:

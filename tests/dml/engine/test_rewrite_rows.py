@@ -7,27 +7,33 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, GreaterThanOrEqual
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
-from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 
 import dml.engine.rewrite_data_files as rewriting
 from dml.commit import CommittedSnapshot
+from dml.engine.rewrite_data_files import RewriteDataFiles, sort_order_of, where_filter
 from dml.engine.writes import WriteOutcome
 from dml.errors import (
+    AnalysisError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptFileError,
     ExecutionError,
+    NotSupportedError,
     RowConservationError,
+    SqlError,
 )
 from dml.maintenance import remove_dangling_deletes
+from dml.plan.names import SqlRules, TargetNames
 from dml.scan.planner import plan_scan
 from dml.write.partitioning import RollingDataWriter
 from tests.dml.commit.builders import ids
 from tests.dml.engine.rewrites import (
     ALL,
     BY_P,
+    SCHEMA,
     History,
     assert_sound,
     compact,
@@ -61,7 +67,8 @@ def test_rows_are_the_same_before_and_after(catalog: Catalog, version: int, seed
     if seed % 2:
         given |= {"partial-progress.enabled": "true", "partial-progress.max-commits": "3"}
     count = len(history.tasks())
-    replaced, _, _, failed, _ = compact(table, given)
+    order = "p DESC NULLS FIRST, bucket(4, id), id" if seed % 4 == 2 else None
+    replaced, _, _, failed, _ = compact(table, given, order=order)
     assert (replaced, failed) == (count, 0), history.steps
     assert rows(table) == before, history.steps
     assert_sound(table)
@@ -163,8 +170,8 @@ def test_an_equality_delete_that_came_meanwhile_applies_to_the_new_file(
 def others_commit(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Let another commit land while new files are written."""
 
-    def copy(*arguments: Any) -> WriteOutcome:
-        outcome = copy_in_process(*arguments)
+    def copy(*arguments: Any, **given: Any) -> WriteOutcome:
+        outcome = copy_in_process(*arguments, **given)
         change()
         return outcome
 
@@ -221,8 +228,8 @@ def test_rows_are_counted_before_the_commit(catalog: Catalog, monkeypatch: pytes
     history = filled(catalog, 2, spec=UNPARTITIONED_PARTITION_SPEC)
     old = files(history.table)
 
-    def lose_a_run(spark: None, context: Any, runs: Sequence[Any], table: Table, spec: Any) -> WriteOutcome:
-        return copy_in_process(spark, context, runs[:-1], table, spec)
+    def lose_a_run(spark: None, context: Any, runs: Sequence[Any], *further: Any, **given: Any) -> WriteOutcome:
+        return copy_in_process(spark, context, runs[:-1], *further, **given)
 
     monkeypatch.setattr(rewriting, "copy_by_tasks", lose_a_run)
     with pytest.raises(RowConservationError, match="30 rows by the manifests"):
@@ -301,6 +308,35 @@ def test_files_of_a_commit_without_an_answer_stay(
     assert len(files(history.table) - old) == 1
 
 
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("id >= 5 AND P = 'a'", And(GreaterThanOrEqual("id", 5), EqualTo("p", "a"))),
+        ("t.id = 1 -- of the table", EqualTo("id", 1)),
+        ("true", AlwaysTrue()),
+    ],
+)
+def test_conditions_become_filters_of_files(where: str, found: BooleanExpression) -> None:
+    assert where_filter(where, TargetNames(schema=SCHEMA, qualifiers=(("t",),), rules=SqlRules())) == found
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "length(p) = 3",
+        "id = 1) OR (id = 2",
+        "id = 1), (id = 2",
+        "id IN (SELECT 1)",
+        "q = 1",
+        "id = ",
+        "1; DROP TABLE t",
+    ],
+)
+def test_other_conditions_are_refused(where: str) -> None:
+    with pytest.raises(SqlError):
+        where_filter(where, TargetNames(schema=SCHEMA, qualifiers=(("t",),), rules=SqlRules()))
+
+
 def test_a_branch_is_compacted(catalog: Catalog) -> None:
     history = filled(catalog, 2, 5, spec=UNPARTITIONED_PARTITION_SPEC)
     main = history.reload().metadata.current_snapshot_id
@@ -345,5 +381,57 @@ def test_files_of_a_sorted_table_stay_sorted(catalog: Catalog) -> None:
     assert [tuple(int.from_bytes(part, "little") for part in pair) for pair in bounds] == [(0, 39), (40, 79)]
     assert rows(history.table) == before
     compact(history.table, ALL)
+    assert ids_in_file(history) == list(range(80))
+
+
+def ids_in_file(history: History) -> list[int]:
+    """The ids of a table of one file, in the order of the file."""
     (task,) = history.tasks()
-    assert pq.read_table(local(task.path), columns=["id"])["id"].to_pylist() == list(range(80))
+    found: list[int] = pq.read_table(local(task.path), columns=["id"])["id"].to_pylist()
+    return found
+
+
+def test_rows_are_sorted_by_an_order_of_the_call_or_the_table(catalog: Catalog) -> None:
+    """Files record the order if the table knows it, as in the reference."""
+    history = filled(catalog, 3, spec=UNPARTITIONED_PARTITION_SPEC)
+    before = rows(history.table)
+    compact(history.table, order="id DESC")
+    assert ids_in_file(history) == list(range(29, -1, -1))
+    assert sort_orders(history) == [0]
+    with history.reload().update_sort_order() as update:
+        update.desc("id", IdentityTransform())
+    compact(history.table, ALL, order="id DESC NULLS LAST")
+    assert sort_orders(history) == [1]
+    compact(history.table, ALL, order="id")
+    assert (ids_in_file(history), sort_orders(history)) == (list(range(30)), [0])
+    assert sort_order_of(RewriteDataFiles(strategy="SORT"), history.reload()) == history.table.sort_order()
+    assert rows(history.table) == before
+
+
+def sort_orders(history: History) -> list[int | None]:
+    table = history.reload()
+    scan = plan_scan(table, table.metadata.current_snapshot_id, keep_metrics=True)
+    return [file.sort_order_id for file in scan.metrics]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"strategy": "temp"}, AnalysisError, "unsupported strategy: temp. Only binpack or sort is supported"),
+        (
+            {"strategy": "BINPACK", "sort_order": "id"},
+            AnalysisError,
+            "Cannot set rewrite mode, it has already been set",
+        ),
+        ({"strategy": "sort"}, AnalysisError, "Cannot sort data without a valid sort order"),
+        ({"sort_order": "none"}, AnalysisError, "none"),
+        ({"sort_order": "id ASC none"}, SqlError, "none"),
+        ({"sort_order": "id; DROP TABLE t"}, SqlError, ""),
+        ({"sort_order": "ZORDER (id, p)"}, NotSupportedError, r"does not sort by ZORDER\(...\) yet"),
+        ({"sort_order": "hilbert(id, p)"}, NotSupportedError, r"does not sort by hilbert\(...\) yet"),
+    ],
+)
+def test_strategies_are_checked(catalog: Catalog, call: dict[str, str], error: type[Exception], message: str) -> None:
+    history = History.new(catalog, 2)
+    with pytest.raises(error, match=message):
+        sort_order_of(RewriteDataFiles(**call), history.table)

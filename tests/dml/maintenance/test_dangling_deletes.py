@@ -77,12 +77,10 @@ def test_dangling_deletes_leave_a_branch(catalog: Catalog, version: int, partiti
     def on_branch(action: AppendFiles | RowDelta | RewriteFiles) -> CommittedSnapshot:
         return commit(table.refresh(), action, branch=branch, create_branch=True)
 
-    on_branch(AppendFiles(data_files=(second,)))
-    start = table.refresh().metadata.refs[branch].snapshot_id
+    start = on_branch(AppendFiles(data_files=(second,))).snapshot_id
     marked = (deletes(table, first, [0]), deletes(table, second, [1]))
-    delta = RowDelta(command=Command.DELETE, delete_files=marked, starting_snapshot_id=start)
+    start = on_branch(RowDelta(command=Command.DELETE, delete_files=marked, starting_snapshot_id=start)).snapshot_id
     equality = equality_deletes(table, first, 2)
-    on_branch(delta)
     last = on_branch(RowDelta(command=Command.UPDATE, delete_files=(equality,), starting_snapshot_id=start))
     on_branch(
         RewriteFiles(

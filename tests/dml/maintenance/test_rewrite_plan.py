@@ -24,10 +24,9 @@ ALL = {"rewrite-all": "true"}
 
 def file(size: int, *, spec_id: int = SPEC, **given: Any) -> ScanTask:
     """A scan task of a whole file; `planned` numbers it."""
-    fields = {"record_count": 100, "partition": (), "data_sequence_number": 1, "path": "", **given}
-    return ScanTask(
-        file_ordinal=0, file_format="parquet", file_size_in_bytes=size, start=0, length=size, spec_id=spec_id, **fields
-    )
+    fields = {"record_count": 100, "partition": (), "data_sequence_number": 1, "path": "", "file_format": "parquet"}
+    sizes = {"file_size_in_bytes": size, "start": 0, "length": size}
+    return ScanTask(**{"file_ordinal": 0, "spec_id": spec_id, **sizes, **fields, **given})
 
 
 def deletes(rows: int, *, of: str | None = "f", vector: bool = False) -> DeleteFileRef:
@@ -268,4 +267,19 @@ def test_the_defaults_are_those_of_the_reference() -> None:
 )
 def test_options_are_checked(given: dict[str, Any], message: str) -> None:
     with pytest.raises(AnalysisError, match=message):
+        options(given)
+
+
+def test_sorting_has_options_of_its_own() -> None:
+    """Sorted rows may take another size: the number of files follows it, as in the reference."""
+    given = {"target-file-size-bytes": "100", "compression-factor": "0.5"}
+    found = RewriteOptions.of(given, {}, SPEC, (SPEC,), sorts=True)
+    assert [found.expected_files(size) for size in (100, 400, 1000)] == [1, 2, 5]
+    assert found.split_size(400) == 140
+    plan = plan_rewrite(numbered([file(200)] * 2), found, SPEC)
+    assert [len(group.sorted_run(found).tasks) for group in plan.groups] == [2]
+    for wrong in ("0", "-1", "inf", "x"):
+        with pytest.raises(AnalysisError, match="'compression-factor' is set to"):
+            RewriteOptions.of({"compression-factor": wrong}, {}, SPEC, (SPEC,), sorts=True)
+    with pytest.raises(AnalysisError, match="not supported by the strategy binpack"):
         options(given)
