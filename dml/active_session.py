@@ -113,10 +113,14 @@ def disable(spark: SparkSession) -> None:
 
 
 def sql(
-    text: str, args: Mapping[str, Any] | Sequence[Any] | None = None, *, idempotency_key: str | None = None
+    text: str,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+    *,
+    idempotency_key: str | None = None,
+    reruns: int | None = None,
 ) -> DataFrame | Result:
     """Call `Session.sql` on the active session."""
-    return active().sql(text, args, idempotency_key=idempotency_key)
+    return active().sql(text, args, idempotency_key=idempotency_key, reruns=reruns)
 
 
 def after_commit(callback: Callable[[Result], object]) -> Callable[[], None]:

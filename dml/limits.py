@@ -94,6 +94,13 @@ MIN_TASK_BYTES: Final = 8 * 2**20
 MIN_TASK_FILES: Final = 8
 """The same in files, so that a change of a few small files does not add a file for each core. Estimate."""
 
+MIN_UNEVEN_FILES_PER_TASK: Final = 4
+"""New files of a compaction that a task closes by their size, where old files cannot be cut at row groups: each such
+task leaves a remainder. Estimate."""
+
+BATCHES_AHEAD: Final = 8
+"""Batches of `SPARK_BATCH_ROWS` that a task of a compaction decodes ahead of its writer. Estimate."""
+
 MAX_TASK_IMBALANCE: Final = 1.1
 """Factor by which the heaviest task may grow to keep the files of a partition together. Estimate."""
 
@@ -461,6 +468,10 @@ scattered are not worth more. Estimate."""
 
 MAX_TASK_ORIGIN_BYTES: Final = 2 * 2**20
 """Encoded origins that a task reports (decision 014). Estimate."""
+
+MAX_ROW_MAP_BYTES: Final = 2**20
+"""Row map in the footer of a compacted file (decision 052). Every reader of the file reads its footer. A file of
+10 million rows with 1 % scattered deletes takes 280 KB. Estimate."""
 
 MAX_NARROW_TASK_NUMBERS: Final = 2**20
 """Rows of a placeholder that tells a Spark Connect server how large a scan is, before a wide NULL column is added to

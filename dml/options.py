@@ -67,6 +67,8 @@ __all__ = [
     "RowLevelOperationMode",
     "WriteOptions",
     "isolation_level",
+    "num_reruns",
+    "num_reruns_after_compaction",
     "row_level_concurrency",
     "row_level_operation_mode",
     "row_probe_bytes",
@@ -330,6 +332,16 @@ def row_probe_bytes(properties: Mapping[str, str]) -> int:
 def sent_source_bytes(properties: Mapping[str, str], default: int) -> int:
     """Return `write.merge.max-sent-source-bytes`: the limit for a MERGE's source that each task receives whole."""
     return integer(properties, "write.merge.max-sent-source-bytes", default)
+
+
+def num_reruns(properties: Mapping[str, str]) -> int:
+    """Return `commit.rerun.num-reruns`: how often a statement runs again after a conflict with another commit."""
+    return integer(properties, "commit.rerun.num-reruns", 0)
+
+
+def num_reruns_after_compaction(properties: Mapping[str, str]) -> int:
+    """Return `commit.rerun.num-reruns-after-compaction`: the same if the other commits changed no row."""
+    return integer(properties, "commit.rerun.num-reruns-after-compaction", 3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

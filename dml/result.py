@@ -24,6 +24,7 @@ __all__ = [
     "PublishedSnapshot",
     "RegisteredTable",
     "Result",
+    "RewrittenDataFiles",
 ]
 
 
@@ -77,6 +78,7 @@ class Result:
         idempotency_key: The key of the statement.
         replayed: True if the table already had the statement with this key: nothing was done, and all values but
             `seconds` are those of the first run.
+        reruns: The conflicts with other commits after which the statement ran again, one message each.
         summary: The snapshot's summary, as committed.
     """
 
@@ -101,6 +103,7 @@ class Result:
     branch: str = "main"
     idempotency_key: str | None = None
     replayed: bool = False
+    reruns: tuple[str, ...] = ()
     summary: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,6 +179,8 @@ class Result:
             facts["snapshot"] += ": nothing changed, it records the key"
         if self.idempotency_key is not None:
             facts["idempotency key"] = self.idempotency_key
+        if self.reruns:
+            facts["ran again"] = f"{len(self.reruns):,} (another commit came first)"
         if self.replayed:
             facts["replayed"] = "nothing was done, these are the results of the first run"
         return facts
@@ -218,8 +223,8 @@ class Decision:
     """A decision of a procedure about one object.
 
     Attributes:
-        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`.
-        object: The object: `branch main`, `snapshot 1`, `data files`.
+        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`, `rewrite`, `leave`.
+        object: The object: `branch main`, `snapshot 1`, `data files`, a group of files, the path of a file.
         reason: Why.
     """
 
@@ -305,3 +310,24 @@ class RegisteredTable:
     current_snapshot_id: int | None
     total_records_count: int | None
     total_data_files_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenDataFiles:
+    """The result of `rewrite_data_files`.
+
+    Attributes:
+        rewritten_data_files_count: The data files that were replaced.
+        added_data_files_count: The new data files.
+        rewritten_bytes_count: The size of the replaced files.
+        failed_data_files_count: With partial progress, the data files of groups that failed, or whose commit failed.
+        removed_delete_files_count: The deletion vectors of the replaced files, and removed dangling delete files.
+        decisions: Of a dry run, the decision about each group and each file; the counters are then expected ones.
+    """
+
+    rewritten_data_files_count: int = 0
+    added_data_files_count: int = 0
+    rewritten_bytes_count: int = 0
+    failed_data_files_count: int = 0
+    removed_delete_files_count: int = 0
+    decisions: tuple[Decision, ...] = ()

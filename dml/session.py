@@ -55,6 +55,7 @@ from dml.result import (
     PublishedSnapshot,
     RegisteredTable,
     Result,
+    RewrittenDataFiles,
 )
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
@@ -140,17 +141,20 @@ class Session:
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         *,
         idempotency_key: str | None = None,
+        reruns: int | None = None,
     ) -> DataFrame | Result:
         """Run SQL statements.
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; other statements go to Spark
-                unchanged. Several statements, separated by semicolons, run in order; with `args` or an
-                `idempotency_key` the text must be one statement.
+                unchanged. Several statements, separated by semicolons, run in order; with `args`, an
+                `idempotency_key` or `reruns` the text must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows only once: if the history of the branch has the key,
                 nothing is done, and the result is that of the first run, with `replayed` set. A key belongs to one
                 statement: the same text, with the same values.
+            reruns: How often a statement that changes rows runs again on the newest snapshot after a conflict with
+                another commit. None for what the session or the table says: by default, only after a compaction.
 
         Returns:
             A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
@@ -162,22 +166,26 @@ class Session:
         """
         if not isinstance(text, str):
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
-        if args or idempotency_key is not None:
-            return self._run_one(text, args, idempotency_key)
+        if reruns is not None and (isinstance(reruns, bool) or not isinstance(reruns, int) or reruns < 0):
+            raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
+        if args or idempotency_key is not None or reruns is not None:
+            return self._run_one(text, args, idempotency_key, reruns)
         for statement in split_statements(text):
             with statement.report_position():
                 outcome = self._run_one(statement.text, args)
         return outcome
 
-    def _run_one(self, text: str, args: Arguments = None, idempotency_key: str | None = None) -> DataFrame | Result:
+    def _run_one(
+        self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None
+    ) -> DataFrame | Result:
         """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
         with self._on_active_session(text) as session:
-            if idempotency_key is None:
+            if idempotency_key is None and reruns is None:
                 return run_statement(session.handler, text, args)
             with run_as_handler():
                 bound = bind_parameters(text, args, parameter_sql)
-                key = IdempotencyKey.of(idempotency_key, canonical_text(bound))
-                return execute_and_refresh(session.engine, parse_cached(bound), bound, key)
+                key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, canonical_text(bound))
+                return execute_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
 
     # ---- rows and files, from Python
 
@@ -338,6 +346,48 @@ class Session:
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
         return remove_orphans(self.engine, parts, call)
 
+    def rewrite_data_files(
+        self,
+        table: str,
+        strategy: str | None = None,
+        sort_order: str | None = None,
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        branch: str | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> RewrittenDataFiles:
+        """Rewrite small files, and files with deleted rows, into files of the target size.
+
+        Args:
+            table: The name of the table; it may end with a branch.
+            strategy: `binpack`, the default.
+            sort_order: The order of rows, for the strategy `sort`.
+            options: The options of the procedure, by name.
+            where: A condition over the table's columns. Only files that may hold matching rows are considered, and they
+                are rewritten as a whole.
+            branch: The branch; by default that in the table's name, or else main.
+            dry_run: Plan only: the result has the decision about each file, with its reason.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: An argument or an option is invalid.
+            CommitConflictError: Another commit deleted rows of the files meanwhile, or removed a file.
+            DmlError: Reading or writing failed. Files that are not committed are deleted.
+        """
+        return RewrittenDataFiles(
+            **self._explained(
+                "rewrite_data_files",
+                table=table,
+                strategy=strategy,
+                sort_order=sort_order,
+                options={name: str(value) for name, value in options.items()} if options else None,
+                where=where,
+                branch=branch,
+                dry_run=dry_run or None,
+            )
+        )
+
     # ---- procedures
 
     def call(self, procedure: str, /, **arguments: Any) -> DataFrame:
@@ -386,20 +436,27 @@ class Session:
             DmlError: The table does not exist, has `gc.enabled` = false or is damaged, an argument is invalid, other
                 commits landed first on every attempt, or some files could not be deleted.
         """
-        first, *rest = self.call(
-            "expire_snapshots",
-            table=table,
-            older_than=older_than,
-            retain_last=retain_last,
-            max_concurrent_deletes=max_concurrent_deletes,
-            stream_results=stream_results,
-            snapshot_ids=snapshot_ids,
-            clean_expired_metadata=clean_expired_metadata,
-            dry_run=dry_run,
-        ).collect()
-        counts = {name: value for name, value in first.asDict().items() if name.endswith("_count")}
-        decisions = (Decision(decision=row.decision, object=row.object, reason=row.reason) for row in rest)
-        return ExpiredSnapshots(**counts, decisions=tuple(decisions))
+        return ExpiredSnapshots(
+            **self._explained(
+                "expire_snapshots",
+                table=table,
+                older_than=older_than,
+                retain_last=retain_last,
+                max_concurrent_deletes=max_concurrent_deletes,
+                stream_results=stream_results,
+                snapshot_ids=snapshot_ids,
+                clean_expired_metadata=clean_expired_metadata,
+                dry_run=dry_run,
+            )
+        )
+
+    def _explained(self, procedure: str, **arguments: Any) -> dict[str, Any]:
+        """Return the counters of a procedure, and the decisions of its dry run."""
+        first, *rest = self.call(procedure, **arguments).collect()
+        decisions = tuple(Decision(decision=row.decision, object=row.object, reason=row.reason) for row in rest)
+        return {name: value for name, value in first.asDict().items() if name.endswith("_count")} | {
+            "decisions": decisions
+        }
 
     def _only_row(self, procedure: str, **arguments: Any) -> dict[str, Any]:
         (row,) = self.call(procedure, **arguments).collect()

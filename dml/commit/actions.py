@@ -19,17 +19,17 @@ action                 committed by                               operation
 =====================  =========================================  =====================================================
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
-from dml.commit.changes import FileChanges, Operation, RowLevelChanges, RowProbe, Validation
+from dml.commit.changes import FileChanges, Operation, RowLevelChanges, RowProbe, Validation, referenced_by
 from dml.commit.validation import check_rewrite_replaces_files
 from dml.deletes.delete_file_index import partition_key
 from dml.model.manifest import ContentFile, DeleteFileKey, Listing
-from dml.model.summary_keys import REPLACE_PARTITIONS, ROWS_DELETED
+from dml.model.summary_keys import REPLACE_PARTITIONS, ROW_MAPS, ROWS_DELETED
 from dml.options import Command, IsolationLevel
 
 __all__ = [
@@ -318,11 +318,6 @@ def row_delta_changes(action: RowDelta) -> FileChanges:
     )
 
 
-def referenced_by(delete_files: Iterable[ContentFile]) -> frozenset[str]:
-    """Return the paths of the data files to which single delete files are scoped."""
-    return frozenset(file.referenced_data_file for file in delete_files if file.referenced_data_file is not None)
-
-
 def delta_operation(action: RowDelta) -> Operation:
     if action.data_files and not action.delete_files and not action.removed_data_files:
         return Operation.APPEND
@@ -345,6 +340,9 @@ class RewriteFiles:
         data_sequence_number: The data sequence number of the new data files, usually that of the snapshot that was
             read. With None they get that of the commit, and concurrent equality deletes are a conflict.
         starting_snapshot_id: The snapshot whose rows were read.
+        row_level: The removed data files, without changed rows, and the origins of the rows of the new ones: rows that
+            others have deleted meanwhile are then deleted in the new files. With None, such a delete is a conflict.
+        has_row_maps: True if the new data files have row maps in their footers.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -354,6 +352,8 @@ class RewriteFiles:
     listing: Listing | None = None
     data_sequence_number: int | None = None
     starting_snapshot_id: int | None = None
+    row_level: RowLevelChanges | None = None
+    has_row_maps: bool = False
 
 
 def rewrite_changes(action: RewriteFiles) -> FileChanges:
@@ -370,8 +370,12 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
         removed_delete_files=action.removed_delete_files,
         listing=action.listing,
         data_sequence_number=action.data_sequence_number,
+        row_level=action.row_level,
+        summary=((ROW_MAPS, "footer"),) if action.has_row_maps else (),
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
+            # If the branch was set back, delete files that are not needed in the newer snapshot may be needed again.
+            must_descend=not action.removed_data_files and action.starting_snapshot_id is not None,
             deletes_of_replaced_files=bool(action.removed_data_files),
             referenced_data_files=referenced_by(action.delete_files),
             added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector),

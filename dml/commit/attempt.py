@@ -5,7 +5,7 @@ start, the changes reconciled with concurrent deletes, and the filtered manifest
 the error of the first check that fails.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -19,9 +19,11 @@ from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRe
 
 from dml.commit.changes import FileChanges, Operation
 from dml.commit.concurrent_deletes import Reconciled, reconcile
+from dml.commit.followed_rewrites import follow_rewrites
 from dml.commit.new_manifests import CommitFiles, FilteredManifests, ManifestFilter, NewManifests, commit_pruner
 from dml.commit.validation import (
     ENTRY_CHECKS,
+    Conflict,
     EntryCheck,
     check_data_sequence_number,
     check_deletes_of_replaced_files,
@@ -33,11 +35,11 @@ from dml.commit.validation import (
     vanished_data_files,
 )
 from dml.commit.window import CommitWindow, ManifestReader, open_window
-from dml.errors import AnalysisError, NotFoundError
+from dml.errors import AnalysisError, CommitConflictError, NotFoundError
 from dml.hints import did_you_mean
 from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
-from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet
+from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet, Pruner
 from dml.sqlparse.statements import Retention
 
 __all__ = [
@@ -53,6 +55,9 @@ __all__ = [
 ]
 
 NO_RETENTION: Final = Retention()
+GONE: Final = frozenset({"V3", "V4", "V7"})
+"""The checks that find files removed."""
+
 DELETING: Final = frozenset({Operation.OVERWRITE, Operation.DELETE})
 
 
@@ -191,10 +196,15 @@ class Attempt:
         )
 
     @cached_property
+    def followed(self) -> FileChanges:
+        """The changes, with deletes of compacted data files moved to the new ones."""
+        return follow_rewrites(self.request.changes, self.window, self.metadata, self.files, self.request.io)
+
+    @cached_property
     def own(self) -> PartitionSet:
         """The partitions in which the commit deletes rows: concurrent changes of their data files always count."""
-        partitions = [(file.spec_id, file.partition) for file in self.request.changes.added_delete_files]
-        rows = self.request.changes.row_level
+        partitions = [(file.spec_id, file.partition) for file in self.followed.added_delete_files]
+        rows = self.followed.row_level
         if rows is not None:
             changed = [rows.tasks[path] for path in rows.changed if path in rows.tasks]
             partitions += [(task.spec_id, task.partition) for task in changed]
@@ -228,7 +238,7 @@ class Attempt:
     @cached_property
     def reconciled(self) -> Reconciled:
         """The changes, reconciled with concurrent deletes row by row."""
-        return reconcile(self.request.changes, self.window, AnyFilter((self.wanted, self.own)), self.files)
+        return reconcile(self.followed, self.window, AnyFilter((self.wanted, self.own)), self.files)
 
     @cached_property
     def changes(self) -> FileChanges:
@@ -295,7 +305,30 @@ def check(attempt: Attempt) -> None:
         DmlError: A metadata file cannot be read or written.
     """
     for one in CHECKS:
-        one.run(attempt)
+        try:
+            one.run(attempt)
+        except CommitConflictError as error:
+            if "conflicts" in error.context:
+                error.context["conflicts"] = with_compactions(attempt, error.context["conflicts"])
+            raise
+
+
+def with_compactions(attempt: Attempt, conflicts: Sequence[Conflict]) -> tuple[Conflict, ...]:
+    """Tell the files that a compaction replaced from those that are gone with their rows."""
+    if not any(conflict.label in GONE for conflict in conflicts):
+        return tuple(conflicts)
+    every = Pruner(attempt.metadata.specs(), attempt.metadata.schema(), AlwaysTrue(), case_sensitive=True)
+    replaced = {
+        entry.data_file.path: entry.snapshot_id
+        for content in ManifestContent
+        for entry in attempt.window.entries(content, EntryStatus.DELETED, frozenset({Operation.REPLACE}), every)
+    }
+    return tuple(
+        replace(conflict, snapshot_id=replaced[conflict.path], is_compaction=True)
+        if conflict.label in GONE and conflict.path in replaced
+        else conflict
+        for conflict in conflicts
+    )
 
 
 def check_upgrade(attempt: Attempt) -> None:
@@ -315,7 +348,7 @@ def entry_check(rule: EntryCheck) -> Check:
     """Wrap a rule about the entries of concurrent commits as a check."""
 
     def run(attempt: Attempt) -> None:
-        changes, window = attempt.request.changes, attempt.window
+        changes, window = attempt.followed, attempt.window
         if not window.snapshots or not rule.applies(changes):
             return
         compared = attempt.without_rows if rule.content is ManifestContent.DATA else attempt.reconciled.compared_files

@@ -4,7 +4,7 @@
 `attempt` and the checks read both. Without `RowLevelChanges` the checks compare whole files.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,7 +18,7 @@ from dml.model.scan_task import FileDeletes, ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins
 from dml.read.applied_deletes import DeleteLoader
 
-__all__ = ["FileChanges", "Operation", "RowLevelChanges", "RowProbe", "Validation"]
+__all__ = ["FileChanges", "Operation", "RowLevelChanges", "RowProbe", "Validation", "referenced_by"]
 
 
 WriteDeletes = Callable[[Sequence[FileDeletes]], tuple[ContentFile, ...]]
@@ -53,14 +53,19 @@ class RowLevelChanges:
         """True if the positions are known: a statement that changes very many rows does not report them."""
         return all(file.deleted is not None for file in self.changed.values())
 
+    def positions(self, path: str) -> tuple[PositionDeleteIndex, PositionDeleteIndex, PositionDeleteIndex]:
+        """Return the positions in a data file that the statement deleted, updated, and matched without a change."""
+        file = self.changed[path]
+        return decode_positions(file.deleted), decode_positions(file.updated), decode_positions(file.observed)
+
     def changed_rows(self, path: str) -> PositionDeleteIndex:
         """Return the positions in a data file that the statement deleted or updated."""
-        file = self.changed[path]
-        return decode_positions(file.deleted).union(decode_positions(file.updated))
+        deleted, updated, _ = self.positions(path)
+        return deleted.union(updated)
 
     def observed_rows(self, path: str) -> PositionDeleteIndex:
         """Return the positions in a data file that the statement matched without changing them."""
-        return decode_positions(self.changed[path].observed)
+        return self.positions(path)[2]
 
     def rows_deleted_before(self, path: str) -> PositionDeleteIndex:
         """Return the positions in a data file that were deleted by position when the statement read it."""
@@ -72,6 +77,11 @@ class RowLevelChanges:
 def decode_positions(vector: bytes | None) -> PositionDeleteIndex:
     assert vector is not None, "positions are only read if they are known"
     return decode(vector, file="the task's report", cardinality=None)
+
+
+def referenced_by(delete_files: Iterable[ContentFile]) -> frozenset[str]:
+    """Return the paths of the data files to which single delete files are scoped."""
+    return frozenset(file.referenced_data_file for file in delete_files if file.referenced_data_file is not None)
 
 
 class Operation(StrEnum):

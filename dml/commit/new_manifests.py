@@ -38,6 +38,7 @@ from dml.model.manifest import (
     ManifestFile,
     Partition,
 )
+from dml.model.row_map import RowMap
 from dml.options import CommitOptions
 from dml.pruning.filter_text import filter_text
 from dml.pruning.pruner import PartitionSet, Pruner
@@ -63,6 +64,7 @@ class CommitFiles:
         entries: The entries of each manifest, by location.
         delete_files: Delete files that include concurrent deletes, by data file path and keys of the concurrent files.
         without_rows: Keys of concurrently added data files that hold no row of the statement.
+        row_maps: The row maps of concurrently compacted data files, by path; None for a file without one.
     """
 
     def __init__(self) -> None:
@@ -72,6 +74,7 @@ class CommitFiles:
         self.entries: dict[str, tuple[ManifestEntry, ...]] = {}
         self.delete_files: dict[tuple[str, frozenset[DeleteFileKey]], ContentFile] = {}
         self.without_rows: set[DeleteFileKey] = set()
+        self.row_maps: dict[str, RowMap | None] = {}
 
     @property
     def metadata_locations(self) -> tuple[str, ...]:

@@ -76,11 +76,13 @@ class Conflict:
         label: The check that found it.
         path: The path of the file.
         snapshot_id: The snapshot of the commit.
+        is_compaction: True if the commit only moved the rows of the file to another one.
     """
 
     label: str
     path: str
     snapshot_id: int | None
+    is_compaction: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from dml.connector.state import load_tables_once
 from dml.engine.dispatch import execute
 from dml.engine.engine import Engine, is_connect
 from dml.engine.procedures import PROCEDURES, table_of_call
+from dml.engine.reruns import run_with_reruns
 from dml.result import Result
 from dml.spark.jvm import cache_manager
 from dml.spark.versions import Feature, has_feature
@@ -37,11 +38,27 @@ __all__ = ["execute_and_refresh"]
 
 
 def execute_and_refresh(
-    engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None = None
+    engine: Engine,
+    statement: Statement,
+    text: str,
+    idempotency_key: CommitKey | None = None,
+    reruns: int | None = None,
 ) -> DataFrame | Result:
-    """Run a statement, then refresh what Spark has cached of the table that it changed."""
-    with load_tables_once(engine.spark):
-        outcome = execute(engine, statement, text, idempotency_key)
+    """Run a statement, then refresh what Spark has cached of the table that it changed.
+
+    Args:
+        engine: The session and its catalogs.
+        statement: The statement.
+        text: Its text.
+        idempotency_key: The key that keeps the statement from being applied twice.
+        reruns: How often it may run again after a conflict; None for what the session or the table says.
+    """
+
+    def run() -> DataFrame | Result:
+        with load_tables_once(engine.spark):
+            return execute(engine, statement, text, idempotency_key)
+
+    outcome = run_with_reruns(engine, statement, text, run, reruns)
     changed = changed_table(engine, statement)
     if changed is not None:
         refresh_caches(engine, changed.parts, columns_may_differ=isinstance(statement, AlterTable | CreateTable))

@@ -34,11 +34,12 @@ from dml.spark.task_frames import task_frame
 from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
+from dml.write.carried_rows import CopyRows, RewriteRun
 from dml.write.delta_writer import WriteTask
 from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["write_by_tasks", "write_merge_by_tasks"]
+__all__ = ["copy_by_tasks", "write_by_tasks", "write_merge_by_tasks"]
 
 
 def write_by_tasks(
@@ -72,6 +73,36 @@ def write_by_tasks(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
     frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+    return collect_outcome(task_reports(frame, table, spec), table, spec)
+
+
+def copy_by_tasks(
+    spark: SparkSession,
+    context: ScanContext,
+    runs: Sequence[RewriteRun],
+    table: Table,
+    spec: WriterSpec,
+    *,
+    reads_ahead: bool,
+) -> WriteOutcome:
+    """Copy the live rows of data files into new files.
+
+    Args:
+        spark: The session.
+        context: The scan context of the files, which projects `copied_columns`.
+        runs: The files, or parts of files, that each task copies.
+        table: The table to write.
+        spec: The write.
+        reads_ahead: Whether tasks read in a second thread, because other cores would be idle.
+
+    Raises:
+        SetupError: The workers run a Python without this package.
+        DmlError: Reading or writing failed. No files are left behind.
+        PySparkException: Spark failed. No files are left behind.
+    """
+    check_writes(spark, table, spec.context)
+    task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
+    frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
     return collect_outcome(task_reports(frame, table, spec), table, spec)
 
 

@@ -136,7 +136,8 @@ class StatementProbe:
 
     def _by_filters(self, table: Table, files: Sequence[ContentFile]) -> list[ContentFile]:
         """Return the files with a row that passes the scan's filters, deleted or not."""
-        tasks = {file.path: whole_file(file) for file in files}
+        # Ignoring deletes never hides a match.
+        tasks = {file.path: ScanTask.of_file(file) for file in files}
         scan = replace(self._scan(table, None), columns=(), metadata_columns=(POS,))
         reader = TaskReader(scan.context(tasks.values()), spark_types=False)
         return [file for file in files if any(batch.num_rows for batch in reader.read(tasks[file.path]))]
@@ -153,23 +154,6 @@ class StatementProbe:
             return bool(rows.limit(1).collect())
         views = self.planned.views.with_frame(self.planned.target_view, rows)
         return bool(views.sql(f"{self.matching} LIMIT 1").collect())
-
-
-def whole_file(file: ContentFile) -> ScanTask:
-    """Return a scan task of a whole data file without its deletes: ignoring deletes never hides a match."""
-    return ScanTask(
-        file_ordinal=0,
-        path=file.path,
-        file_format=file.file_format,
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size_in_bytes,
-        start=0,
-        length=file.file_size_in_bytes,
-        spec_id=file.spec_id,
-        partition=file.partition,
-        # Only deletes and row lineage need the sequence number.
-        data_sequence_number=0,
-    )
 
 
 def statement_probe(

@@ -88,6 +88,7 @@ __all__ = [
     "change_distribution",
     "checked_reports",
     "collect_outcome",
+    "delete_uncommitted",
     "output_spec",
     "run_writer",
     "task_reports",

@@ -1,27 +1,39 @@
 """Table maintenance that changes no rows. Driver.
 
-`partition_statistics` counts the files of partitions; `statistics_files` writes statistics and registers them.
-
-`remove_orphan_files` combines the other modules: `storage` lists and deletes files, `reachable_files` determines the
-files that the table needs and the folders of other tables, and `orphan_choice` selects the orphans, without I/O.
+`remove_orphan_files` combines other modules: `storage` lists and deletes files, `reachable_files` determines the files
+that the table needs and the folders of other tables, and `orphan_choice` selects the orphans, without I/O.
 
 `expire_snapshots` removes old snapshots and their files: `retention` plans, without I/O, and `expired_files` finds the
 files that only expired snapshots reach.
+
+A compaction is planned here, without I/O, by `rewrite_options` and `rewrite_plan`; the engine runs it.
+`dangling_deletes` removes delete files that apply to no data file.
+
+`partition_statistics` counts the files of partitions; `statistics_files` writes statistics and registers them.
 """
 
+from dml.maintenance.dangling_deletes import remove_dangling_deletes
 from dml.maintenance.expire_snapshots import ExpireSnapshots, SnapshotExpiry, expire_snapshots
 from dml.maintenance.expired_files import FileKind
 from dml.maintenance.orphan_choice import PrefixMismatchMode
 from dml.maintenance.partition_statistics import compute_partition_statistics
 from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, remove_orphan_files
+from dml.maintenance.rewrite_options import RewriteOptions
+from dml.maintenance.rewrite_plan import FileGroup, RewriteDecision, RewritePlan, plan_rewrite
 
 __all__ = [
     "ExpireSnapshots",
+    "FileGroup",
     "FileKind",
     "PrefixMismatchMode",
     "RemoveOrphanFiles",
+    "RewriteDecision",
+    "RewriteOptions",
+    "RewritePlan",
     "SnapshotExpiry",
     "compute_partition_statistics",
     "expire_snapshots",
+    "plan_rewrite",
+    "remove_dangling_deletes",
     "remove_orphan_files",
 ]

@@ -25,6 +25,7 @@ from dml.manifests.entry_fields import (
     FILE_PATH,
     FILE_SIZE,
     FIRST_ROW_ID,
+    LOWER_BOUNDS,
     PARTITION,
     RECORD_COUNT,
     REFERENCED_DATA_FILE,
@@ -146,6 +147,9 @@ class Entries(Protocol):
     def delete_targets(self, places: Sequence[int]) -> Iterable[tuple[int, str | None]]:
         """Return for some delete files the content, and the referenced data file or None."""
 
+    def lower_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        """Return for some files the serialized lower bound of a column, or None."""
+
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry, metrics included."""
 
@@ -189,6 +193,10 @@ class EntryList:
         """Read attributes directly."""
         files = [self.entries[place].data_file for place in places]
         return [(file.content, file.referenced_data_file) for file in files]
+
+    def lower_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        """Look up file by file."""
+        return [self.entries[place].data_file.lower_bounds.get(field_id) for place in places]
 
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry; its metrics become dicts when they are first read."""
@@ -391,6 +399,12 @@ class EntryArrays:
         """Convert each column as a whole."""
         chosen = np.array(places, np.int64)
         return zip(self.values(CONTENT, chosen), self.values(REFERENCED_DATA_FILE, chosen), strict=True)
+
+    def lower_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        """Convert the bounds of the one column."""
+        files, values = self.maps[LOWER_BOUNDS].of_column(field_id)
+        found = dict(zip(files.tolist(), values.to_pylist(), strict=True))
+        return [found.get(place) for place in places]
 
     def file(self, place: int) -> ContentFile:
         """Build the file of an entry."""

@@ -106,6 +106,23 @@ class ScanTask:
     equality_deletes: tuple[DeleteFileRef, ...] = ()
     split_offsets: tuple[int, ...] = ()
 
+    @staticmethod
+    def of_file(file: ContentFile) -> "ScanTask":
+        """Return a task of a whole data file, without its deletes and its sequence number."""
+        return ScanTask(
+            file_ordinal=0,
+            path=file.path,
+            file_format=file.file_format,
+            record_count=file.record_count,
+            file_size_in_bytes=file.file_size_in_bytes,
+            start=0,
+            length=file.file_size_in_bytes,
+            spec_id=file.spec_id,
+            partition=file.partition,
+            # Only deletes and row lineage need it.
+            data_sequence_number=0,
+        )
+
     @property
     def has_deletes(self) -> bool:
         """True if any delete file applies."""

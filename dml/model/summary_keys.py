@@ -20,6 +20,7 @@ __all__ = [
     "ROWS_MATCHED",
     "ROWS_UPDATED",
     "ROWS_VANISHED",
+    "ROW_MAPS",
     "SOURCE_SNAPSHOT_ID",
     "STATEMENT",
     "UNKNOWN",
@@ -49,6 +50,9 @@ ROWS_VANISHED: Final = "rowdelta.rows-vanished"
 
 DELETES_REAPPLIED: Final = "rowdelta.deletes-reapplied"
 """Late deletes: rows that concurrent commits deleted in files that this commit rewrote; the new files lack them too."""
+
+ROW_MAPS: Final = "rowdelta.row-maps"
+"""`footer` in a compaction whose new data files tell in their footers where their rows came from."""
 
 UNKNOWN: Final = "unknown"
 """Value of `ROWS_VANISHED` if the rows were not counted."""

@@ -164,6 +164,10 @@ class RowOrigins:
         gaps, lengths = np.frombuffer(data, np.int64).reshape(2, self.runs)
         return np.cumsum(gaps) + np.cumsum(lengths) - lengths, lengths
 
+    def ordinals(self) -> set[int]:
+        """Return the ordinals of the old files."""
+        return set((self.decode()[0] >> POSITION_BITS).tolist())
+
     def find(self, ordinal: int, positions: Numbers) -> tuple[npt.NDArray[np.bool_], Numbers]:
         """Find rows of an old file in the new one.
 

@@ -39,7 +39,7 @@ from dml.pruning.file_bounds import MetricColumn, file_bounds, may_meet, metric_
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import BoundsOf
 
-__all__ = ["ScanPlan", "delete_index", "plan_scan", "scan_task"]
+__all__ = ["ScanPlan", "delete_entry", "delete_index", "plan_scan", "scan_task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,7 @@ class ScanPlan:
         covers_whole_files: Whether the filter is true for every row of each of these data files; False if the caller
             did not request the check.
         metrics: The entry of each task's data file, if the caller requested them.
+        lower_bounds: The serialized lower bound of one column of each task's data file, if the caller named the column.
     """
 
     snapshot_id: int | None
@@ -70,6 +71,7 @@ class ScanPlan:
     delete_manifests: Mapping[DeleteFileKey, str] = field(default_factory=dict, repr=False)
     covers_whole_files: bool = False
     metrics: tuple[ContentFile, ...] = field(default=(), repr=False)
+    lower_bounds: tuple[bytes | None, ...] = field(default=(), repr=False)
 
     def listing(self, data_files: Collection[str], delete_files: Collection[DeleteFileKey]) -> Listing:
         """Return where the snapshot lists files that a statement removes.
@@ -96,6 +98,7 @@ def plan_scan(
     schema: Schema | None = None,
     find_whole_files: bool = False,
     keep_metrics: bool = False,
+    bounded_id: int | None = None,
 ) -> ScanPlan:
     """Find the data files that may hold rows for which a filter is true.
 
@@ -107,6 +110,7 @@ def plan_scan(
         schema: The schema that the filter's names belong to; None for the table's current one.
         find_whole_files: Whether to check that the filter is true for every row of these files.
         keep_metrics: Whether to return the entries of the data files.
+        bounded_id: The field id of a column whose lower bounds to return; they take less memory than all metrics.
 
     Raises:
         NotFoundError: the table has no such snapshot.
@@ -134,7 +138,14 @@ def plan_scan(
     by_equality = any(of_manifest.by_equality for of_manifest in listed)
     with_metrics = keep_metrics or by_equality
     read = [
-        data_manifest(manifest, entries, pruner, find_whole_files=find_whole_files, with_metrics=with_metrics)
+        data_manifest(
+            manifest,
+            entries,
+            pruner,
+            find_whole_files=find_whole_files,
+            with_metrics=with_metrics,
+            bounded_id=bounded_id,
+        )
         for manifest, entries in read_each(data, entries_of)
     ]
     files = [file for of_manifest in read for file in of_manifest.files]
@@ -166,6 +177,7 @@ def plan_scan(
         },
         covers_whole_files=find_whole_files and all(of_manifest.is_whole for of_manifest in read),
         metrics=tuple(file.metrics for file in files if file.metrics is not None) if keep_metrics else (),
+        lower_bounds=tuple(bound for of_manifest in read for bound in of_manifest.lower_bounds),
     )
 
 
@@ -205,15 +217,23 @@ class DataManifest:
         files: The live files that may hold matching rows.
         live: The number of live files.
         is_whole: Whether all rows of these files match; False if this was not checked.
+        lower_bounds: The serialized lower bound of the requested column of each file; empty without one.
     """
 
     files: tuple[PlannedFile, ...]
     live: int
     is_whole: bool
+    lower_bounds: Sequence[bytes | None] = ()
 
 
 def data_manifest(
-    manifest: ManifestFile, entries: Entries, pruner: Pruner, *, find_whole_files: bool, with_metrics: bool
+    manifest: ManifestFile,
+    entries: Entries,
+    pruner: Pruner,
+    *,
+    find_whole_files: bool,
+    with_metrics: bool,
+    bounded_id: int | None,
 ) -> DataManifest:
     """Find the files of a manifest that may hold matching rows, by their partitions and then by their metrics."""
     with report_damage(manifest.manifest_path):
@@ -222,6 +242,7 @@ def data_manifest(
             files=entries.planned_files(found, with_metrics=with_metrics),
             live=entries.live_count,
             is_whole=find_whole_files and all(pruner.must_match(entries.file(place)) for place in found),
+            lower_bounds=() if bounded_id is None else entries.lower_bounds(found, bounded_id),
         )
 
 

@@ -66,7 +66,9 @@ class TableScan:
     key_filter: KeyFilter | None = None
     case_sensitive: bool = False
 
-    def plan(self, *, find_whole_files: bool = False, keep_metrics: bool = False) -> ScanPlan:
+    def plan(
+        self, *, find_whole_files: bool = False, keep_metrics: bool = False, bounded_id: int | None = None
+    ) -> ScanPlan:
         """Find the data files that may hold matching rows. Arguments and errors are those of `plan_scan`."""
         if self.snapshot_id is None:
             return ScanPlan(snapshot_id=None)
@@ -78,6 +80,7 @@ class TableScan:
             schema=self.schema,
             find_whole_files=find_whole_files,
             keep_metrics=keep_metrics,
+            bounded_id=bounded_id,
         )
 
     def plan_for(self, spark: SparkSession, *, find_whole_files: bool = False) -> "Scan":

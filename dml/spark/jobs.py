@@ -13,12 +13,12 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from py4j.protocol import Py4JNetworkError
-from pyspark import SparkContext
+from pyspark import SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from dml import limits
@@ -28,6 +28,8 @@ __all__ = [
     "await_end_on_failure",
     "await_tasks",
     "cancel_on_interrupt",
+    "cancel_tagged_jobs",
+    "inherit_job_properties",
     "local_property",
     "new_tag",
     "running_query_id",
@@ -78,6 +80,29 @@ def await_end_on_failure(spark: SparkSession) -> Iterator[None]:
                 context.cancelJobsWithTag(tag)
         await_tasks(context, tag)
         raise
+
+
+def cancel_tagged_jobs(spark: SparkSession, tag: str) -> None:
+    """Cancel the running jobs with a tag, of all threads."""
+    context = getattr(spark, "_sc", None)
+    with suppress(Exception):  # the context or the server may have ended, and their jobs with them
+        if context is None:
+            spark.interruptTag(tag)
+        else:
+            context.cancelJobsWithTag(tag)
+
+
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
+
+
+def inherit_job_properties(
+    spark: SparkSession, function: Callable[Arguments, Returned]
+) -> Callable[Arguments, Returned]:
+    """Return a function for another thread, whose jobs have the job group, tags and so on of this one."""
+    if getattr(spark, "_sc", None) is None:
+        return cast("Callable[Arguments, Returned]", inheritable_thread_target(spark)(function))
+    return cast("Callable[Arguments, Returned]", inheritable_thread_target(function))
 
 
 def new_tag() -> str:

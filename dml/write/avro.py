@@ -213,7 +213,7 @@ class AvroFileWriter:
         """Write the open block."""
         self._writer.flush()
 
-    def close(self) -> FileStatistics:
+    def close(self, row_map: str | None = None) -> FileStatistics:  # noqa: ARG002 - metadata stand before the rows
         """Write the buffered rows. The stream stays open."""
         self._writer.flush()
         return FileStatistics(

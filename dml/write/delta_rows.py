@@ -10,7 +10,7 @@ sorting, and is removed before they are written.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Final
@@ -33,6 +33,7 @@ from dml.model.columns import (
     DeltaLayout,
     RowOperation,
 )
+from dml.model.row_map import RowMap
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import NEW_ROWS, ChangedFile, Numbers, RowOrigins, TaskMetrics, origins
 from dml.read.reader import FileBatch
@@ -49,6 +50,7 @@ __all__ = [
     "delta_runs",
     "drop_large_positions",
     "missing_row_error",
+    "with_origins",
 ]
 
 Positions = npt.NDArray[np.int64]
@@ -102,11 +104,17 @@ class OriginLog:
     Args:
         max_runs: Above this number of runs, the log is dropped.
         max_encoded_bytes: Above this size, the log is not reported.
+        sources: The path of each old file by its ordinal, for a compaction, whose new files have row maps.
     """
 
     def __init__(
-        self, *, max_runs: int = limits.MAX_TASK_ORIGIN_RUNS, max_encoded_bytes: int = limits.MAX_TASK_ORIGIN_BYTES
+        self,
+        *,
+        max_runs: int = limits.MAX_TASK_ORIGIN_RUNS,
+        max_encoded_bytes: int = limits.MAX_TASK_ORIGIN_BYTES,
+        sources: Mapping[int, str] | None = None,
     ) -> None:
+        self._sources = sources
         self._max_runs = max_runs
         self._max_encoded_bytes = max_encoded_bytes
         self._runs: dict[str, list[tuple[Numbers, Numbers]]] = {}
@@ -163,6 +171,13 @@ class OriginLog:
             self._given_up = True
             self._runs.clear()
 
+    def row_map(self, location: str) -> str | None:
+        """Return the row map of a file whose rows are all noted; None if it has none, or one that is too large."""
+        if self._sources is None or location not in self._runs:
+            return None
+        text = RowMap.of(RowOrigins.of(location, *merge_runs(self._runs[location])), self._sources).to_text()
+        return text if len(text) <= limits.MAX_ROW_MAP_BYTES else None
+
     def report(self) -> tuple[RowOrigins, ...]:
         """Return the origins, file by file, or nothing if they exceed a limit."""
         found: list[RowOrigins] = []
@@ -176,6 +191,7 @@ class OriginLog:
 
 
 def with_origins(batch: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
+    """Return a batch with the origins of its rows as the last column."""
     return pa.RecordBatch.from_arrays([*batch.columns, pa.array(numbers)], schema=batch.schema.append(ORIGIN_COLUMN))
 
 

@@ -87,6 +87,7 @@ __all__ = [
     "choose_by_counts",
     "may_be_spliced",
     "rows_to_mark",
+    "run_write",
     "write_task",
 ]
 
@@ -682,9 +683,28 @@ def write_task(batches: Iterable[pa.RecordBatch], spec: WriterSpec, task: TaskId
     Raises:
         Exception: The task failed and its files are deleted; another attempt may succeed.
     """
+    return run_write(lambda output: DeltaWriter(spec, output).write(batches), spec, task)
+
+
+def run_write(
+    write: Callable[[OutputFileFactory], TaskCommit], spec: WriterSpec, task: TaskIdentity
+) -> TaskCommit | TaskFailure:
+    """Run the function of a task that writes files, and delete them if it fails.
+
+    Args:
+        write: Writes files of the given factory.
+        spec: The job.
+        task: The task attempt.
+
+    Returns:
+        The files; or, after deleting them, the failure, if another attempt would repeat it.
+
+    Raises:
+        Exception: The task failed and its files are deleted; another attempt may succeed.
+    """
     output = OutputFileFactory(spec.context, task)
     try:
-        commit = DeltaWriter(spec, output).write(batches)
+        commit = write(output)
     except BaseException as error:
         output.abort()
         failure = final_failure(error, spec, task)

@@ -369,8 +369,12 @@ class DataFileWriter(Protocol):
     def flush(self) -> None:
         """Write the buffered rows, to free their memory."""
 
-    def close(self) -> FileStatistics:
-        """Write the buffered rows and the footer. The stream stays open."""
+    def close(self, row_map: str | None = None) -> FileStatistics:
+        """Write the buffered rows and the footer. The stream stays open.
+
+        Args:
+            row_map: The file's row map for its footer (`dml.model.row_map`); only Parquet files have one.
+        """
 
     def abort(self) -> None:
         """Stop writing. The bytes written so far are no valid file."""

@@ -99,7 +99,7 @@ class OrcFileWriter:
     def flush(self) -> None:
         """Do nothing: a stripe is written when it is full."""
 
-    def close(self) -> FileStatistics:
+    def close(self, row_map: str | None = None) -> FileStatistics:  # noqa: ARG002 - Arrow writes no keys of its callers
         """Write the buffered rows and the footer. The stream stays open."""
         if self._empty:
             self._writer.write(self._schema.empty_table())

@@ -20,6 +20,7 @@ from pyiceberg.types import GeographyType, GeometryType, IcebergType, NestedFiel
 
 from dml import limits
 from dml.model.arrow_types import PARQUET_FIELD_ID, arrow_type_of, primitive_arrow_type
+from dml.model.row_map import ROW_MAP_KEY
 from dml.options import PARQUET_COMPRESSION, WriteOptions
 from dml.splice.footer import annotate_tail
 from dml.write.column_metrics import Leaf, NanCounter, parquet_metrics
@@ -186,11 +187,13 @@ class ParquetFileWriter:
         writer.add_key_value_metadata({"iceberg.schema": self._layout.schema_json})
         return writer
 
-    def close(self) -> FileStatistics:
+    def close(self, row_map: str | None = None) -> FileStatistics:
         """Write the buffered rows and the footer. The stream stays open."""
         self.flush()
         if self._writer is None:
             self._writer = self._open((self._geometries or self._layout.arrow).empty_table())
+        if row_map is not None:
+            self._writer.add_key_value_metadata({ROW_MAP_KEY: row_map})
         if self._tail is not None:
             self._tail.hold()
         self._writer.close()

@@ -148,8 +148,9 @@ class RollingDataWriter:
         """Close the open file. Later rows go to a new file."""
         if self._writer is None or self._file is None:
             return
+        row_map = None if self._origins is None else self._origins.row_map(self._file.location)
         with write_errors(self._location):
-            statistics = self._writer.close()
+            statistics = self._writer.close(row_map)
         self._files.close(self._file)
         metrics = statistics.metrics
         self._done.append(

@@ -32,6 +32,7 @@ class WriteJob(StrEnum):
     """How a job writes its rows."""
 
     ROWS = "rows"
+    CARRIED_ROWS = "carried-rows"
     COPY_ON_WRITE = "copy-on-write"
     MERGE_ON_READ = "merge-on-read"
     CHOSEN_BY_FILE = "auto"

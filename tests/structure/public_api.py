@@ -24,6 +24,7 @@ from dml.result import (
     ExpiredSnapshots,
     PublishedSnapshot,
     RegisteredTable,
+    RewrittenDataFiles,
 )
 from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
 
@@ -38,6 +39,7 @@ RETURNED = (
     MergeBuilder,
     PublishedSnapshot,
     RegisteredTable,
+    RewrittenDataFiles,
     StreamMerge,
     StreamWhenMatched,
     StreamWhenNotMatched,

@@ -166,7 +166,9 @@ class Procedure:
 
     def columns_of(self, values: Mapping[str, Any]) -> str:
         """Return the columns of a call's rows, as Spark DDL."""
-        return f"{self.columns}, {DECISION_COLUMNS}" if self.explains and values.get("dry_run") else self.columns
+        if not (self.explains and values.get("dry_run")):
+            return self.columns
+        return f"{self.columns.replace(' NOT NULL', '')}, {DECISION_COLUMNS}"
 
 
 def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:

@@ -1,7 +1,7 @@
-"""The procedures about the files of a table: `expire_snapshots`, `remove_orphan_files` and `verify`. Driver.
+"""The procedures about the files of a table, which change no row: rewrites, expiry, orphans, verification. Driver.
 
-Source: Iceberg's Spark procedures (`ExpireSnapshotsProcedure`, `RemoveOrphanFilesProcedure`), which define the names
-and order of the parameters; `verify`, and the `dry_run` of `expire_snapshots`, are RowDelta's own.
+Source: Iceberg's Spark procedures of the same names, which define the names and order of parameters and columns;
+`verify`, and `dry_run` beside that of `remove_orphan_files`, are RowDelta's own.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,7 @@ from dml.engine.procedures.declaration import (
     dry_run_rows,
     whole_table,
 )
+from dml.engine.rewrite_data_files import RewriteDataFiles, rewrite_data_files
 from dml.errors import NotFoundError, NotSupportedError
 from dml.maintenance import ExpireSnapshots, FileKind, RemoveOrphanFiles, expire_snapshots, remove_orphan_files
 from dml.verification import Verification, verify
@@ -109,6 +110,11 @@ def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[st
     return [*counts, *((None, None, None, problem) for problem in found.problems)]
 
 
+def rewrite_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return one row with the counters; of a dry run one row for each group and each file."""
+    return rewrite_data_files(engine, parts, RewriteDataFiles(**values))
+
+
 UPKEEP: Final = (
     Procedure(
         name="expire_snapshots",
@@ -155,6 +161,25 @@ UPKEEP: Final = (
         ),
         columns="orphan_file_location string",
         run=orphan_rows,
+    ),
+    Procedure(
+        name="rewrite_data_files",
+        summary="Rewrite small files, and files with deleted rows, into files of the target size.",
+        parameters=(
+            TABLE,
+            Parameter(name="strategy", type=STRING),
+            Parameter(name="sort_order", type=STRING),
+            Parameter(name="options", type=STRING_MAP),
+            Parameter(name="where", type=STRING),
+            Parameter(name="branch", type=STRING),
+            DRY_RUN,
+        ),
+        columns="rewritten_data_files_count int NOT NULL, added_data_files_count int NOT NULL, "
+        "rewritten_bytes_count bigint NOT NULL, failed_data_files_count int NOT NULL, "
+        "removed_delete_files_count int NOT NULL",
+        run=rewrite_rows,
+        changes_table=True,
+        explains=True,
     ),
     Procedure(
         name="verify",

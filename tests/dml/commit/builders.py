@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from dml.catalog import create_table
 from dml.deletes.deletion_vector import PuffinWriter, deletion_vector_blob, encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile, FileContent
+from dml.model.row_map import ROW_MAP_KEY, RowMap
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -83,6 +85,15 @@ def data_file(table: Table, ids: Sequence[int | None], p: str | None = "a") -> C
         split_offsets=(4,),
         sort_order_id=0,
     )
+
+
+def with_row_map(file: ContentFile, row_map: RowMap | str) -> ContentFile:
+    """The same Parquet file, with a row map in its footer."""
+    local = Path(file.path.removeprefix("file://"))
+    rows = pq.ParquetFile(local).read()
+    text = row_map if isinstance(row_map, str) else row_map.to_text()
+    pq.write_table(rows.replace_schema_metadata({ROW_MAP_KEY: text}), local, write_page_checksum=True)
+    return replace(file, file_size_in_bytes=local.stat().st_size)
 
 
 def position_deletes(table: Table, of: ContentFile, positions: Iterable[int]) -> ContentFile:

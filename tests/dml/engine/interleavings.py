@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
@@ -30,8 +31,10 @@ from dml.errors import CommitConflictError, DmlError, ValidationFailedError
 from dml.iceberg import metadata_json
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
+from dml.model.row_map import RowMap
+from dml.model.write_task import RowOrigins
 from dml.options import Command
-from tests.dml.commit.builders import deletes
+from tests.dml.commit.builders import deletes, with_row_map
 from tests.other_writers import set_properties
 
 Row = tuple[int, str, str]
@@ -154,12 +157,16 @@ def removes(text: str, ids: Sequence[int]) -> Happening:
 
 def compacts(text: str, ids: Sequence[int]) -> Happening:
     def act(table: Table) -> None:
+        old = live_files(table)[ids[0]].path
+        new = data_file(table, list(map(row, ids)))
+        one_run = RowOrigins.of(new.path, np.zeros(1, np.int64), np.array([len(ids)]))
         commit(
             table,
             RewriteFiles(
-                data_files=(data_file(table, list(map(row, ids))),),
-                removed_data_files=frozenset({live_files(table)[ids[0]].path}),
+                data_files=(with_row_map(new, RowMap.of(one_run, {0: old})),),
+                removed_data_files=frozenset({old}),
                 starting_snapshot_id=table.metadata.current_snapshot_id,
+                has_row_maps=True,
             ),
         )
 
@@ -344,12 +351,19 @@ def files_of(table: Table) -> set[str]:
 # ---- what becomes of a commit
 
 
+AGAIN = "again"
+"""How the documentation calls it that a statement runs again by itself."""
+
+
 def outcome(error: DmlError | None) -> str:
-    """How the documentation calls it: `ok`, or what the conflict is about."""
+    """How the documentation calls it: `ok`, `again`, or what the conflict is about."""
     if error is None:
         return "ok"
     assert isinstance(error, CommitConflictError | ValidationFailedError), error
-    labels = sorted({conflict.label for conflict in error.context.get("conflicts", ())})
+    conflicts = error.context.get("conflicts", ())
+    if conflicts and all(conflict.is_compaction for conflict in conflicts):
+        return AGAIN
+    labels = sorted({conflict.label for conflict in conflicts})
     if labels:
         (label,) = labels
         return "rows" if label == "ROWS" else label
@@ -411,6 +425,8 @@ class Interleaved:
     came: bool = False
 
     def __call__(self, table: Table, action: Any, **options: Any) -> Any:
+        if self.came:  # the statement runs again
+            return self.original(table, action, **options)
         written = {path: Path(path).read_bytes() for path in files_in(table.location())}
         for number in range(len(HAPPENINGS)) if self.plays else ():
             self.cases.append(self.play(table, action, options, number))
@@ -451,6 +467,7 @@ def with_outcomes(cases: Iterable[Case]) -> dict[str, str]:
 
 
 __all__ = [
+    "AGAIN",
     "BASE",
     "HAPPENINGS",
     "Case",
