@@ -476,12 +476,11 @@ class Rewrite:
         """Commit finished groups; their files are deleted if the commit fails for certain."""
         removed = frozenset(task.path for one in rewritten for task in one.tasks)
         carried = sum(one.outcome.metrics.rows_carried for one in rewritten)
-        number = self.snapshot.sequence_number or 0
         action = RewriteFiles(
             data_files=tuple(file for one in rewritten for file in one.outcome.data_files),
             removed_data_files=removed,
             listing=self.files.listing(removed, ()),
-            data_sequence_number=number if self.options.use_starting_sequence_number else None,
+            data_sequence_number=self._data_sequence_number(),
             starting_snapshot_id=self.snapshot.snapshot_id,
         )
         with ExitStack() as stack:
@@ -493,6 +492,11 @@ class Rewrite:
                 branch=self.branch,
                 summary={**self.summary(), **conservation_summary(RowCounts(carried=carried))},
             )
+
+    def _data_sequence_number(self) -> int | None:
+        """Return the number that new files keep. Version 1 has none."""
+        keeps = self.options.use_starting_sequence_number and self.table.format_version > 1
+        return self.snapshot.sequence_number or 0 if keeps else None
 
     def summary(self) -> dict[str, str]:
         """Return the keys of the engine and of the user for a snapshot's summary."""
