@@ -302,7 +302,7 @@ class History:
                 case 2 if "l" in names:
                     update.delete_column("l")
                 case _:
-                    update.add_column(f"c{len(names)}", StringType())
+                    update.add_column(f"c{self.table.metadata.last_column_id}", StringType())
 
     def evolve_spec(self) -> None:
         """Remove a field, or add a bucket of its own number."""
