@@ -60,15 +60,18 @@ COMMENT: Final = "comment"
 PROCEDURES_NAMESPACE: Final = "system"
 PROCEDURES: Final = frozenset(
     {
+        "add_files",
         "ancestors_of",
         "cherrypick_snapshot",
         "fast_forward",
+        "migrate",
         "publish_changes",
         "register_table",
         "remove_orphan_files",
         "rollback_to_snapshot",
         "rollback_to_timestamp",
         "set_current_snapshot",
+        "snapshot",
         "verify",
     }
 )

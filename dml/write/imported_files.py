@@ -167,6 +167,18 @@ def read_source_file(context: ImportContext, file: SourceFile, io: FileIO) -> Im
         CorruptFileError: The file is missing, has another size, or breaks its format.
         ExecutionError: The storage failed.
     """
+    try:
+        return describe(context, file, io)
+    except CorruptFileError as error:
+        reason = str(error.__cause__ or error.message).partition("\n")[0].rstrip(".")
+        raise CorruptFileError(
+            f"The file '{file.location}' is not a readable {file.file_format} file: {reason}",
+            hint="Move it out of the source, or name the format that the files have",
+            file=file.location,
+        ) from error
+
+
+def describe(context: ImportContext, file: SourceFile, io: FileIO) -> ImportedFile:
     schema = Schema.model_validate_json(context.schema_json)
     mapping = parse_mapping_from_json(context.mapping_json)
     with open_data_file(io, file.location, file.file_format, mapping, size=file.size) as opened:

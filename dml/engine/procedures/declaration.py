@@ -125,6 +125,7 @@ class Procedure:
         summary: What it does, one sentence in the imperative, for the shell.
         parameters: In their order; one of them is `TABLE`. The table need not exist.
         columns: The columns of its rows, as Spark DDL.
+        dry_run_columns: The columns that rows have in addition if the argument `dry_run` is true.
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
@@ -134,6 +135,7 @@ class Procedure:
     summary: str
     parameters: tuple[Parameter, ...]
     columns: str
+    dry_run_columns: str = ""
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
 
