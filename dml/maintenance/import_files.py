@@ -543,7 +543,8 @@ def examine(
 
 def examine_by_tasks(spark: SparkSession, context: ImportContext, files: Sequence[SourceFile]) -> list[ImportedFile]:
     check_workers(spark)
-    groups = [files[start : start + limits.IMPORT_TASK_FILES] for start in range(0, len(files), limits.IMPORT_TASK_FILES)]
+    size = limits.IMPORT_TASK_FILES
+    groups = [files[start : start + size] for start in range(0, len(files), size)]
     task = ImportTask(input=TaskInput.of(groups, context))
     frame = task_frame(spark, len(groups), task, ROWS, len(groups))
     with await_end_on_failure(spark):
@@ -563,9 +564,7 @@ def decision_of(file: SourceFile, one: ImportedFile, spec: PartitionSpec, typer:
     if one.unknown_columns:
         unread = f"columns that the table does not have: {', '.join(one.unknown_columns)}"
         reason = f"{reason}; {unread}" if reason else unread
-    return FileDecision(
-        decision=Decision.ADD, location=file.location, reason=reason, content_file=one.content_file
-    )
+    return FileDecision(decision=Decision.ADD, location=file.location, reason=reason, content_file=one.content_file)
 
 
 # ---- committing -----------------------------------------------------------------------------------------------
@@ -595,9 +594,10 @@ def load_for_import(
     def load_checked() -> CommitBase:
         base = load()
         metadata = base.table.metadata
-        if metadata.schema().as_struct() != planned.metadata.schema().as_struct() or (
-            metadata.properties.get(DEFAULT_NAME_MAPPING) or plan.mapping
-        ) != plan.mapping:
+        if (
+            metadata.schema().as_struct() != planned.metadata.schema().as_struct()
+            or (metadata.properties.get(DEFAULT_NAME_MAPPING) or plan.mapping) != plan.mapping
+        ):
             raise CommitConflictError(
                 "The columns or the name mapping of the table were changed while its files were imported",
                 hint="Run the import again",

@@ -4,10 +4,10 @@ Input: a file, its partition, and the table's schema. Output: a `ContentFile` wi
 footer, or an error that names the file, the column and the types. Spec: "Column Projection", "Name Mapping", "Schema
 Evolution", "Appendix A"; Iceberg's `TableMigrationUtil`, which compares no schemas.
 
-A file is rejected if any engine would read wrong values from it, not only RowDelta. Iceberg's Java library reads
-Parquet timestamps in milliseconds as microseconds, decimals of another scale by their unscaled numbers, and columns
-with the field ids of another table by these ids; it fails on unsigned integers and on TINYINT read as BIGINT. A bound is dropped if its writer is not known to order values as
-Iceberg does.
+A file is rejected if an engine would read wrong values from it, not only RowDelta. Iceberg's Java library reads Parquet
+timestamps in milliseconds as microseconds, decimals of another scale by their unscaled numbers, and columns with the
+field ids of another table by these ids; it fails on unsigned integers and on TINYINT read as BIGINT. A bound is dropped
+if its writer is not known to order values as Iceberg does.
 """
 
 import math
@@ -55,6 +55,7 @@ from dml.files.file_io import file_io
 from dml.model.arrow_types import primitive_name
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.write_task import REPORT_SCHEMA
+from dml.options import DEFAULT_NAME_MAPPING
 from dml.pyiceberg_patch import VariantType
 from dml.read.avro_file import SCHEMA_KEY, AvroFile
 from dml.read.data_file import DataFile, FileField, check_row_count, file_fields, walk
@@ -71,6 +72,18 @@ INT96: Final = "INT96"
 BYTE_ARRAYS: Final = frozenset({"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"})
 SIGNED_ORDER: Final = re.compile(r"parquet-cpp-arrow version \d|parquet-mr version 1\.[1-9]\d")
 """Writers whose statistics of decimals in byte arrays have the order of numbers; older ones compared bytes."""
+
+FILE_TYPES: Final[Mapping[type[IcebergType], frozenset[pa.DataType]]] = {
+    BooleanType: frozenset({pa.bool_()}),
+    IntegerType: frozenset({pa.int8(), pa.int16(), pa.int32()}),
+    LongType: frozenset({pa.int32(), pa.int64()}),
+    FloatType: frozenset({pa.float32()}),
+    DoubleType: frozenset({pa.float32(), pa.float64()}),
+    StringType: frozenset({pa.string(), pa.large_string()}),
+    BinaryType: frozenset({pa.binary(), pa.large_binary()}),
+    DateType: frozenset({pa.date32()}),
+}
+"""The types in files that every engine reads as a type of the table, with the promotions of all format versions."""
 
 LOCAL_TIMESTAMP: Final = b'"local-timestamp-'
 
@@ -289,15 +302,20 @@ class OpenedSource:
     def check_absent(self, wanted: NestedField, held: Sequence[FileField], name: str) -> None:
         alike = next((one for one in held if one.name.lower() == wanted.name.lower()), None)
         if alike is not None:
-            stored = "no field id" if alike.field_id is None else f"the field id {alike.field_id}"
-            why = (
-                f"it has {stored} there, and {wanted.field_id} in the table"
-                if self.has_ids
-                else "the table's name mapping does not have this name, whose case counts"
+            raise self.problem(
+                name, f"the column '{alike.name}' of the file would not be read: {self.why(alike, wanted)}"
             )
-            raise self.problem(name, f"the column '{alike.name}' of the file would not be read: {why}")
         if wanted.required and wanted.initial_default is None and wanted.field_id not in self.context.source_ids:
             raise self.problem(name, "the file lacks the column, which is NOT NULL in the table")
+
+    def why(self, alike: FileField, wanted: NestedField) -> str:
+        if self.has_ids:
+            stored = "no field id" if alike.field_id is None else f"the field id {alike.field_id}"
+            return f"it has {stored} there, and {wanted.field_id} in the table"
+        mapping = f"the table property '{DEFAULT_NAME_MAPPING}'"
+        if alike.name != wanted.name:
+            return f"names match by case, unless {mapping} has this one"
+        return f"{mapping} lacks the column"
 
     def check_type(self, kind: IcebergType, held: FileField, name: str) -> None:
         source, children = held.type, held.children
@@ -335,35 +353,22 @@ class OpenedSource:
         source, stored = held.type, self.physical.get(id(held))
         if pa.types.is_dictionary(source):
             source = source.value_type
-        is_orc = self.file.file_format == "orc"
+        if type(kind) in FILE_TYPES:
+            return source in FILE_TYPES[type(kind)]
+        # Iceberg's own ORC files store further types in attributes of the columns, which go with field ids.
+        is_iceberg_orc = self.file.file_format == "orc" and self.has_ids
         match kind:
-            case BooleanType():
-                return pa.types.is_boolean(source)
-            case IntegerType():
-                return source in {pa.int8(), pa.int16(), pa.int32()}
-            case LongType():
-                return source in {pa.int32(), pa.int64()}  # Java fails on narrower ones
-            case FloatType():
-                return pa.types.is_float32(source)
-            case DoubleType():
-                return pa.types.is_float32(source) or pa.types.is_float64(source)
             case DecimalType():
                 return pa.types.is_decimal(source) and source.scale == kind.scale and source.precision <= kind.precision
-            case StringType():
-                return pa.types.is_string(source) or pa.types.is_large_string(source)
-            case BinaryType():
-                return pa.types.is_binary(source) or pa.types.is_large_binary(source)
-            case DateType():
-                return pa.types.is_date32(source)
             case TimestamptzType() | TimestampType() | TimestamptzNanoType() | TimestampNanoType():
                 return self.is_same_timestamp(kind, source, stored)
             case TimeType():
-                return source == pa.time64("us") or (is_orc and self.has_ids and pa.types.is_int64(source))
+                return source == pa.time64("us") or (is_iceberg_orc and pa.types.is_int64(source))
             case FixedType():
-                return source == pa.binary(len(kind)) or (is_orc and self.has_ids and pa.types.is_binary(source))
+                return source == pa.binary(len(kind)) or (is_iceberg_orc and pa.types.is_binary(source))
+            case UUIDType() if stored is not None:
+                return bool(stored.logical_type.type == "UUID")
             case UUIDType():
-                if stored is not None:
-                    return bool(stored.logical_type.type == "UUID")
                 return self.has_ids and source in {pa.binary(16), pa.binary()}
             case VariantType():
                 return self.has_ids and pa.types.is_struct(source)
@@ -525,5 +530,3 @@ def add_bounds(
         result.lower_bounds[field_id] = low
     if high is not None:
         result.upper_bounds[field_id] = high
-
-

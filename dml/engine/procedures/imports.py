@@ -198,9 +198,7 @@ def table_source(engine: Engine, table: SessionTable) -> TableSource:
         file_format=table.file_format,
         partition_columns=table.partition_columns,
         partitions=tuple(
-            SourcePartition(
-                texts=tuple(zip(table.partition_columns, one.values, strict=True)), location=one.location
-            )
+            SourcePartition(texts=tuple(zip(table.partition_columns, one.values, strict=True)), location=one.location)
             for one in session_partitions(engine.spark, table)
         ),
     )
