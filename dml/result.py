@@ -15,9 +15,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 __all__ = [
+    "AddedFiles",
     "Ancestor",
     "BranchMove",
     "CurrentSnapshot",
+    "ImportedFiles",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
@@ -265,3 +267,27 @@ class RegisteredTable:
     current_snapshot_id: int | None
     total_records_count: int | None
     total_data_files_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFiles:
+    """The files that `add_files` appended to a table.
+
+    Attributes:
+        added_files_count: The number of data files.
+        changed_partition_count: The number of partitions that they belong to.
+    """
+
+    added_files_count: int
+    changed_partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFiles:
+    """The files of the source that a table made by `snapshot` reads.
+
+    Attributes:
+        imported_files_count: The number of data files.
+    """
+
+    imported_files_count: int

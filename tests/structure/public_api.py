@@ -16,15 +16,25 @@ from typing import Any
 
 import dml
 from dml.merge_builder import MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable
+from dml.result import (
+    AddedFiles,
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    ImportedFiles,
+    PublishedSnapshot,
+    RegisteredTable,
+)
 from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
 
 __all__ = ["public_api"]
 
 RETURNED = (
+    AddedFiles,
     Ancestor,
     BranchMove,
     CurrentSnapshot,
+    ImportedFiles,
     MergeBuilder,
     PublishedSnapshot,
     RegisteredTable,

@@ -17,6 +17,7 @@ from dml.catalog import CommitBase, LoadState, load_table, translate_errors
 from dml.catalog.registry import ResolvedTable
 from dml.commit import AppendFiles, RowCounts, conservation_summary
 from dml.ddl import schema_from_json
+from dml.ddl.properties import check_location_is_absolute
 from dml.engine.create_as_select import drop_on_failure
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.declaration import BIGINT, BOOLEAN, STRING, STRING_MAP, TABLE, Parameter, Procedure
@@ -152,6 +153,7 @@ def source_of(engine: Engine, text: str) -> FolderSource | TableSource:
     if len(parts) == 2 and parts[0].lower() in FORMATS:
         if not parts[1].strip():
             raise AnalysisError(f"'{text}' names no folder", kind=ErrorKind.INVALID_VALUE)
+        check_location_is_absolute(parts[1])
         return FolderSource(location=parts[1], file_format=parts[0].lower())
     return table_source(engine, source_table(engine, text))
 

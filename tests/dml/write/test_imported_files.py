@@ -140,7 +140,7 @@ def test_bounds_hold_for_every_value(tmp_path_factory, groups, kind) -> None:
     values = [value for group in groups for value in group]
     column, declared = [
         (pa.array(values, pa.float32()), "double"),
-        (pa.array([None if v is None else str(v) * 9 for v in values]), "string"),
+        (pa.array([None if v is None else str(v) * 9 for v in values], pa.string()), "string"),
         (pa.array([None if v is None else repr(v).encode() * 9 for v in values], pa.binary()), "binary"),
         (
             pa.array(
