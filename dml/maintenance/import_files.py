@@ -267,8 +267,8 @@ def plan_import(
     left = {place: file for place, file in chosen.items() if place not in decisions}
     context = import_context(table, mapping, spec, typer)
     examined = examine(spark, table.io, context, list(left.values()), options.parallelism)
-    for (place, file), one in zip(left.items(), examined, strict=True):
-        decisions[place] = decision_of(file, one, spec, typer)
+    for (place, file), seen in zip(left.items(), examined, strict=True):
+        decisions[place] = decision_of(file, seen, spec, typer)
     return ImportPlan(decisions=tuple(decisions[place] for place in range(len(found))), mapping=mapping)
 
 
@@ -347,6 +347,7 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
         # One listing for all partitions in the folder of the table.
         for file in listed(storage_of(io, root), root):
             folders.setdefault(path_of(file.location).rpartition("/")[0], []).append(file)
+    nested = set(outer_folders(folders))
     for partition in partitions:
         location = plain_location(partition.location)
         files = folders.get(path_of(location), [])
@@ -360,7 +361,7 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
                 )
                 for file in files
             )
-            if not any(path.startswith(f"{path_of(location)}/") for path in folders):
+            if path_of(location) not in nested:
                 continue
         storage, known = storage_of(io, location), {file.location for file in files}
         if storage.kind(location) is FileType.NotFound and partition.texts and not files:
@@ -369,6 +370,15 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
         for file in listed(storage, location):
             if file.location not in known:
                 yield found_file(file, frozenset(), partition.texts)
+
+
+def outer_folders(folders: Iterable[str]) -> Iterator[str]:
+    """Yield the folders around some folders."""
+    for folder in folders:
+        outer = folder.rpartition("/")[0]
+        while outer:
+            yield outer
+            outer = outer.rpartition("/")[0]
 
 
 def partition_names(found: Iterable[Found]) -> tuple[str, ...]:
@@ -383,9 +393,9 @@ def partition_names(found: Iterable[Found]) -> tuple[str, ...]:
         if texts:
             seen.setdefault(tuple(name for name, _ in texts), one.location)
     if len({tuple(name.lower() for name in names) for names in seen}) > 1:
-        (first, one), (second, other), *_ = seen.items()
+        (first, location), (second, other), *_ = seen.items()
         raise AnalysisError(
-            f"Conflicting partition column names detected: '{one}' has {', '.join(first)} and '{other}' has "
+            f"Conflicting partition column names detected: '{location}' has {', '.join(first)} and '{other}' has "
             f"{', '.join(second)}",
             hint="Import folders with different partition columns one by one, into tables that have these",
         )
@@ -495,7 +505,7 @@ def files_in(io: FileIO, head: Snapshot, wanted: frozenset[FileKey]) -> set[File
 
     def keys_of(manifest: ManifestFile) -> set[FileKey]:
         entries = entries_of(manifest, io, live_only=True)
-        return wanted & {file_key(entry.data_file.path) for entry in entries}
+        return {key for entry in entries if (key := file_key(entry.data_file.path)) in wanted}
 
     manifests = [one for one in manifests_of(io, head) if one.content is ManifestContent.DATA and one.has_live_files]
     return set[FileKey]().union(*read_all(manifests, keys_of))

@@ -89,11 +89,13 @@ def compatible_spec(metadata: TableMetadata, names: Sequence[str], table: str) -
         AnalysisError: The table has no such spec.
     """
     wanted = [name.lower() for name in names]
+    columns = {field.field_id for field in metadata.schema().fields}
     for spec in (metadata.spec(), *metadata.partition_specs):
         live = live_fields(spec)
-        if all(isinstance(field.transform, IdentityTransform) for field in live) and wanted == [
-            field.name.lower() for field in live
-        ]:
+        of_columns = all(
+            isinstance(field.transform, IdentityTransform) and field.source_id in columns for field in live
+        )
+        if of_columns and wanted == [field.name.lower() for field in live]:
             return spec
     raise AnalysisError(
         f"Cannot find a partition spec in Iceberg table {table} that matches the partition columns "

@@ -15,6 +15,7 @@ import pickle
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -68,6 +69,8 @@ from dml.write.column_metrics import ColumnMetrics, MetricsMode, comparable, low
 __all__ = ["ImportContext", "ImportTask", "ImportedFile", "SourceFile", "read_source_file", "try_source_file"]
 
 NO_NAMES: Final = NameMapping([])
+LAST_ID: Final = 2147483447
+"""The greatest field id of a table's columns. Higher ones are reserved, for row lineage among others."""
 INT96: Final = "INT96"
 BYTE_ARRAYS: Final = frozenset({"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"})
 SIGNED_ORDER: Final = re.compile(r"parquet-cpp-arrow version \d|parquet-mr version 1\.[1-9]\d")
@@ -192,8 +195,7 @@ def read_source_file(context: ImportContext, file: SourceFile, io: FileIO) -> Im
 
 
 def describe(context: ImportContext, file: SourceFile, io: FileIO) -> ImportedFile:
-    schema = Schema.model_validate_json(context.schema_json)
-    mapping = parse_mapping_from_json(context.mapping_json)
+    schema, mapping = parsed(context.schema_json, context.mapping_json)
     with open_data_file(io, file.location, file.file_format, mapping, size=file.size) as opened:
         examined = OpenedSource(context, schema, file, opened)
         unknown = examined.check_columns()
@@ -222,6 +224,12 @@ def describe(context: ImportContext, file: SourceFile, io: FileIO) -> ImportedFi
             sort_order_id=0,
         ),
     )
+
+
+@lru_cache(maxsize=1)
+def parsed(schema_json: str, mapping_json: str) -> tuple[Schema, NameMapping]:
+    """Return a table's schema and name mapping; cached, because all files of an import share them."""
+    return Schema.model_validate_json(schema_json), parse_mapping_from_json(mapping_json)
 
 
 def has_ids(opened: DataFile) -> bool:
@@ -272,6 +280,9 @@ class OpenedSource:
         """
         if isinstance(self.opened, AvroFile) and LOCAL_TIMESTAMP in self.opened.container.metadata[SCHEMA_KEY]:
             raise self.problem(None, "it has local timestamps, which Iceberg's Java library cannot read from Avro")
+        reserved = next((one.name for one in self.opened.fields if (one.field_id or 0) > LAST_ID), None)
+        if reserved is not None:
+            raise self.problem(None, f"it stores '{reserved}' of the rows of another table")
         self.check_struct(self.schema.fields, self.opened.fields, "")
         known = {one.field_id for one in self.schema.fields}
         unknown = tuple(one.name for one in self.opened.fields if one.field_id not in known)
@@ -359,7 +370,8 @@ class OpenedSource:
         is_iceberg_orc = self.file.file_format == "orc" and self.has_ids
         match kind:
             case DecimalType():
-                return pa.types.is_decimal(source) and source.scale == kind.scale and source.precision <= kind.precision
+                same_scale = pa.types.is_decimal(source) and source.scale == kind.scale
+                return bool(same_scale and source.precision <= kind.precision)
             case TimestamptzType() | TimestampType() | TimestamptzNanoType() | TimestampNanoType():
                 return self.is_same_timestamp(kind, source, stored)
             case TimeType():

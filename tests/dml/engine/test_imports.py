@@ -228,7 +228,7 @@ def test_sources_that_cannot_be_imported(lake: Lake, source: str) -> None:
     spark.sql("CREATE TABLE IF NOT EXISTS spark_catalog.d1.texts (id BIGINT) USING csv")
     spark.sql("CREATE OR REPLACE VIEW spark_catalog.d1.v AS SELECT 1 AS id")
     spark.sql("CREATE TABLE IF NOT EXISTS spark_catalog.d1.empty (id BIGINT, s STRING) USING parquet")
-    location = spark.sql(f"DESCRIBE TABLE EXTENDED {source}").where("col_name = 'Location'").first()[1]
+    ((_, location, _),) = spark.sql(f"DESCRIBE TABLE EXTENDED {source}").where("col_name = 'Location'").collect()
     refusals: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (dml.AnalysisError, "bucketed source table", {"source_table": "d1.buckets"}),
         (dml.AnalysisError, "from source provider: 'csv'", {"source_table": "d1.texts"}),

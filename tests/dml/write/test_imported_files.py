@@ -281,6 +281,13 @@ def test_field_ids_of_another_table(tmp_path: Path) -> None:
     assert examine(renamed, table, names={1: frozenset({"old", "a"})}).content_file.record_count == 1
 
 
+def test_row_ids_of_another_table(tmp_path: Path) -> None:
+    """Readers would take them for those of this one."""
+    lineage = pa.table([[1], [7]], schema=with_ids(a=1, _row_id=2147483540))
+    with pytest.raises(AnalysisError, match="it stores '_row_id' of the rows of another table"):
+        examine(parquet(tmp_path, lineage), schema(a="bigint"))
+
+
 def test_unknown_columns_are_named_and_missing_ones_are_null(tmp_path: Path) -> None:
     path = parquet(tmp_path, {"a": [1], "x": [2]})
     assert examine(path, schema(a="bigint", b="bigint")).unknown_columns == ("x",)
