@@ -36,7 +36,7 @@ from dml.maintenance.import_files import (
 )
 from dml.maintenance.orphan_choice import Equivalents, is_inside
 from dml.model.write_task import TaskMetrics
-from dml.options import GC_ENABLED, WRITE_DATA_PATH, WRITE_METADATA_PATH
+from dml.options import FOLDER_PROPERTIES, GC_ENABLED
 from dml.spark.session_tables import SESSION_CATALOG, SessionTable, session_partitions, session_table
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
@@ -53,17 +53,7 @@ IMPORTABLE: Final = frozenset({*FORMATS, "hive"})
 """The providers of tables that can be imported."""
 
 NOT_COPIED: Final = frozenset(
-    {
-        "path",
-        "transient_lastDdlTime",
-        "serialization.format",
-        "location",
-        "provider",
-        WRITE_METADATA_PATH,
-        WRITE_DATA_PATH,
-        "write.folder-storage.path",
-        "write.object-storage.path",
-    }
+    {"path", "transient_lastDdlTime", "serialization.format", "location", "provider", *FOLDER_PROPERTIES}
 )
 """Properties of the source of a snapshot that describe the source alone."""
 
