@@ -516,7 +516,7 @@ def footer_metrics(opened: ParquetFile, schema: Schema, modes: Mapping[int, Metr
         result.null_value_counts[leaf.field_id] = sum(one.null_count for one in statistics)
         kind = schema.find_type(leaf.field_id)
         filled = [one for one, chunk in zip(statistics, chunks, strict=True) if one.null_count < chunk.num_values]
-        if mode.bounds and filled and has_iceberg_order(footer, place, kind) and all(one.has_min_max for one in filled):
+        if mode.bounds and has_iceberg_order(footer, place, kind):
             add_bounds(result, leaf.field_id, kind, filled, mode)
     return result
 
@@ -533,6 +533,8 @@ def add_bounds(
     result: ColumnMetrics, field_id: int, kind: IcebergType, statistics: Sequence[Any], mode: MetricsMode
 ) -> None:
     assert isinstance(kind, PrimitiveType)
+    if not statistics or not all(one.has_min_max for one in statistics):
+        return  # the values of a chunk without bounds may be any
     least = [comparable(one.min_raw, kind) for one in statistics]
     greatest = [comparable(one.max_raw, kind) for one in statistics]
     if any(isinstance(one, float) and math.isnan(one) for one in (*least, *greatest)):

@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import fastavro
 import pyarrow as pa
@@ -19,13 +20,13 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import create_mapping_from_schema
-from pyiceberg.types import NestedField
+from pyiceberg.types import DoubleType, NestedField
 
 from dml.ddl.new_schema import schema_of
 from dml.ddl.types import parse_type
 from dml.errors import AnalysisError, CorruptFileError
 from dml.write import imported_files
-from dml.write.column_metrics import metrics_modes
+from dml.write.column_metrics import ColumnMetrics, MetricsMode, metrics_modes
 from dml.write.imported_files import ImportContext, SourceFile, read_source_file
 
 IO = PyArrowFileIO({})
@@ -177,6 +178,20 @@ def test_a_bound_that_may_be_wrong_is_dropped(tmp_path: Path, monkeypatch: pytes
     path = parquet(tmp_path, {"c": pa.array([1, 2])}, write_statistics=False)
     file = examine(path, schema(c="bigint")).content_file
     assert (file.lower_bounds, file.null_value_counts, dict(file.value_counts)) == ({}, {}, {1: 2})
+
+
+def test_statistics_that_may_hide_a_smaller_number() -> None:
+    """Some writers store NaN as minimum and maximum of a chunk, or nothing: its other values are then unknown."""
+    known = SimpleNamespace(has_min_max=True, min_raw=1.0, max_raw=2.0)
+    others = (
+        SimpleNamespace(has_min_max=True, min_raw=math.nan, max_raw=math.nan),
+        SimpleNamespace(has_min_max=False, min_raw=None, max_raw=None),
+    )
+    cases = [([known], 1), ([], 0), *((some, 0) for other in others for some in ([known, other], [other, known]))]
+    for statistics, bounds in cases:
+        result = ColumnMetrics()
+        imported_files.add_bounds(result, 1, DoubleType(), statistics, MetricsMode())
+        assert len(result.lower_bounds) == len(result.upper_bounds) == bounds
 
 
 @pytest.mark.parametrize("version", ["1.8.1", "1.9.0"])
