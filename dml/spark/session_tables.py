@@ -9,6 +9,7 @@ of partitions, so these come from the JVM's catalog. Source: Iceberg's `SparkTab
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -121,16 +122,28 @@ def session_partitions(spark: SparkSession, table: SessionTable) -> tuple[Sessio
     """Return the partitions of a table; none for an unpartitioned one.
 
     Raises:
-        NotSupportedError: The session is one of Spark Connect.
+        NotSupportedError: The session is one of Spark Connect, or Spark does not manage the partitions.
     """
     if not table.partition_columns:
         return ()
     if not is_classic(spark):
         raise NotSupportedError(
-            f"A Spark Connect server does not tell where the partitions of {table.full_name} are",
+            f"A Spark Connect server does not report the locations of the partitions of {table.full_name}",
             hint=f"Import the folder of the table: {table.file_format}.`{table.location}`",
             table=table.full_name,
         )
+    try:
+        return partitions_of(spark, table)
+    except Py4JJavaError as error:
+        reason = str(error.java_exception.getMessage()).partition("\n")[0]
+        raise NotSupportedError(
+            f"Spark cannot list the partitions of {table.full_name}: {reason}",
+            hint=f"Import the folder of the table: {table.file_format}.`{table.location}`",
+            table=table.full_name,
+        ) from error
+
+
+def partitions_of(spark: SparkSession, table: SessionTable) -> tuple[SessionPartition, ...]:
     with internals("SessionCatalog"):
         state = session_state(spark)
         identifier = state.sqlParser().parseTableIdentifier(quote_name(table.name))

@@ -14,7 +14,7 @@ from pyarrow import orc
 import dml
 from dml import ddl, limits
 from dml.result import AddedFiles, ImportedFiles
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
 
@@ -33,10 +33,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "f"
 
 
-def test_imported_files_are_files_of_the_table(lake: Lake, folder: Path, kind: Kind) -> None:
+def test_imported_files_are_files_of_the_table(lake: Lake, folder: Path) -> None:
     """Spark sees them at once; statements change their rows; row ids count up; the files stay as they are."""
-    session, full = lake.session, "PARTITIONED BY (k)"
-    name = lake.create("id BIGINT, s STRING, k INT", full, **kind.properties)
+    session = lake.session
+    properties = {"format-version": "3", "write.delete.mode": "merge-on-read"}
+    name = lake.create("id BIGINT, s STRING, k INT", "PARTITIONED BY (k)", **properties)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     cached = session.spark.table(f"lake.{name}").cache()
     assert cached.count() == 0
@@ -57,8 +58,7 @@ def test_imported_files_are_files_of_the_table(lake: Lake, folder: Path, kind: K
         session.add_files(name, source)
     session.add_files(name, source, {"k": "2"})
     assert lake.rows(f"SELECT k, count(*), min(id) FROM {name} GROUP BY k") == [(0, 4, 0), (1, 4, 4), (2, 4, 8)]
-    if kind.version == 3:
-        assert lake.rows(f"SELECT min(_row_id), max(_row_id), count(DISTINCT _row_id) FROM {name}") == [(0, 11, 12)]
+    assert lake.rows(f"SELECT min(_row_id), max(_row_id), count(DISTINCT _row_id) FROM {name}") == [(0, 11, 12)]
     assert session.sql(f"DELETE FROM {name} WHERE id IN (1, 5)").rows_deleted == 2
     assert session.sql(f"UPDATE {name} SET s = 'new', k = 7 WHERE id = 9").rows_updated == 1
     assert lake.rows(f"SELECT id, k FROM {name} WHERE s = 'new' OR k = 1") == [(4, 1), (6, 1), (7, 1), (9, 7)]
@@ -218,6 +218,29 @@ def test_partitions_of_a_table_are_where_its_catalog_says(lake: Lake, source: st
     assert lake.session.snapshot(source, copy, ignore_missing_files=True).imported_files_count == 3
 
 
+def test_partitions_that_spark_does_not_manage(lake: Lake, source: str) -> None:
+    """The folder is a source then."""
+    name = lake.create("id BIGINT, t TIMESTAMP, a INT, b STRING", "PARTITIONED BY (a, b)")
+    location = table_location(lake, source)
+    lake.session.spark.sql(f"DROP TABLE {source}")  # its folder goes with it
+    lake.session.spark.conf.set("spark.sql.hive.manageFilesourcePartitions", "false")
+    try:
+        lake.session.spark.sql(
+            f"CREATE TABLE {source} (id BIGINT, a INT, b STRING) USING parquet PARTITIONED BY (a, b)"
+        )
+        lake.session.spark.sql(f"INSERT INTO {source} VALUES (1, 1, 'x')")
+        with pytest.raises(dml.NotSupportedError, match="cannot list the partitions of"):
+            lake.session.add_files(name, source)
+    finally:
+        lake.session.spark.conf.unset("spark.sql.hive.manageFilesourcePartitions")
+    assert lake.session.add_files(name, f"parquet.`{location}`").added_files_count == 1
+
+
+def table_location(lake: Lake, source: str) -> str:
+    rows = lake.session.spark.sql(f"DESCRIBE TABLE EXTENDED {source}").where("col_name = 'Location'").collect()
+    return str(rows[0][1])
+
+
 def test_sources_that_cannot_be_imported(lake: Lake, source: str) -> None:
     """Nothing is created, and the message is that of the reference or says what to do."""
     session, spark, name = lake.session, lake.session.spark, lake.new_name()
@@ -228,7 +251,7 @@ def test_sources_that_cannot_be_imported(lake: Lake, source: str) -> None:
     spark.sql("CREATE TABLE IF NOT EXISTS spark_catalog.d1.texts (id BIGINT) USING csv")
     spark.sql("CREATE OR REPLACE VIEW spark_catalog.d1.v AS SELECT 1 AS id")
     spark.sql("CREATE TABLE IF NOT EXISTS spark_catalog.d1.empty (id BIGINT, s STRING) USING parquet")
-    ((_, location, _),) = spark.sql(f"DESCRIBE TABLE EXTENDED {source}").where("col_name = 'Location'").collect()
+    location = table_location(lake, source)
     refusals: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (dml.AnalysisError, "bucketed source table", {"source_table": "d1.buckets"}),
         (dml.AnalysisError, "from source provider: 'csv'", {"source_table": "d1.texts"}),

@@ -52,7 +52,7 @@ def test_files_are_listed_with_their_times_and_deleted_by_their_names(make):
 
 
 @pytest.mark.parametrize("make", [arrow, memory])
-def test_files_folders_and_nothing_are_told_apart(make):
+def test_a_location_is_a_file_a_folder_or_missing(make):
     storage, folder = make()
     kinds = {name: storage.kind(f"{folder}{name}") for name in ("", "/data", "/data/a.parquet", "/nothing")}
     file_type = arrow_fs.FileType
