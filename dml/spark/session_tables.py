@@ -9,7 +9,6 @@ of partitions, so these come from the JVM's catalog. Source: Iceberg's `SparkTab
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -41,6 +40,7 @@ class SessionTable:
         location: The folder; empty if it has none.
         is_bucketed: Whether it has buckets.
         partition_columns: The names of its partition columns.
+        lists_partitions: Whether the catalog knows its partitions; else Spark finds them by listing the folder.
         schema: Its columns.
         properties: Its properties.
     """
@@ -51,6 +51,7 @@ class SessionTable:
     location: str
     is_bucketed: bool
     partition_columns: tuple[str, ...]
+    lists_partitions: bool
     schema: StructType = field(repr=False)
     properties: Mapping[str, str] = field(repr=False)
 
@@ -100,6 +101,7 @@ def session_table(spark: SparkSession, name: tuple[str, ...]) -> SessionTable:
         location=details.get("Location", ""),
         is_bucketed="Num Buckets" in details,
         partition_columns=tuple(str(row[0]) for row in partitions if row[0]),
+        lists_partitions=details.get("Partition Provider") == "Catalog",
         schema=schema,
         properties=properties,
     )
@@ -127,20 +129,16 @@ def session_partitions(spark: SparkSession, table: SessionTable) -> tuple[Sessio
     if not table.partition_columns:
         return ()
     if not is_classic(spark):
-        raise NotSupportedError(
-            f"A Spark Connect server does not report the locations of the partitions of {table.full_name}",
-            hint=f"Import the folder of the table: {table.file_format}.`{table.location}`",
-            table=table.full_name,
-        )
-    try:
+        reason = "a Spark Connect server does not report their locations"
+    elif not table.lists_partitions:
+        reason = "Spark finds them by listing the folder"
+    else:
         return partitions_of(spark, table)
-    except Py4JJavaError as error:
-        reason = str(error.java_exception.getMessage()).partition("\n")[0]
-        raise NotSupportedError(
-            f"Spark cannot list the partitions of {table.full_name}: {reason}",
-            hint=f"Import the folder of the table: {table.file_format}.`{table.location}`",
-            table=table.full_name,
-        ) from error
+    raise NotSupportedError(
+        f"The partitions of {table.full_name} are not known: {reason}",
+        hint=f"Import the folder of the table: {table.file_format}.`{table.location}`",
+        table=table.full_name,
+    )
 
 
 def partitions_of(spark: SparkSession, table: SessionTable) -> tuple[SessionPartition, ...]:

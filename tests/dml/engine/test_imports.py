@@ -219,7 +219,7 @@ def test_partitions_of_a_table_are_where_its_catalog_says(lake: Lake, source: st
 
 
 def test_partitions_that_spark_does_not_manage(lake: Lake, source: str) -> None:
-    """The folder is a source then."""
+    """The reference imports no file of them, without a word; the folder is a source."""
     name = lake.create("id BIGINT, t TIMESTAMP, a INT, b STRING", "PARTITIONED BY (a, b)")
     location = table_location(lake, source)
     lake.session.spark.sql(f"DROP TABLE {source}")  # its folder goes with it
@@ -229,7 +229,7 @@ def test_partitions_that_spark_does_not_manage(lake: Lake, source: str) -> None:
             f"CREATE TABLE {source} (id BIGINT, a INT, b STRING) USING parquet PARTITIONED BY (a, b)"
         )
         lake.session.spark.sql(f"INSERT INTO {source} VALUES (1, 1, 'x')")
-        with pytest.raises(dml.NotSupportedError, match="cannot list the partitions of"):
+        with pytest.raises(dml.NotSupportedError, match="are not known: Spark finds them by listing the folder"):
             lake.session.add_files(name, source)
     finally:
         lake.session.spark.conf.unset("spark.sql.hive.manageFilesourcePartitions")
