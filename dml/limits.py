@@ -499,6 +499,12 @@ READ_THREADS: Final = 8
 """Files that the driver reads in parallel. They wait for storage most of the time, so cores do not matter (decision
 034)."""
 
+MAX_DRIVER_IMPORT_FILES: Final = 1000
+"""Files that an import examines on the driver: 1,000 of 20 columns took 1.2 s of one core. Above it, tasks do."""
+
+IMPORT_TASK_FILES: Final = 200
+"""Files that one task of an import examines. Estimate."""
+
 MAX_THREAD_GROUPS: Final = 256
 """Groups of manifests that are submitted to these threads: submitting thousands one by one takes longer than finding
 them in the cache. Estimate."""

@@ -15,11 +15,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 __all__ = [
+    "AddedFiles",
     "Ancestor",
     "BranchMove",
     "CurrentSnapshot",
     "Decision",
     "ExpiredSnapshots",
+    "ImportedFiles",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
@@ -331,3 +333,27 @@ class RewrittenDataFiles:
     failed_data_files_count: int = 0
     removed_delete_files_count: int = 0
     decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFiles:
+    """The files that `add_files` appended to a table.
+
+    Attributes:
+        added_files_count: The number of data files.
+        changed_partition_count: The number of partitions that they belong to.
+    """
+
+    added_files_count: int
+    changed_partition_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedFiles:
+    """The files of the source that a table made by `snapshot` reads.
+
+    Attributes:
+        imported_files_count: The number of data files.
+    """
+
+    imported_files_count: int

@@ -47,11 +47,13 @@ from dml.merge_builder import (
 )
 from dml.remote import table_calls
 from dml.result import (
+    AddedFiles,
     Ancestor,
     BranchMove,
     CurrentSnapshot,
     Decision,
     ExpiredSnapshots,
+    ImportedFiles,
     PublishedSnapshot,
     RegisteredTable,
     Result,
@@ -665,6 +667,79 @@ class Session:
             NotSupportedError: The catalog is not configured for files there, or cannot register tables.
         """
         return RegisteredTable(**self._only_row("register_table", table=table, metadata_file=metadata_file))
+
+    def add_files(
+        self,
+        table: str,
+        source_table: str,
+        partition_filter: Mapping[str, str] | None = None,
+        *,
+        check_duplicate_files: bool = True,
+        parallelism: int | None = None,
+    ) -> AddedFiles:
+        """Append the data files of a folder, or of a table of Spark, to a table, without copying them.
+
+        Args:
+            table: The name of the table, with a branch at its end to append to that one.
+            source_table: A folder or file with its format, "parquet.`/data/orders`", or a table of `spark_catalog`.
+            partition_filter: Values by partition column; only their partitions are added.
+            check_duplicate_files: Refuse files that the table has already.
+            parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
+
+        Raises:
+            NotFoundError: The table, its branch or the source does not exist.
+            AnalysisError: The source's partitions do not fit the table, or the table cannot read a file.
+            ValidationFailedError: The table has a file already.
+            CorruptFileError: A file is damaged or has another format.
+            CommitConflictError: The table's columns were changed meanwhile, or other commits landed first each time.
+        """
+        row = self._only_row(
+            "add_files",
+            table=table,
+            source_table=source_table,
+            partition_filter=partition_filter or None,
+            check_duplicate_files=check_duplicate_files,
+            parallelism=parallelism,
+        )
+        return AddedFiles(**row)
+
+    def snapshot(
+        self,
+        source_table: str,
+        table: str,
+        location: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        *,
+        parallelism: int | None = None,
+        ignore_missing_files: bool = False,
+    ) -> ImportedFiles:
+        """Create a table that reads the files of a table of Spark, to try it without changing the source.
+
+        Args:
+            source_table: A Parquet, ORC or Avro table of `spark_catalog`.
+            table: The name of the new table.
+            location: The folder of its own files; by default the catalog chooses.
+            properties: Its properties, in addition to those of the source.
+            parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
+            ignore_missing_files: Skip partitions whose folder does not exist.
+
+        Raises:
+            NotFoundError: The source or the namespace does not exist.
+            AlreadyExistsError: The table exists.
+            AnalysisError: The new table cannot read a file, or its location overlaps with that of the source.
+            NotSupportedError: The source is a view, has buckets, or is of another provider.
+            CorruptFileError: A file is damaged.
+        """
+        row = self._only_row(
+            "snapshot",
+            source_table=source_table,
+            table=table,
+            location=location,
+            properties=properties or None,
+            parallelism=parallelism,
+            ignore_missing_files=ignore_missing_files,
+        )
+        return ImportedFiles(**row)
 
     # ---- commits
 

@@ -62,6 +62,7 @@ COMMENT: Final = "comment"
 PROCEDURES_NAMESPACE: Final = "system"
 PROCEDURES: Final = frozenset(
     {
+        "add_files",
         "ancestors_of",
         "cherrypick_snapshot",
         "compute_partition_stats",
@@ -69,6 +70,7 @@ PROCEDURES: Final = frozenset(
         "create_changelog_view",
         "expire_snapshots",
         "fast_forward",
+        "migrate",
         "publish_changes",
         "register_table",
         "remove_orphan_files",
@@ -76,6 +78,7 @@ PROCEDURES: Final = frozenset(
         "rollback_to_snapshot",
         "rollback_to_timestamp",
         "set_current_snapshot",
+        "snapshot",
         "verify",
     }
 )

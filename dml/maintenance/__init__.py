@@ -10,6 +10,7 @@ A compaction is planned here, without I/O, by `rewrite_options` and `rewrite_pla
 `dangling_deletes` removes delete files that apply to no data file.
 
 `partition_statistics` counts the files of partitions; `statistics_files` writes statistics and registers them.
+`import_files` finds and examines files of other programs, whose partitions `partition_folders` types.
 """
 
 from dml.maintenance.dangling_deletes import remove_dangling_deletes

@@ -166,6 +166,7 @@ class ListedFile:
         path: The name of the file in the storage, by which it is deleted.
         real_location: The location with symbolic links resolved.
         modified_ms: The time of the last write, in milliseconds since 1970; None if the storage has none.
+        size: The size in bytes; None if the storage does not list it.
     """
 
     folder: str
@@ -173,6 +174,7 @@ class ListedFile:
     path: str
     real_location: str
     modified_ms: int | None
+    size: int | None = None
 
     @property
     def location(self) -> str:

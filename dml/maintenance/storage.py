@@ -34,8 +34,17 @@ TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "created")
 class Storage(Protocol):
     """A storage that lists and deletes files."""
 
-    def files(self, folder: str) -> Iterator[ListedFile]:
-        """Yield all files below a folder, given without a trailing slash; none if it does not exist."""
+    def kind(self, location: str) -> arrow_fs.FileType:
+        """Return whether a location is a file or a folder, or does not exist."""
+        ...
+
+    def files(self, folder: str, *, follow_links: bool = False) -> Iterator[ListedFile]:
+        """Yield all files below a folder, given without a trailing slash; none if it does not exist.
+
+        Args:
+            folder: The folder.
+            follow_links: Include files and folders that symbolic links point to, as reading a table does.
+        """
         ...
 
     def path(self, location: str) -> str:
@@ -138,8 +147,14 @@ def local_path(location: str) -> str:
 class LocalStorage:
     """Folders of the local file system."""
 
-    def files(self, folder: str) -> Iterator[ListedFile]:
-        """Yield all regular files below a folder, without following symbolic links."""
+    def kind(self, location: str) -> arrow_fs.FileType:
+        path = Path(local_path(location))
+        if path.is_file():
+            return arrow_fs.FileType.File
+        return arrow_fs.FileType.Directory if path.is_dir() else arrow_fs.FileType.NotFound
+
+    def files(self, folder: str, *, follow_links: bool = False) -> Iterator[ListedFile]:
+        """Yield all regular files below a folder."""
         root = local_path(folder)
         prefix = "file://" if urlsplit(folder).scheme else ""
 
@@ -147,13 +162,13 @@ class LocalStorage:
             if not isinstance(error, FileNotFoundError):
                 raise error  # an unreadable folder must not look empty
 
-        for place, _, names in os.walk(root, onerror=raise_error, followlinks=False):
+        for place, _, names in os.walk(root, onerror=raise_error, followlinks=follow_links):
             real = f"{prefix}{os.path.realpath(place)}"
             relative = os.path.relpath(place, root)
             for name in names:
                 path = Path(place, name)
                 try:
-                    state = path.lstat()
+                    state = path.stat(follow_symlinks=follow_links)
                 except FileNotFoundError:
                     continue
                 if not stat.S_ISREG(state.st_mode):
@@ -165,6 +180,7 @@ class LocalStorage:
                     path=str(path),
                     real_location=f"{real}/{name}",
                     modified_ms=state.st_mtime_ns // 1_000_000,
+                    size=state.st_size,
                 )
 
     def path(self, location: str) -> str:
@@ -181,13 +197,17 @@ class ArrowStorage:
     io: PyArrowFileIO
     filesystem: arrow_fs.FileSystem
 
-    def files(self, folder: str) -> Iterator[ListedFile]:
+    def kind(self, location: str) -> arrow_fs.FileType:
+        path = self.io.parse_location(location, self.io.properties)[2]
+        return self.filesystem.get_file_info(path.rstrip("/")).type
+
+    def files(self, folder: str, *, follow_links: bool = False) -> Iterator[ListedFile]:  # noqa: ARG002 - has no links
         root = self.io.parse_location(folder, self.io.properties)[2].rstrip("/")
         selector = arrow_fs.FileSelector(root, recursive=True, allow_not_found=True)
         for info in self.filesystem.get_file_info(selector):
             if info.type == arrow_fs.FileType.File:
                 time = cast("datetime | None", info.mtime)
-                yield listed_file(folder, root, info.path, time)
+                yield listed_file(folder, root, info.path, time, info.size)
 
     def path(self, location: str) -> str:
         path = str(self.io.parse_location(location, self.io.properties)[2])
@@ -207,12 +227,19 @@ class FsspecStorage:
 
     filesystem: Any
 
-    def files(self, folder: str) -> Iterator[ListedFile]:
+    def kind(self, location: str) -> arrow_fs.FileType:
+        path = self.filesystem._strip_protocol(location)  # noqa: SLF001 - no public method
+        self.filesystem.invalidate_cache()
+        if self.filesystem.isfile(path):
+            return arrow_fs.FileType.File
+        return arrow_fs.FileType.Directory if self.filesystem.isdir(path) else arrow_fs.FileType.NotFound
+
+    def files(self, folder: str, *, follow_links: bool = False) -> Iterator[ListedFile]:  # noqa: ARG002 - has no links
         root = str(self.filesystem._strip_protocol(folder)).rstrip("/")  # noqa: SLF001 - no public method
         self.filesystem.invalidate_cache()  # other processes may have written since the last listing
         for path, info in self.filesystem.find(root, detail=True).items():
             if info.get("type", "file") == "file" and not path.endswith("/"):  # an empty object may mark a folder
-                yield listed_file(folder, root, path, time_of(info))
+                yield listed_file(folder, root, path, time_of(info), info.get("size"))
 
     def path(self, location: str) -> str:
         return str(self.filesystem._strip_protocol(location))  # noqa: SLF001 - no public method
@@ -224,7 +251,7 @@ class FsspecStorage:
             return
 
 
-def listed_file(folder: str, root: str, path: str, modified: datetime | None) -> ListedFile:
+def listed_file(folder: str, root: str, path: str, modified: datetime | None, size: int | None) -> ListedFile:
     if not path.startswith(f"{root}/"):
         raise ExecutionError(f"The storage lists '{path}' below '{root}'", file=path)  # its location cannot be derived
     relative = path[len(root) + 1 :]
@@ -234,6 +261,7 @@ def listed_file(folder: str, root: str, path: str, modified: datetime | None) ->
         path=path,
         real_location=f"{folder}/{relative}",
         modified_ms=None if modified is None else int(modified.timestamp() * 1000),
+        size=size,
     )
 
 

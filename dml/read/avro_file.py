@@ -22,7 +22,7 @@ from dml.manifests.avro_decoder import CheckedDecoder
 from dml.pruning.row_tests import Bounds
 from dml.read.data_file import FileField, Piece, empty_rows, walk, with_mapped_ids
 
-__all__ = ["AvroField", "AvroFile", "Decode", "avro_fields"]
+__all__ = ["SCHEMA_KEY", "AvroField", "AvroFile", "Decode", "avro_fields"]
 
 Decode = Callable[[CheckedDecoder], Any]
 

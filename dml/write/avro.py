@@ -46,7 +46,7 @@ from dml.options import AVRO_COMPRESSION, WriteOptions
 from dml.write.column_metrics import BatchMetrics
 from dml.write.file_layout import FileLayout, FileStatistics, codec_of, convert_array
 
-__all__ = ["AvroFileWriter", "avro_schema", "check_avro_codec"]
+__all__ = ["AvroFileWriter", "avro_name", "avro_schema", "check_avro_codec"]
 
 FIELD_ID: Final = "field-id"
 

@@ -53,6 +53,7 @@ __all__ = [
     "Leaf",
     "MetricsMode",
     "NanCounter",
+    "comparable",
     "leaves",
     "lower_bound",
     "metrics_modes",

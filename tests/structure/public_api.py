@@ -17,11 +17,13 @@ from typing import Any
 import dml
 from dml.merge_builder import MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder
 from dml.result import (
+    AddedFiles,
     Ancestor,
     BranchMove,
     CurrentSnapshot,
     Decision,
     ExpiredSnapshots,
+    ImportedFiles,
     PublishedSnapshot,
     RegisteredTable,
     RewrittenDataFiles,
@@ -31,11 +33,13 @@ from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatche
 __all__ = ["public_api"]
 
 RETURNED = (
+    AddedFiles,
     Ancestor,
     BranchMove,
     CurrentSnapshot,
     Decision,
     ExpiredSnapshots,
+    ImportedFiles,
     MergeBuilder,
     PublishedSnapshot,
     RegisteredTable,

@@ -15,6 +15,7 @@ from dml.engine.engine import Engine
 from dml.engine.procedures.changelog import CHANGELOG
 from dml.engine.procedures.declaration import Procedure
 from dml.engine.procedures.history import HISTORY
+from dml.engine.procedures.imports import IMPORTS
 from dml.engine.procedures.statistics import STATISTICS
 from dml.engine.procedures.upkeep import UPKEEP
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
@@ -26,7 +27,7 @@ from dml.sqlparse.tokens import TokenKind, read_source
 
 __all__ = ["PROCEDURES", "run_call", "table_of_call"]
 
-PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *STATISTICS, *UPKEEP, *CHANGELOG)}
+PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *IMPORTS, *STATISTICS, *UPKEEP, *CHANGELOG)}
 """The procedures by name."""
 
 

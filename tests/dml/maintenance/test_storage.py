@@ -51,6 +51,15 @@ def test_files_are_listed_with_their_times_and_deleted_by_their_names(make):
     assert list(storage.files(f"{folder}3")) == []
 
 
+@pytest.mark.parametrize("make", [arrow, memory])
+def test_a_location_is_a_file_a_folder_or_missing(make):
+    storage, folder = make()
+    kinds = {name: storage.kind(f"{folder}{name}") for name in ("", "/data", "/data/a.parquet", "/nothing")}
+    file_type = arrow_fs.FileType
+    assert list(kinds.values()) == [file_type.Directory, file_type.Directory, file_type.File, file_type.NotFound]
+    assert {file.size for file in storage.files(folder)} == {0}
+
+
 def test_a_listing_of_other_paths_is_not_believed():
     """The location of a file would be a guess, and a needed file would look like an orphan."""
     filesystem = fsspec.filesystem("memory")
