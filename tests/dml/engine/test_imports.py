@@ -44,11 +44,12 @@ def test_imported_files_are_files_of_the_table(lake: Lake, folder: Path) -> None
     source = f"parquet.`{folder}`"
     shown = lake.rows(f"CALL system.add_files('{name}', '{source}', dry_run => true)")
     assert lake.table(name).current_snapshot() is None
-    assert [(*row[:3], row[3].removeprefix(f"{folder}/"), row[4]) for row in shown] == [
-        (3, 3, "add", "k=0/a.parquet", "k=0"),
-        (3, 3, "add", "k=1/a.parquet", "k=1"),
-        (3, 3, "add", "k=2/a.parquet", "k=2"),
-        (3, 3, "skip", "k=1/_b.parquet", "its name, or that of a folder, starts with _ or ."),
+    assert shown[0] == (3, 3, None, None, None)
+    assert [(*row[:3], row[3].removeprefix(f"{folder}/"), row[4]) for row in shown[1:]] == [
+        (None, None, "add", "k=0/a.parquet", "k=0"),
+        (None, None, "add", "k=1/a.parquet", "k=1"),
+        (None, None, "add", "k=2/a.parquet", "k=2"),
+        (None, None, "skip", "k=1/_b.parquet", "its name, or that of a folder, starts with _ or ."),
     ]
     assert session.add_files(name, source, {"k": "00"}) == AddedFiles(added_files_count=1, changed_partition_count=1)
     assert session.spark.table(f"lake.{name}").count() == 4
@@ -95,7 +96,7 @@ def test_many_files_are_examined_by_tasks(lake: Lake, folder: Path, monkeypatch:
     monkeypatch.setattr(limits, "MAX_DRIVER_IMPORT_FILES", 1)
     monkeypatch.setattr(limits, "IMPORT_TASK_FILES", 2)
     assert lake.rows(call) == by_driver
-    assert [row[2] for row in by_driver] == ["add", "add", "add", "reject", "skip"]
+    assert [row[2] for row in by_driver] == [None, "add", "add", "add", "reject", "skip"]
     with pytest.raises(dml.CorruptFileError, match="is not a readable parquet file"):
         lake.session.add_files(name, f"parquet.`{folder}`")
     (folder / "k=0" / "c.parquet").unlink()
@@ -153,8 +154,8 @@ def test_a_snapshot_reads_the_files_of_its_source(lake: Lake, source: str, tmp_p
     """Its changes do not touch them, and nothing deletes them."""
     session, name = lake.session, lake.new_name()
     files = files_of(lake, source)
-    (first, *_) = lake.rows(f"CALL system.snapshot('{source}', '{name}', dry_run => true)")
-    assert first[:2] == (3, "add")
+    counted, first, *_ = lake.rows(f"CALL system.snapshot('{source}', '{name}', dry_run => true)")
+    assert (counted[0], first[1]) == (3, "add")
     assert lake.rows(f"SHOW TABLES IN db LIKE '{name.partition('.')[2]}'") == []
     found = session.snapshot(source, name, properties={"write.delete.mode": "merge-on-read", "gc.enabled": "true"})
     assert found == ImportedFiles(imported_files_count=3)
