@@ -18,10 +18,12 @@ __all__ = [
     "Ancestor",
     "BranchMove",
     "CurrentSnapshot",
+    "Decision",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
     "Result",
+    "RewrittenTablePath",
 ]
 
 
@@ -212,6 +214,21 @@ class CurrentSnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A decision of a procedure about one object.
+
+    Attributes:
+        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`.
+        object: The object: `branch main`, `snapshot 1`, `data files`.
+        reason: Why.
+    """
+
+    decision: str
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedSnapshot:
     """The publication of a staged snapshot.
 
@@ -265,3 +282,22 @@ class RegisteredTable:
     current_snapshot_id: int | None
     total_records_count: int | None
     total_data_files_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenTablePath:
+    """The staged copy of a table's metadata for another location.
+
+    Attributes:
+        latest_version: The name of the newest metadata file.
+        file_list_location: The list of the files to copy, lines of `source,target`; "N/A" if none was written.
+        rewritten_manifest_file_paths_count: The number of manifests.
+        rewritten_delete_file_paths_count: The number of position delete files and deletion vectors.
+        decisions: The decisions of a dry run about each file: `rewrite`, `copy` or `leave`.
+    """
+
+    latest_version: str
+    file_list_location: str
+    rewritten_manifest_file_paths_count: int
+    rewritten_delete_file_paths_count: int
+    decisions: tuple[Decision, ...] = ()

@@ -46,7 +46,16 @@ from dml.merge_builder import (
     where_clause,
 )
 from dml.remote import table_calls
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable, Result
+from dml.result import (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    Decision,
+    PublishedSnapshot,
+    RegisteredTable,
+    Result,
+    RewrittenTablePath,
+)
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
@@ -473,6 +482,56 @@ class Session:
         return RegisteredTable(**self._only_row("register_table", table=table, metadata_file=metadata_file))
 
     # ---- commits
+
+    def rewrite_table_path(
+        self,
+        table: str,
+        source_prefix: str,
+        target_prefix: str,
+        start_version: str | None = None,
+        end_version: str | None = None,
+        staging_location: str | None = None,
+        *,
+        create_file_list: bool = True,
+        dry_run: bool = False,
+    ) -> RewrittenTablePath:
+        """Stage copies of a table's metadata for another location, and list the files to copy there.
+
+        The table does not change. Copy the listed files with another tool, and call `register_table` with the copy of
+        the newest metadata file.
+
+        Args:
+            table: The name of the table.
+            source_prefix: The folder of all files of the table.
+            target_prefix: The folder to which they move.
+            start_version: The name of the metadata file up to which the table was copied before; None to copy all.
+            end_version: The name of the newest metadata file to copy; by default the table's newest one.
+            staging_location: The folder for the copies, by default a new one in the folder of the table's metadata.
+            create_file_list: Write the list of the files to copy.
+            dry_run: Return what would happen to each file, and write nothing.
+
+        Raises:
+            DmlError: The table does not exist, one of its files is not below the prefix or is damaged, an argument is
+                invalid, or the storage failed.
+        """
+        first, *rest = self.call(
+            "rewrite_table_path",
+            table=table,
+            source_prefix=source_prefix,
+            target_prefix=target_prefix,
+            start_version=start_version,
+            end_version=end_version,
+            staging_location=staging_location,
+            create_file_list=create_file_list,
+            dry_run=dry_run,
+        ).collect()
+        return RewrittenTablePath(
+            latest_version=first.latest_version,
+            file_list_location=first.file_list_location,
+            rewritten_manifest_file_paths_count=first.rewritten_manifest_file_paths_count,
+            rewritten_delete_file_paths_count=first.rewritten_delete_file_paths_count,
+            decisions=tuple(Decision(decision=row.decision, object=row.object, reason=row.reason) for row in rest),
+        )
 
     def after_commit(self, callback: Callable[[Result], object]) -> Callable[[], None]:
         """Register a function to call with the `Result` after each commit of this session.

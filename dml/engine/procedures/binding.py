@@ -58,7 +58,7 @@ def run_call(engine: Engine, statement: CallStatement, sql: str) -> DataFrame:
         raise point_error(error, sql, arguments["table"].span)
     if statement.catalog is not None:
         parts = in_catalog(engine, statement, parts, sql)
-    return engine.spark.createDataFrame(list(procedure.run(engine, parts, values)), procedure.columns)
+    return engine.spark.createDataFrame(list(procedure.run(engine, parts, values)), procedure.columns_of(values))
 
 
 def table_of_call(statement: CallStatement) -> TableReference | None:

@@ -34,10 +34,12 @@ from pyspark.sql.types import (
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine
 from dml.errors import NotFoundError, NotSupportedError
+from dml.result import Decision
 
 __all__ = [
     "BIGINT",
     "BOOLEAN",
+    "DRY_RUN",
     "STRING",
     "STRING_MAP",
     "TABLE",
@@ -45,6 +47,7 @@ __all__ = [
     "ArgumentType",
     "Parameter",
     "Procedure",
+    "dry_run_rows",
     "whole_table",
 ]
 
@@ -114,6 +117,10 @@ class Parameter:
 
 
 TABLE: Final = Parameter(name="table", type=STRING, required=True)
+DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
+
+DECISION_COLUMNS: Final = "decision string, object string, reason string"
+"""What the rows of a dry run have in addition to the columns of their procedure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +135,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
+        explains: True if the rows of a dry run have the columns `DECISION_COLUMNS`, too; see `dry_run_rows`.
     """
 
     name: str
@@ -136,6 +144,22 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
+    explains: bool = False
+
+    def columns_of(self, values: Mapping[str, Any]) -> str:
+        """Return the columns of a call's rows, as Spark DDL."""
+        return f"{self.columns}, {DECISION_COLUMNS}" if self.explains and values.get("dry_run") else self.columns
+
+
+def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:
+    """Return the rows of a dry run: the procedure's result without a decision, then a row for each decision.
+
+    Args:
+        result: The values of the procedure's own columns, which are NULL in the rows of decisions.
+        decisions: The decisions.
+    """
+    empty = (None,) * len(result)
+    return [(*result, None, None, None), *((*empty, one.decision, one.object, one.reason) for one in decisions)]
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:

@@ -1,7 +1,7 @@
-"""The procedures about the files of a table: `remove_orphan_files` and `verify`. Driver.
+"""The procedures about the files of a table: `remove_orphan_files`, `rewrite_table_path` and `verify`. Driver.
 
-Source: Iceberg's Spark procedures (`RemoveOrphanFilesProcedure`), which define the names and order of the parameters of
-`remove_orphan_files`; `verify` is RowDelta's own.
+Source: Iceberg's Spark procedures (`RemoveOrphanFilesProcedure`, `RewriteTablePathProcedure`), which define the names
+and order of the parameters; `verify`, and the `dry_run` of `rewrite_table_path`, are RowDelta's own.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,18 @@ from dml.engine.engine import Engine
 from dml.engine.procedures.declaration import (
     BIGINT,
     BOOLEAN,
+    DRY_RUN,
     STRING,
     STRING_MAP,
     TABLE,
     TIMESTAMP,
     Parameter,
     Procedure,
+    dry_run_rows,
     whole_table,
 )
 from dml.errors import NotFoundError, NotSupportedError
-from dml.maintenance import RemoveOrphanFiles, remove_orphan_files
+from dml.maintenance import RemoveOrphanFiles, RewriteTablePath, remove_orphan_files, rewrite_table_path
 from dml.verification import Verification, verify
 
 __all__ = ["UPKEEP", "remove_orphans", "verify_table"]
@@ -90,6 +92,19 @@ def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any
     return [(location,) for location in remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))]
 
 
+def path_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the staged copy of a table's metadata, and the decisions of a dry run."""
+    call = RewriteTablePath(**values)
+    staged = rewrite_table_path(whole_table(engine, parts, "the files of the whole table move").table, call)
+    result = (
+        staged.latest_version,
+        staged.file_list_location,
+        staged.rewritten_manifest_file_paths_count,
+        staged.rewritten_delete_file_paths_count,
+    )
+    return dry_run_rows(result, staged.decisions) if call.dry_run else [result]
+
+
 def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return one row for each number of the snapshot's summary, and one for each problem."""
     found = verify_table(engine, parts, **values)
@@ -105,7 +120,7 @@ UPKEEP: Final = (
             TABLE,
             Parameter(name="older_than", type=TIMESTAMP),
             Parameter(name="location", type=STRING),
-            Parameter(name="dry_run", type=BOOLEAN),
+            DRY_RUN,
             Parameter(name="max_concurrent_deletes", type=BIGINT),
             Parameter(
                 name="file_list_view",
@@ -123,6 +138,24 @@ UPKEEP: Final = (
         ),
         columns="orphan_file_location string",
         run=orphan_rows,
+    ),
+    Procedure(
+        name="rewrite_table_path",
+        summary="Stage copies of a table's metadata for another location, and list the files to copy there.",
+        parameters=(
+            TABLE,
+            Parameter(name="source_prefix", type=STRING, required=True),
+            Parameter(name="target_prefix", type=STRING, required=True),
+            Parameter(name="start_version", type=STRING),
+            Parameter(name="end_version", type=STRING),
+            Parameter(name="staging_location", type=STRING),
+            Parameter(name="create_file_list", type=BOOLEAN),
+            DRY_RUN,
+        ),
+        columns="latest_version string, file_list_location string, rewritten_manifest_file_paths_count int, "
+        "rewritten_delete_file_paths_count int",
+        run=path_rows,
+        explains=True,
     ),
     Procedure(
         name="verify",
