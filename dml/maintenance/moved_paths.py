@@ -17,6 +17,8 @@ __all__ = ["PathPrefix", "below", "moved_metadata"]
 
 S3_SCHEMES: Final = ("s3a:", "s3n:")
 LOCAL: Final = "file:"
+ROOTS: Final = ("://", ":///")
+"""The ends of prefixes that are a scheme alone, or the root of the local files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +71,12 @@ class PathPrefix:
 def below(folder: str, relative: str) -> str:
     """Return the location of a file in a folder; the folder itself if the path is empty."""
     whole = as_folder(folder)
-    return f"{whole}{relative}" if relative or whole.endswith("://") else whole.rstrip("/")
+    return f"{whole}{relative}" if relative or whole.endswith(ROOTS) else whole.rstrip("/")
 
 
 def as_folder(prefix: str) -> str:
     """Return a prefix that ends with the slash after the folder's name."""
-    return prefix if prefix.endswith("://") else f"{prefix.rstrip('/')}/"
+    return prefix if prefix.endswith(ROOTS) else f"{prefix.rstrip('/')}/"
 
 
 def spelled(location: str) -> str:

@@ -16,7 +16,15 @@ from typing import Any
 
 import dml
 from dml.merge_builder import MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable
+from dml.result import (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    Decision,
+    PublishedSnapshot,
+    RegisteredTable,
+    RewrittenTablePath,
+)
 from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
 
 __all__ = ["public_api"]
@@ -25,9 +33,11 @@ RETURNED = (
     Ancestor,
     BranchMove,
     CurrentSnapshot,
+    Decision,
     MergeBuilder,
     PublishedSnapshot,
     RegisteredTable,
+    RewrittenTablePath,
     StreamMerge,
     StreamWhenMatched,
     StreamWhenNotMatched,
