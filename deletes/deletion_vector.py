@@ -19,8 +19,8 @@ A 32-bit bitmap is a header, then a container for each range of 65,536 values wi
 The bytes are untrusted: every length is checked against the available bytes before it is used.
 
 A Puffin file is a sequence of blobs, then a footer with their offsets. The caller opens the stream. Source: "File
-structure", "Footer", "BlobMetadata" in the specification. No module reads footers: a scan reads a vector at the offset
-in its manifest entry.
+structure", "Footer", "BlobMetadata" in the specification. A scan reads a vector at the offset in its manifest entry,
+without the footer.
 """
 
 import json
@@ -40,9 +40,21 @@ from dml import limits
 from dml.deletes.position_index import MAX_KEY, PositionDeleteIndex
 from dml.errors import CorruptFileError, NotSupportedError
 
-__all__ = ["Blob", "BlobMetadata", "PuffinWriter", "decode", "deletion_vector_blob", "encode"]
+__all__ = [
+    "FOOTER_END",
+    "NO_FLAGS",
+    "PUFFIN_MAGIC",
+    "REFERENCED_DATA_FILE",
+    "Blob",
+    "BlobMetadata",
+    "PuffinWriter",
+    "decode",
+    "deletion_vector_blob",
+    "encode",
+]
 
 DELETION_VECTOR_V1 = "deletion-vector-v1"
+REFERENCED_DATA_FILE = "referenced-data-file"
 
 ROW_POSITION_FIELD_ID = 2147483645
 NOT_INHERITED_YET = -1
@@ -96,7 +108,7 @@ def deletion_vector_blob(referenced_data_file: str, cardinality: int) -> Blob:
         fields=(ROW_POSITION_FIELD_ID,),
         snapshot_id=NOT_INHERITED_YET,
         sequence_number=NOT_INHERITED_YET,
-        properties={"referenced-data-file": referenced_data_file, "cardinality": str(cardinality)},
+        properties={REFERENCED_DATA_FILE: referenced_data_file, "cardinality": str(cardinality)},
     )
 
 

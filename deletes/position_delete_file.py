@@ -5,7 +5,7 @@ bounds. Source: Iceberg specification, "Position Delete Files".
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,17 @@ from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import CorruptFileError
 
-__all__ = ["FILE_PATH", "FILE_PATH_ID", "POS", "POS_ID", "SCHEMA", "bounds", "positions_by_file", "table_of"]
+__all__ = [
+    "FILE_PATH",
+    "FILE_PATH_ID",
+    "POS",
+    "POS_ID",
+    "SCHEMA",
+    "bounds",
+    "positions_by_file",
+    "table_of",
+    "with_other_paths",
+]
 
 FILE_PATH = "file_path"
 FILE_PATH_ID = 2147483546
@@ -57,6 +67,25 @@ def positions_by_file(
     starts = np.flatnonzero(np.diff(codes, prepend=-1))
     for start, part in zip(starts, np.split(values, starts[1:]), strict=True):
         yield names[codes[start]], part
+
+
+def with_other_paths(
+    batch: pa.RecordBatch, change: Callable[[str], str], *, file: str = "a position delete file"
+) -> pa.RecordBatch:
+    """Return a batch's rows in their order, with other paths, in the columns of `SCHEMA`.
+
+    Args:
+        batch: As for `positions_by_file`.
+        change: Called once for each distinct path.
+        file: As for `positions_by_file`.
+
+    Raises:
+        CorruptFileError: As for `positions_by_file`.
+    """
+    positions = positions_of(column_of(batch, POS, POS_ID, file), file)
+    names, codes = paths_of(column_of(batch, FILE_PATH, FILE_PATH_ID, file), file)
+    paths = pa.array([change(name) for name in names], pa.string()).take(pa.array(codes))
+    return pa.record_batch([paths, pa.array(positions)], schema=SCHEMA)
 
 
 def table_of(indexes: Mapping[str, PositionDeleteIndex]) -> pa.Table:

@@ -27,6 +27,7 @@ __all__ = [
     "RegisteredTable",
     "Result",
     "RewrittenDataFiles",
+    "RewrittenTablePath",
 ]
 
 
@@ -357,3 +358,22 @@ class ImportedFiles:
     """
 
     imported_files_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenTablePath:
+    """The staged copy of a table's metadata for another location.
+
+    Attributes:
+        latest_version: The name of the newest metadata file.
+        file_list_location: The list of the files to copy, lines of `source,target`; "N/A" if none was written.
+        rewritten_manifest_file_paths_count: The number of manifests.
+        rewritten_delete_file_paths_count: The number of position delete files and deletion vectors.
+        decisions: The decisions of a dry run about each file: `rewrite`, `copy` or `leave`.
+    """
+
+    latest_version: str
+    file_list_location: str
+    rewritten_manifest_file_paths_count: int
+    rewritten_delete_file_paths_count: int
+    decisions: tuple[Decision, ...] = ()

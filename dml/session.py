@@ -58,6 +58,7 @@ from dml.result import (
     RegisteredTable,
     Result,
     RewrittenDataFiles,
+    RewrittenTablePath,
 )
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
@@ -453,12 +454,11 @@ class Session:
         )
 
     def _explained(self, procedure: str, **arguments: Any) -> dict[str, Any]:
-        """Return the counters of a procedure, and the decisions of its dry run."""
+        """Return the values of a procedure's only row, and the decisions of its dry run."""
         first, *rest = self.call(procedure, **arguments).collect()
-        decisions = tuple(Decision(decision=row.decision, object=row.object, reason=row.reason) for row in rest)
-        return {name: value for name, value in first.asDict().items() if name.endswith("_count")} | {
-            "decisions": decisions
-        }
+        values = {name: value for name, value in first.asDict().items() if name not in Decision.__slots__}
+        decisions = (Decision(decision=row.decision, object=row.object, reason=row.reason) for row in rest)
+        return {**values, "decisions": tuple(decisions)}
 
     def _only_row(self, procedure: str, **arguments: Any) -> dict[str, Any]:
         (row,) = self.call(procedure, **arguments).collect()
@@ -742,6 +742,51 @@ class Session:
         return ImportedFiles(**row)
 
     # ---- commits
+
+    def rewrite_table_path(
+        self,
+        table: str,
+        source_prefix: str,
+        target_prefix: str,
+        start_version: str | None = None,
+        end_version: str | None = None,
+        staging_location: str | None = None,
+        *,
+        create_file_list: bool = True,
+        dry_run: bool = False,
+    ) -> RewrittenTablePath:
+        """Stage copies of a table's metadata for another location, and list the files to copy there.
+
+        The table does not change. Copy the listed files with another tool, and call `register_table` with the copy of
+        the newest metadata file.
+
+        Args:
+            table: The name of the table.
+            source_prefix: The folder of all files of the table.
+            target_prefix: The folder to which they move.
+            start_version: The name of the metadata file up to which the table was copied before; None to copy all.
+            end_version: The name of the newest metadata file to copy; by default the table's newest one.
+            staging_location: The folder for the copies, by default a new one in the folder of the table's metadata.
+            create_file_list: Write the list of the files to copy.
+            dry_run: Return what would happen to each file, and write nothing.
+
+        Raises:
+            DmlError: The table does not exist, one of its files is not below the prefix or is damaged, an argument is
+                invalid, or the storage failed.
+        """
+        return RewrittenTablePath(
+            **self._explained(
+                "rewrite_table_path",
+                table=table,
+                source_prefix=source_prefix,
+                target_prefix=target_prefix,
+                start_version=start_version,
+                end_version=end_version,
+                staging_location=staging_location,
+                create_file_list=create_file_list,
+                dry_run=dry_run,
+            )
+        )
 
     def after_commit(self, callback: Callable[[Result], object]) -> Callable[[], None]:
         """Register a function to call with the `Result` after each commit of this session.

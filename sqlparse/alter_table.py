@@ -4,6 +4,8 @@ Input: a cursor at ALTER. Output: `AlterTable`, or a `SqlError`. Statements with
 have (SET LOCATION, ADD PARTITION (...) ...) go to Spark.
 """
 
+from dataclasses import replace
+
 from dml.errors import SqlError
 from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import (
@@ -215,22 +217,27 @@ def hive_change(cursor: Cursor, column: tuple[str, ...], span: Span) -> AlterCol
 
 
 def write_order(cursor: Cursor) -> SetWriteOrder:
-    distributed = locally = False
-    if cursor.accept("DISTRIBUTED"):
-        cursor.expect("BY", "PARTITION")
-        distributed = True
+    # Each of the two clauses at most once, in any order.
+    distributed = read_distribution(cursor)
+    order = read_write_order(cursor)
+    distributed = distributed or read_distribution(cursor)
+    if order is None and not distributed:
+        cursor.fail(expected="ORDERED BY, LOCALLY, DISTRIBUTED BY or UNORDERED")
+    return replace(order or SetWriteOrder(), distributed_by_partition=distributed)
+
+
+def read_distribution(cursor: Cursor) -> bool:
+    if not cursor.accept("DISTRIBUTED"):
+        return False
+    cursor.expect("BY", "PARTITION")
+    return True
+
+
+def read_write_order(cursor: Cursor) -> SetWriteOrder | None:
     if cursor.accept("UNORDERED"):
-        unordered = True
-    else:
-        unordered = False
-        locally = cursor.accept("LOCALLY")
-        if cursor.accept("ORDERED"):
-            cursor.expect("BY")
-            terms = read_sort_terms(cursor)
-            if not distributed and cursor.accept("DISTRIBUTED"):
-                cursor.expect("BY", "PARTITION")
-                distributed = True
-            return SetWriteOrder(terms=terms, distributed_by_partition=distributed, locally=locally)
-        if locally or not distributed:
-            cursor.fail(expected="ORDERED BY" if locally else "ORDERED BY, LOCALLY, DISTRIBUTED BY or UNORDERED")
-    return SetWriteOrder(distributed_by_partition=distributed, unordered=unordered)
+        return SetWriteOrder(unordered=True)
+    locally = cursor.accept("LOCALLY")
+    if not locally and not cursor.at("ORDERED"):
+        return None
+    cursor.expect("ORDERED", "BY")
+    return SetWriteOrder(terms=read_sort_terms(cursor), locally=locally)

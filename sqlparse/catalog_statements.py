@@ -75,6 +75,7 @@ PROCEDURES: Final = frozenset(
         "register_table",
         "remove_orphan_files",
         "rewrite_data_files",
+        "rewrite_table_path",
         "rollback_to_snapshot",
         "rollback_to_timestamp",
         "set_current_snapshot",

@@ -21,6 +21,7 @@ from dml.maintenance.partition_statistics import compute_partition_statistics
 from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, remove_orphan_files
 from dml.maintenance.rewrite_options import RewriteOptions
 from dml.maintenance.rewrite_plan import FileGroup, RewriteDecision, RewritePlan, plan_rewrite
+from dml.maintenance.rewrite_table_path import RewriteTablePath, rewrite_table_path
 
 __all__ = [
     "ExpireSnapshots",
@@ -31,10 +32,12 @@ __all__ = [
     "RewriteDecision",
     "RewriteOptions",
     "RewritePlan",
+    "RewriteTablePath",
     "SnapshotExpiry",
     "compute_partition_statistics",
     "expire_snapshots",
     "plan_rewrite",
     "remove_dangling_deletes",
     "remove_orphan_files",
+    "rewrite_table_path",
 ]

@@ -2,9 +2,10 @@
 
 `ReachableFiles`. Input: a table and a time. Output: the locations of all files that its metadata names: metadata files,
 manifest lists, manifests, data files, delete files, Puffin and other statistics files. All listed snapshots count, even
-without a branch or tag. All files of the metadata log count, including those that only an older log names. Files that
-are named by metadata that was current at that time or later count, too. So a recently expired snapshot keeps its files
-for a while, for running queries and for rollbacks. Source: Iceberg's `ReachableFileUtil`.
+without a branch or tag. All files of the newest metadata log count. Metadata that was current at that time or later
+counts, too, with the files that it names, even if only an older log names it. So a recently expired snapshot keeps its
+files for a while, for running queries and for rollbacks. Metadata files that fell out of the log before are not needed:
+Iceberg's `ReachableFileUtil`, the source of all other rules, follows older logs without end and keeps them forever.
 
 `folders_of_others`. Input: the files below a table's folders. Output: the folders of other tables, where nothing may be
 deleted; or an error if another table's files cannot be distinguished from the table's own. Tables are recognized by
@@ -94,20 +95,25 @@ class ReachableFiles:
         self._read.add(table.metadata_location)
 
     def _history(self, current: Listed) -> Iterator[str]:
-        """Yield earlier metadata files, and the files that the newer ones of them name."""
+        """Yield earlier metadata files, and the files that the newer ones of them name.
+
+        Those of the newest log are needed. Of others, which only older logs name, those are needed that count.
+        """
         source: Listed | None = current
         while source is not None:
             log = [(location, until) for location, until in source.log if location not in self._read]
-            source = None
+            is_tracked, source = source is current, None
             for location, until in log:
+                counts = until >= self._since_ms
+                if not counts:
+                    if is_tracked:
+                        yield location
+                    continue
                 self._read.add(location)
                 yield location
-                counts = until >= self._since_ms
-                if source is not None and not counts:
-                    continue
                 listed = self._listed(location)
                 source = source or listed  # the log of the oldest existing file names earlier ones
-                if listed is not None and counts:
+                if listed is not None:
                     yield from self._contents(listed, allow_missing=True)
 
     def _listed(self, location: str) -> Listed | None:

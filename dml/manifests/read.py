@@ -52,6 +52,7 @@ __all__ = [
     "decoders_of",
     "entries_in",
     "entries_of",
+    "header_and_blocks_of",
     "manifest_entry",
     "manifests_of",
     "partition_tuple",
@@ -60,6 +61,7 @@ __all__ = [
     "read_manifest_list",
     "reader_of",
     "records_in",
+    "records_of",
     "report_damage",
 ]
 
@@ -364,13 +366,21 @@ def blocks_of(io: FileIO, location: str, length: int | None = None) -> tuple[Str
         ExecutionError: The storage failed.
         Exception: It is not a metadata file; `report_damage` turns it into a CorruptFileError.
     """
+    _, file_type, blocks = header_and_blocks_of(io, location, length)
+    return file_type, blocks
+
+
+def header_and_blocks_of(
+    io: FileIO, location: str, length: int | None = None
+) -> tuple[Mapping[str, bytes], StructType, Iterator[tuple[int, bytes]]]:
+    """Return the metadata in a file's header besides the result of `blocks_of`, with its arguments and errors."""
     content = content_of(io, location)
     if length is not None and length != len(content):
         raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
     container = AvroContainer(BytesIO(content).read, len(content))
     avro_schema = container.metadata[SCHEMA_KEY]
     find = type_of_records if len(avro_schema) <= limits.MAX_CACHED_SCHEMA_BYTES else type_of_records.__wrapped__
-    return find(avro_schema), limit_blocks(container.blocks(), len(content))
+    return container.metadata, find(avro_schema), limit_blocks(container.blocks(), len(content))
 
 
 def limit_blocks(blocks: Iterable[tuple[int, bytes]], length: int) -> Iterator[tuple[int, bytes]]:

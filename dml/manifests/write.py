@@ -45,7 +45,7 @@ from dml.manifests.read import SCHEMA_KEY
 from dml.manifests.weights import LineCache, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
-__all__ = ["ManifestWriter", "partition_type", "write_manifest_list"]
+__all__ = ["ManifestWriter", "avro_bytes", "partition_type", "write_manifest_list"]
 
 CODEC: Final = {"avro.codec": "deflate"}
 # Version 1 of the specification requires this field, but no reader uses it.

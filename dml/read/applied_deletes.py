@@ -27,7 +27,7 @@ from dml.read.open_data_file import open_data_file
 from dml.read.projection import arrow_type, projector
 from dml.rows.lookup import KeyLookup
 
-__all__ = ["DeleteLoader", "EqualityDeletes"]
+__all__ = ["DeleteLoader", "EqualityDeletes", "position_batches"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,13 +151,8 @@ class DeleteLoader:
         return by_file
 
     def _position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
-        with open_data_file(self._io(ref.path), ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
-            places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
-            for batch in check_row_count(
-                file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS), ref.record_count, ref.path
-            ):
-                renamed = pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
-                yield from positions_by_file(renamed, file=ref.path)
+        for batch in position_batches(self._io(ref.path), ref):
+            yield from positions_by_file(batch, file=ref.path)
 
     def _keys(self, ids: tuple[int, ...], refs: Sequence[DeleteFileRef]) -> EqualityDeletes:
         fields = [key_field(self.schema, field_id, refs[0].path) for field_id in ids]
@@ -182,6 +177,20 @@ class DeleteLoader:
 
 
 DELETE_COLUMNS = ((FILE_PATH_ID, "file_path"), (POS_ID, "pos"))
+
+
+def position_batches(io: FileIO, ref: DeleteFileRef) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a position delete file in their order, in the columns `file_path` and `pos`.
+
+    Raises:
+        CorruptFileError: The file breaks its format, or has another number of rows than its manifest says.
+        ExecutionError: The storage failed.
+    """
+    with open_data_file(io, ref.path, ref.file_format, None, size=ref.file_size_in_bytes) as file:
+        places = [place_of(file, field_id, name, ref.path) for field_id, name in DELETE_COLUMNS]
+        batches = file.batches(file.pieces, places, limits.NARROW_BATCH_ROWS)
+        for batch in check_row_count(batches, ref.record_count, ref.path):
+            yield pa.RecordBatch.from_arrays(batch.columns, names=[name for _, name in DELETE_COLUMNS])
 
 
 def place_of(file: DataFile, field_id: int, name: str, path: str) -> int:

@@ -54,6 +54,7 @@ __all__ = [
     "write_late_deletes",
     "write_partition_deletes",
     "write_position_deletes",
+    "write_positions",
 ]
 
 
@@ -225,10 +226,7 @@ def write_position_deletes(
     file_format = options.delete_file_format
     file = output.open(file_format, spec_id, partition, deletes=True)
     with write_errors(file.location):
-        if file_format == "parquet":
-            size, offsets = write_parquet(file.stream, table, options, KEY_VALUES)
-        else:
-            size, offsets = write_rows(file.stream, table, options), ()
+        size, offsets = write_positions(file.stream, table, options)
     output.close(file)
     return ContentFile(
         content=FileContent.POSITION_DELETES,
@@ -245,19 +243,23 @@ def write_position_deletes(
     )
 
 
-def write_rows(stream: pa.NativeFile, table: pa.Table, options: WriteOptions) -> int:
-    """Write positions in a format other than Parquet, with the writer of data files.
+def write_positions(stream: pa.NativeFile, table: pa.Table, options: WriteOptions) -> tuple[int, tuple[int, ...]]:
+    """Write the rows of a position delete file. The caller closes the stream.
+
+    Formats other than Parquet are written by the writer of data files.
 
     Returns:
-        The file size in bytes.
+        The file size in bytes, and the split offsets.
     """
+    if options.delete_file_format == "parquet":
+        return write_parquet(stream, table, options, KEY_VALUES)
     layout = FileLayout(
         columns=POSITION_FIELDS, arrow=table.schema, checks=(), leaves=(), modes={}, schema_json=SCHEMA_JSON
     )
     writer = WRITERS[options.delete_file_format](stream, layout, options)
     for batch in table.to_batches():
         writer.write(batch)
-    return writer.close().file_size_in_bytes
+    return writer.close().file_size_in_bytes, ()
 
 
 def delete_file_options(context: WriteContext) -> WriteOptions:

@@ -27,6 +27,7 @@ from dml.result import (
     PublishedSnapshot,
     RegisteredTable,
     RewrittenDataFiles,
+    RewrittenTablePath,
 )
 from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
 
@@ -44,6 +45,10 @@ RETURNED = (
     PublishedSnapshot,
     RegisteredTable,
     RewrittenDataFiles,
+    MergeBuilder,
+    PublishedSnapshot,
+    RegisteredTable,
+    RewrittenTablePath,
     StreamMerge,
     StreamWhenMatched,
     StreamWhenNotMatched,

@@ -25,7 +25,15 @@ from dml.engine.procedures.declaration import (
 )
 from dml.engine.rewrite_data_files import RewriteDataFiles, rewrite_data_files
 from dml.errors import NotFoundError, NotSupportedError
-from dml.maintenance import ExpireSnapshots, FileKind, RemoveOrphanFiles, expire_snapshots, remove_orphan_files
+from dml.maintenance import (
+    ExpireSnapshots,
+    FileKind,
+    RemoveOrphanFiles,
+    RewriteTablePath,
+    expire_snapshots,
+    remove_orphan_files,
+    rewrite_table_path,
+)
 from dml.verification import Verification, verify
 
 __all__ = ["UPKEEP", "remove_orphans", "verify_table"]
@@ -101,6 +109,19 @@ def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any
 def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return one row for each orphan file, with its location."""
     return [(location,) for location in remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))]
+
+
+def path_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return the staged copy of a table's metadata, and the decisions of a dry run."""
+    call = RewriteTablePath(**values)
+    staged = rewrite_table_path(whole_table(engine, parts, "the files of the whole table move").table, call)
+    result = (
+        staged.latest_version,
+        staged.file_list_location,
+        staged.rewritten_manifest_file_paths_count,
+        staged.rewritten_delete_file_paths_count,
+    )
+    return dry_run_rows(result, staged.decisions) if call.dry_run else [result]
 
 
 def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -179,6 +200,24 @@ UPKEEP: Final = (
         "removed_delete_files_count int NOT NULL",
         run=rewrite_rows,
         changes_table=True,
+        explains=True,
+    ),
+    Procedure(
+        name="rewrite_table_path",
+        summary="Stage copies of a table's metadata for another location, and list the files to copy there.",
+        parameters=(
+            TABLE,
+            Parameter(name="source_prefix", type=STRING, required=True),
+            Parameter(name="target_prefix", type=STRING, required=True),
+            Parameter(name="start_version", type=STRING),
+            Parameter(name="end_version", type=STRING),
+            Parameter(name="staging_location", type=STRING),
+            Parameter(name="create_file_list", type=BOOLEAN),
+            DRY_RUN,
+        ),
+        columns="latest_version string, file_list_location string, rewritten_manifest_file_paths_count int, "
+        "rewritten_delete_file_paths_count int",
+        run=path_rows,
         explains=True,
     ),
     Procedure(

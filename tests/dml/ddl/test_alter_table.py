@@ -433,6 +433,9 @@ def test_a_name_of_an_earlier_field_is_not_given_to_another(new_table: NewTable)
         ("WRITE DISTRIBUTED BY PARTITION ORDERED BY ts", "2 ASC NULLS FIRST", "hash"),
         ("WRITE DISTRIBUTED BY PARTITION", "", "hash"),
         ("WRITE UNORDERED", "", "none"),
+        ("WRITE DISTRIBUTED BY PARTITION UNORDERED", "", "hash"),
+        ("WRITE UNORDERED DISTRIBUTED BY PARTITION", "", "hash"),
+        ("WRITE LOCALLY ORDERED BY ts DISTRIBUTED BY PARTITION", "2 ASC NULLS FIRST", "hash"),
     ],
 )
 def test_the_write_order_sets_the_sort_order_and_the_distribution(

@@ -1,5 +1,6 @@
 """On real tables of PyIceberg: orphans go, and nothing else ever does."""
 
+import gzip
 import json
 import os
 import shutil
@@ -171,6 +172,24 @@ def test_the_metadata_log_stays_also_where_only_an_older_log_names_it(catalog):
     before = files(place)
     assert remove(catalog) == {failed}
     assert files(place) == before - {failed}
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_metadata_files_that_fell_out_of_the_log_are_orphans_once_they_are_old(catalog, compression):
+    """In Java too few are: it keeps whatever a log of an earlier file names."""
+    properties = {"write.metadata.previous-versions-max": "2", "write.metadata.compression-codec": compression}
+    table = make(catalog, appends=4, properties=properties)
+    metadata = folder(table) / "metadata"
+    if compression == "gzip":  # as Java writes them, also where this PyIceberg does not
+        path = metadata / "00099-untracked.gz.metadata.json"
+        text = Path(table.metadata.metadata_log[0].metadata_file.removeprefix("file://")).read_bytes()
+        path.write_bytes(text if text.startswith(b"\x1f\x8b") else gzip.compress(text))
+    tracked = {entry.metadata_file for entry in table.metadata.metadata_log} | {table.metadata_location}
+    untracked = {path for path in metadata.glob("*.metadata.json") if f"file://{path}" not in tracked}
+    assert len(tracked) == 3
+    assert len(untracked) == (3 if compression == "gzip" else 2)
+    age(metadata)
+    assert remove(catalog, dry_run=True, older_than=LATER) == untracked
 
 
 def test_files_of_an_expired_snapshot_stay_while_it_was_listed_since_then(catalog):
