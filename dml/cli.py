@@ -217,6 +217,10 @@ def procedures() -> None:
         typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
 
 
+REPEATED: Final = {dict: "KEY=VALUE; may be repeated.", list: "may be repeated."}
+"""The help of options with several values, by the type of the parameter."""
+
+
 def procedure_command(name: str) -> Any:
     """Generate the command of a procedure, with the table as argument and the other parameters as options.
 
@@ -232,6 +236,8 @@ def procedure_command(name: str) -> Any:
         for option, value in given.items():
             if kinds[option] is dict:
                 given[option] = pairs_of(value, f"--{option.replace('_', '-')}", "entry") or None
+            elif kinds[option] is list:
+                given[option] = value or None
         connection: Connection = context.obj
         session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
         dml.shell.run_procedure(session, name, given, output=output, limit=limit)
@@ -239,8 +245,8 @@ def procedure_command(name: str) -> Any:
     parameters = [Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in procedure.parameters:
         if parameter.rejection is None:
-            kind: Any = list[str] if parameter.type.python is dict else parameter.type.python
-            text = "KEY=VALUE; may be repeated." if parameter.type.python is dict else f"{parameter.type.text}."
+            kind: Any = list[str] if parameter.type.python in {dict, list} else parameter.type.python
+            text = REPEATED.get(parameter.type.python, f"{parameter.type.text}.")
             info = typer.Argument(help="The table.") if parameter.name == "table" else typer.Option(help=text)
             annotation: Any = Annotated[kind if parameter.required else kind | None, info]
             default = Parameter.empty if parameter.required else None

@@ -22,6 +22,7 @@ __all__ = [
     "PublishedSnapshot",
     "RegisteredTable",
     "Result",
+    "RewriteManifestsResult",
 ]
 
 
@@ -265,3 +266,16 @@ class RegisteredTable:
     current_snapshot_id: int | None
     total_records_count: int | None
     total_data_files_count: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteManifestsResult:
+    """The manifests that were replaced.
+
+    Attributes:
+        rewritten_manifests_count: The number of manifests that were replaced; 0 if there was nothing to rewrite.
+        added_manifests_count: The number of manifests that replace them.
+    """
+
+    rewritten_manifests_count: int
+    added_manifests_count: int

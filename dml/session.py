@@ -46,7 +46,15 @@ from dml.merge_builder import (
     where_clause,
 )
 from dml.remote import table_calls
-from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable, Result
+from dml.result import (
+    Ancestor,
+    BranchMove,
+    CurrentSnapshot,
+    PublishedSnapshot,
+    RegisteredTable,
+    Result,
+    RewriteManifestsResult,
+)
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.connect_calls import take_connect_calls
@@ -78,6 +86,8 @@ def argument_sql(value: Any) -> str:
     """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
     if isinstance(value, Mapping):
         return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
+    if isinstance(value, list | tuple):
+        return f"array({', '.join(map(argument_sql, value))})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
 
 
@@ -443,6 +453,39 @@ class Session:
             CommitConflictError: Other commits landed first on every attempt.
         """
         return BranchMove(**self._only_row("fast_forward", table=table, branch=branch, to=to))
+
+    def rewrite_manifests(
+        self,
+        table: str,
+        *,
+        spec_id: int | None = None,
+        sort_by: Sequence[str] | None = None,
+        branch: str | None = None,
+    ) -> RewriteManifestsResult:
+        """Replace the manifests of a partition spec by ones of the target size that list each partition together.
+
+        `commit.manifest.target-size-bytes` is the target. `call("rewrite_manifests", table=..., dry_run=True)` shows
+        what happens to each manifest.
+
+        Args:
+            table: The name of the table, with or without a branch.
+            spec_id: The partition spec; the current one if not given.
+            sort_by: Names of partition fields, such as `ts_day`, to sort by before the others.
+            branch: The branch; main if not given.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: The table has no such spec, or the spec has no such fields.
+            CommitConflictError: Another commit replaced a manifest, or landed first on every attempt.
+        """
+        row = self._only_row(
+            "rewrite_manifests",
+            table=table,
+            spec_id=spec_id,
+            sort_by=None if sort_by is None else list(sort_by),
+            branch=branch,
+        )
+        return RewriteManifestsResult(**row)
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:
         """Return a snapshot and its ancestors, newest first.

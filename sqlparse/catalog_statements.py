@@ -66,6 +66,7 @@ PROCEDURES: Final = frozenset(
         "publish_changes",
         "register_table",
         "remove_orphan_files",
+        "rewrite_manifests",
         "rollback_to_snapshot",
         "rollback_to_timestamp",
         "set_current_snapshot",

@@ -16,6 +16,7 @@ action                 committed by                               operation
 `RowDelta`             merge-on-read DELETE, UPDATE, MERGE        `append` where only data is added, `delete` where only
                                                                   delete files are added, otherwise `overwrite`
 `RewriteFiles`         compaction                                 `replace`: tells other writers that no row changed
+`RewriteManifests`     rewrite_manifests                          `replace`
 =====================  =========================================  =====================================================
 """
 
@@ -26,9 +27,9 @@ from typing import assert_never
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges, RowProbe, Validation
-from dml.commit.validation import check_rewrite_replaces_files
+from dml.commit.validation import check_manifests_list_the_same, check_rewrite_replaces_files
 from dml.deletes.delete_file_index import partition_key
-from dml.model.manifest import ContentFile, DeleteFileKey, Listing
+from dml.model.manifest import ContentFile, DeleteFileKey, Listing, ManifestFile
 from dml.model.summary_keys import REPLACE_PARTITIONS, ROWS_DELETED
 from dml.options import Command, IsolationLevel
 
@@ -40,6 +41,7 @@ __all__ = [
     "OverwriteFiles",
     "ReplacePartitions",
     "RewriteFiles",
+    "RewriteManifests",
     "RowDelta",
     "changes_of",
 ]
@@ -381,7 +383,45 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
     return changes
 
 
-Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RewriteFiles | RowDelta
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteManifests:
+    """Replace manifests with others that list the same files, with the same sequence numbers and row ids.
+
+    Attributes:
+        manifests: The new manifests, as `ManifestWriter.write_existing` returns them. The caller deletes them if the
+            commit fails.
+        removed_manifests: The manifests that they replace. Manifests that others add meanwhile stay.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    removed_manifests: tuple[ManifestFile, ...]
+
+
+def manifest_changes(action: RewriteManifests) -> FileChanges:
+    """Check a rewrite of manifests and return its changes.
+
+    Raises:
+        ValidationFailedError: The new manifests list more or fewer files or rows.
+    """
+    check_manifests_list_the_same(action.manifests, action.removed_manifests)
+    return FileChanges(
+        operation=Operation.REPLACE,
+        added_manifests=action.manifests,
+        removed_manifests=action.removed_manifests,
+        merges_manifests=False,
+    )
+
+
+Action = (
+    AppendFiles
+    | DeleteFiles
+    | OverwriteFiles
+    | OverwriteByFilter
+    | ReplacePartitions
+    | RewriteFiles
+    | RewriteManifests
+    | RowDelta
+)
 """An action that `commit` takes."""
 
 
@@ -404,6 +444,8 @@ def changes_of(action: Action) -> FileChanges:
             return replace_changes(action)
         case RewriteFiles():
             return rewrite_changes(action)
+        case RewriteManifests():
+            return manifest_changes(action)
         case RowDelta():
             return row_delta_changes(action)
         case _:

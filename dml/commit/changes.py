@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.model.manifest import ContentFile, DeleteFileKey, Listing, Partition
+from dml.model.manifest import ContentFile, DeleteFileKey, Listing, ManifestFile, Partition
 from dml.model.scan_task import FileDeletes, ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins
 from dml.read.applied_deletes import DeleteLoader
@@ -149,6 +149,8 @@ class FileChanges:
         row_filter: Remove the files with rows for which it is TRUE; all rows of such a file must match.
         case_sensitive: How names in `row_filter` match.
         replaced_partitions: Remove all files of these partitions.
+        added_manifests: Manifests that list the files of `removed_manifests`, written but not assigned to a snapshot.
+        removed_manifests: Manifests to replace; each must be in the branch's head.
         planned_filter: `row_filter` matched whole files when the statement was planned. A partial match is then
             the effect of a concurrent commit.
         merges_manifests: Merge small manifests as the table's properties configure.
@@ -172,6 +174,8 @@ class FileChanges:
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False
     replaced_partitions: tuple[Partition, ...] = ()
+    added_manifests: tuple[ManifestFile, ...] = ()
+    removed_manifests: tuple[ManifestFile, ...] = ()
     planned_filter: bool = False
     merges_manifests: bool = True
     summary: tuple[tuple[str, str], ...] = ()

@@ -14,6 +14,7 @@ from pyspark.sql.types import NullType
 from dml.engine.engine import Engine
 from dml.engine.procedures.declaration import Procedure
 from dml.engine.procedures.history import HISTORY
+from dml.engine.procedures.rewrites import REWRITES
 from dml.engine.procedures.upkeep import UPKEEP
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.hints import did_you_mean
@@ -24,7 +25,7 @@ from dml.sqlparse.tokens import TokenKind, read_source
 
 __all__ = ["PROCEDURES", "run_call", "table_of_call"]
 
-PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *UPKEEP)}
+PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *REWRITES, *UPKEEP)}
 """The procedures by name."""
 
 
@@ -58,7 +59,7 @@ def run_call(engine: Engine, statement: CallStatement, sql: str) -> DataFrame:
         raise point_error(error, sql, arguments["table"].span)
     if statement.catalog is not None:
         parts = in_catalog(engine, statement, parts, sql)
-    return engine.spark.createDataFrame(list(procedure.run(engine, parts, values)), procedure.columns)
+    return engine.spark.createDataFrame(list(procedure.run(engine, parts, values)), procedure.columns_of(values))
 
 
 def table_of_call(statement: CallStatement) -> TableReference | None:

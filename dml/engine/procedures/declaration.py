@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from pyspark.sql.types import (
+    ArrayType,
     BooleanType,
     ByteType,
     DataType,
@@ -38,13 +39,17 @@ from dml.errors import NotFoundError, NotSupportedError
 __all__ = [
     "BIGINT",
     "BOOLEAN",
+    "BRANCH",
+    "DRY_RUN",
     "STRING",
+    "STRING_LIST",
     "STRING_MAP",
     "TABLE",
     "TIMESTAMP",
     "ArgumentType",
     "Parameter",
     "Procedure",
+    "table_of_branch",
     "whole_table",
 ]
 
@@ -88,6 +93,12 @@ TIMESTAMP: Final = ArgumentType(
     conversion="unix_micros(try_cast({} AS TIMESTAMP))",
     decode=instant,
 )
+STRING_LIST: Final = ArgumentType(
+    text="an array of strings",
+    python=list,
+    accepts=(ArrayType,),
+    conversion="CAST({} AS ARRAY<STRING>)",
+)
 STRING_MAP: Final = ArgumentType(
     text="a map of strings",
     python=dict,
@@ -114,6 +125,12 @@ class Parameter:
 
 
 TABLE: Final = Parameter(name="table", type=STRING, required=True)
+BRANCH: Final = Parameter(name="branch", type=STRING)
+DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
+"""Report what the procedure would do, one row for each object that it decides on, and change nothing."""
+
+DECISIONS: Final = ", decision string, object string, reason string"
+"""Further columns of a dry run: what happens to an object, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +145,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
+        explains: With `dry_run => true` the rows have the columns `DECISIONS` too.
     """
 
     name: str
@@ -136,6 +154,11 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
+    explains: bool = False
+
+    def columns_of(self, values: Mapping[str, Any]) -> str:
+        """Return the columns of the rows of a call, as Spark DDL."""
+        return self.columns + DECISIONS if self.explains and values.get(DRY_RUN.name) else self.columns
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:
@@ -161,3 +184,24 @@ def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> Resolved
             table=name,
         )
     return resolved
+
+
+def table_of_branch(engine: Engine, parts: tuple[str, ...], branch: str | None) -> tuple[ResolvedTable, str | None]:
+    """Resolve the table of a procedure that works on a branch.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, with or without a branch.
+        branch: The branch by the argument; it precedes that of the name.
+
+    Returns:
+        The table, and the branch; None for main.
+
+    Raises:
+        NotFoundError: There is no such table.
+        NotSupportedError: The name is that of another part of a table.
+    """
+    resolved = engine.registry.resolve(parts)
+    if resolved is not None and resolved.branch is not None:
+        return resolved, resolved.branch if branch is None else branch
+    return whole_table(engine, parts, "the procedure writes to a branch"), branch
