@@ -23,6 +23,7 @@ __all__ = [
     "RegisteredTable",
     "Result",
     "RewriteManifestsResult",
+    "RewritePositionDeletesResult",
 ]
 
 
@@ -279,3 +280,20 @@ class RewriteManifestsResult:
 
     rewritten_manifests_count: int
     added_manifests_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewritePositionDeletesResult:
+    """The position delete files that were replaced.
+
+    Attributes:
+        rewritten_delete_files_count: The number of files that were replaced; 0 if there was nothing to rewrite.
+        added_delete_files_count: The number of files, or deletion vectors, that replace them.
+        rewritten_bytes_count: The bytes of the replaced files.
+        added_bytes_count: The bytes of the new ones.
+    """
+
+    rewritten_delete_files_count: int
+    added_delete_files_count: int
+    rewritten_bytes_count: int
+    added_bytes_count: int

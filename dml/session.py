@@ -54,6 +54,7 @@ from dml.result import (
     RegisteredTable,
     Result,
     RewriteManifestsResult,
+    RewritePositionDeletesResult,
 )
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
@@ -486,6 +487,36 @@ class Session:
             branch=branch,
         )
         return RewriteManifestsResult(**row)
+
+    def rewrite_position_delete_files(
+        self,
+        table: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        branch: str | None = None,
+    ) -> RewritePositionDeletesResult:
+        """Merge small position delete files, and drop positions of data files that are gone.
+
+        In format version 3 they become deletion vectors. `call("rewrite_position_delete_files", table=..., dry_run=True)`
+        shows what happens to each file.
+
+        Args:
+            table: The name of the table, with or without a branch.
+            options: Options of the procedure, such as `{"rewrite-all": "true"}`.
+            where: A condition; only files of partitions that may hold such rows are rewritten.
+            branch: The branch; main if not given.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: An option is unknown or invalid.
+            NotSupportedError: The condition has more than comparisons of columns with constants.
+            CommitConflictError: Another commit removed a file, or landed first on every attempt.
+        """
+        row = self._only_row(
+            "rewrite_position_delete_files", table=table, options=options, where=where, branch=branch
+        )
+        return RewritePositionDeletesResult(**row)
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:
         """Return a snapshot and its ancestors, newest first.

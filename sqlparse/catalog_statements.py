@@ -67,6 +67,7 @@ PROCEDURES: Final = frozenset(
         "register_table",
         "remove_orphan_files",
         "rewrite_manifests",
+        "rewrite_position_delete_files",
         "rollback_to_snapshot",
         "rollback_to_timestamp",
         "set_current_snapshot",

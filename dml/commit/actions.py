@@ -346,6 +346,7 @@ class RewriteFiles:
         listing: The manifests that listed all of these, if known; other manifests are then not opened.
         data_sequence_number: The data sequence number of the new data files, usually that of the snapshot that was
             read. With None they get that of the commit, and concurrent equality deletes are a conflict.
+        delete_sequence_numbers: The data sequence numbers of new delete files, by key; others get that of the commit.
         starting_snapshot_id: The snapshot whose rows were read.
     """
 
@@ -355,6 +356,7 @@ class RewriteFiles:
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
     data_sequence_number: int | None = None
+    delete_sequence_numbers: Mapping[DeleteFileKey, int] = field(default_factory=dict, repr=False)
     starting_snapshot_id: int | None = None
 
 
@@ -372,6 +374,7 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
         removed_delete_files=action.removed_delete_files,
         listing=action.listing,
         data_sequence_number=action.data_sequence_number,
+        delete_sequence_numbers=action.delete_sequence_numbers,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             deletes_of_replaced_files=bool(action.removed_data_files),

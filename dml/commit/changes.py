@@ -145,6 +145,7 @@ class FileChanges:
         removed_delete_files: Keys of delete files to remove.
         listing: The manifests that listed those, if known; others are opened only if files are missing there.
         data_sequence_number: The data sequence number of the added data files; None for that of the commit.
+        delete_sequence_numbers: The data sequence numbers of added delete files, by key; others get that of the commit.
         require_removed_delete_files: Each delete file to remove must be live.
         row_filter: Remove the files with rows for which it is TRUE; all rows of such a file must match.
         case_sensitive: How names in `row_filter` match.
@@ -170,6 +171,7 @@ class FileChanges:
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
     data_sequence_number: int | None = None
+    delete_sequence_numbers: Mapping[DeleteFileKey, int] = field(default_factory=dict, repr=False)
     require_removed_delete_files: bool = True
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False

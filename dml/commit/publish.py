@@ -53,7 +53,7 @@ from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError, N
 from dml.files.file_io import delete_files
 from dml.iceberg import commit_table, next_row_id, taken_numbers
 from dml.manifests.write import write_manifest_list
-from dml.model.manifest import ManifestContent, ManifestFile
+from dml.model.manifest import ContentFile, FileContent, ManifestContent, ManifestFile
 from dml.model.summary_keys import WAP_ID
 from dml.options import CommitOptions
 from dml.retry import commit_retries, status_checks
@@ -235,8 +235,12 @@ def merged_manifests(
     options: CommitOptions,
 ) -> tuple[ManifestFile, ...]:
     files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
-    number = changes.data_sequence_number if content is ManifestContent.DATA else None
-    added = attempt.manifests.write_added(content, files, number)
+
+    def number_of(file: ContentFile) -> int | None:
+        is_data = file.content is FileContent.DATA
+        return changes.data_sequence_number if is_data else changes.delete_sequence_numbers.get(file.key)
+
+    added = attempt.manifests.write_added(content, files, number_of)
     if not changes.merges_manifests:
         return (*added, *filtered.manifests)
     return merge_manifests((*added, *filtered.manifests), options, attempt.request.reader, attempt.manifests)

@@ -129,8 +129,8 @@ BRANCH: Final = Parameter(name="branch", type=STRING)
 DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
 """Report what the procedure would do, one row for each object that it decides on, and change nothing."""
 
-DECISIONS: Final = ", decision string, object string, reason string"
-"""Further columns of a dry run: what happens to an object, and why."""
+DECISION_COLUMNS: Final = "decision string, object string, reason string"
+"""The last columns of a dry run: what would be done with an object, and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
-        explains: With `dry_run => true` the rows have the columns `DECISIONS` too.
+        decides: True if a dry run returns `DECISION_COLUMNS` after the columns.
     """
 
     name: str
@@ -154,11 +154,11 @@ class Procedure:
     columns: str
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
-    explains: bool = False
+    decides: bool = False
 
     def columns_of(self, values: Mapping[str, Any]) -> str:
-        """Return the columns of the rows of a call, as Spark DDL."""
-        return self.columns + DECISIONS if self.explains and values.get(DRY_RUN.name) else self.columns
+        """Return the columns of the rows of a call with the given arguments."""
+        return f"{self.columns}, {DECISION_COLUMNS}" if self.decides and values.get("dry_run") else self.columns
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:

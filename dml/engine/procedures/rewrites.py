@@ -1,26 +1,46 @@
-"""The procedures that rewrite metadata and delete files: `rewrite_manifests`. Driver.
+"""The procedures `rewrite_manifests` and `rewrite_position_delete_files`. Driver.
 
-Source: Iceberg's Spark procedures (`RewriteManifestsProcedure`), which define the names and order of the parameters. The
-parameters `branch` and `dry_run` are RowDelta's own.
+Source: Iceberg's Spark procedures (`RewriteManifestsProcedure`, `RewritePositionDeleteFilesProcedure`), which define the
+names and order of the parameters; `branch` and `dry_run` are RowDelta's own.
 """
 
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from sqlglot import exp
+
 from dml.catalog.translation import translate_errors
-from dml.engine.engine import Engine
+from dml.catalog.registry import ResolvedTable
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.declaration import (
     BIGINT,
     BOOLEAN,
     BRANCH,
     DRY_RUN,
+    STRING,
     STRING_LIST,
+    STRING_MAP,
     TABLE,
     Parameter,
     Procedure,
     table_of_branch,
 )
-from dml.maintenance import plan_manifest_rewrite, rewrite_manifests
+from dml.engine.writes import write_context
+from dml.errors import ErrorKind, NotSupportedError
+from dml.maintenance import (
+    PositionDeleteOptions,
+    plan_manifest_rewrite,
+    plan_position_delete_rewrite,
+    rewrite_manifests,
+    rewrite_position_deletes,
+)
+from dml.options import WriteOptions
+from dml.plan.names import TargetNames
+from dml.plan.predicates import pushable
+from dml.sqlparse import parse
+from dml.sqlparse.statements import Query
 
 __all__ = ["REWRITES"]
 
@@ -44,6 +64,52 @@ def manifest_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, A
     ] or [(*counts, None, None, None)]
 
 
+def position_delete_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
+    """Rewrite position delete files; in a dry run return a row for each file, with the counts of the whole rewrite."""
+    resolved, branch = table_of_branch(engine, parts, values.get("branch"))
+    table, where = resolved.table, values.get("where")
+    with translate_errors(f"Rewriting the position delete files of the table '{resolved.name}'", resolved.catalog):
+        target = WriteOptions.from_properties(table.properties).delete_target_file_size
+        plan = plan_position_delete_rewrite(
+            table,
+            PositionDeleteOptions.of(values.get("options", {}), target),
+            AlwaysTrue() if where is None else where_filter(engine, resolved, where),
+            branch=branch,
+        )
+        if not values.get("dry_run"):
+            context = write_context(table, str(uuid.uuid4()))
+            done = rewrite_position_deletes(plan, context, engine.commit_summary())
+            return [tuple(map(sum, zip((0, 0, 0, 0), *(one.counts for one in done), strict=True)))]
+    counts = (sum(len(group.files) for group in plan.groups), None, sum(group.size for group in plan.groups), None)
+    return [
+        (*counts, "rewrite" if is_rewritten else "keep", entry.data_file.path, reason)
+        for entry, is_rewritten, reason in plan.decisions()
+    ] or [(*counts, None, None, None)]
+
+
+def where_filter(engine: Engine, resolved: ResolvedTable, where: str) -> BooleanExpression:
+    """Return the condition of a call as an Iceberg expression, which selects the files that may hold matching rows.
+
+    Raises:
+        SqlError: It cannot be parsed.
+        NotSupportedError: It does not consist of comparisons of columns with constants.
+    """
+    rules = StatementSettings.of(engine).rules
+    names = TargetNames(schema=resolved.table.schema(), qualifiers=((resolved.identifier[-1],),), rules=rules)
+    statement = parse(f"SELECT (\n{where}\n)")
+    tree = statement.fragment.ast if isinstance(statement, Query) else None
+    if isinstance(tree, exp.Select) and [*map(type, tree.expressions)] == [exp.Paren]:
+        condition = pushable(tree.expressions[0], names)
+        if condition.pruning_is_exact:
+            return condition.pruning
+    raise NotSupportedError(
+        f"Cannot translate the condition to an Iceberg expression: {where}",
+        kind=ErrorKind.INVALID_CONDITION,
+        hint="Compare columns of the table with constants: where => \"day >= DATE '2026-01-01'\"",
+        condition=where,
+    )
+
+
 REWRITES: Final = (
     Procedure(
         name="rewrite_manifests",
@@ -56,9 +122,25 @@ REWRITES: Final = (
             BRANCH,
             DRY_RUN,
         ),
-        columns="rewritten_manifests_count int, added_manifests_count int",
+        columns="rewritten_manifests_count int NOT NULL, added_manifests_count int NOT NULL",
         run=manifest_rows,
         changes_table=True,
-        explains=True,
+        decides=True,
+    ),
+    Procedure(
+        name="rewrite_position_delete_files",
+        summary="Merge small position delete files, and drop positions of data files that are gone.",
+        parameters=(
+            TABLE,
+            Parameter(name="options", type=STRING_MAP),
+            Parameter(name="where", type=STRING),
+            BRANCH,
+            DRY_RUN,
+        ),
+        columns="rewritten_delete_files_count int, added_delete_files_count int, rewritten_bytes_count bigint, "
+        "added_bytes_count bigint",
+        run=position_delete_rows,
+        changes_table=True,
+        decides=True,
     ),
 )
