@@ -350,8 +350,8 @@ MANIFEST_BLOCK_ENTRIES: Final = 1000
 Estimate."""
 
 MANIFEST_REWRITE_ENTRIES: Final = 200_000
-"""Files that a rewrite of manifests sorts in memory at once, about 1.6 kB each with six columns. With more, it counts the
-files of each partition first, and reads manifests once for each group of that size. Estimate."""
+"""Files that a rewrite of manifests sorts in memory at once, about 1.6 kB each with six columns. With more, it counts
+the files of each partition first, and reads manifests once for each group of that size. Estimate."""
 
 CHUNK_ROWS: Final = 2**20
 """Rows in a chunk of a new position delete file. Estimate."""

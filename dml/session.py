@@ -498,8 +498,7 @@ class Session:
     ) -> RewritePositionDeletesResult:
         """Merge small position delete files, and drop positions of data files that are gone.
 
-        In format version 3 they become deletion vectors. `call("rewrite_position_delete_files", table=..., dry_run=True)`
-        shows what happens to each file.
+        In format version 3 they become deletion vectors. The procedure's `dry_run` shows what happens to each file.
 
         Args:
             table: The name of the table, with or without a branch.
@@ -513,9 +512,7 @@ class Session:
             NotSupportedError: The condition has more than comparisons of columns with constants.
             CommitConflictError: Another commit removed a file, or landed first on every attempt.
         """
-        row = self._only_row(
-            "rewrite_position_delete_files", table=table, options=options, where=where, branch=branch
-        )
+        row = self._only_row("rewrite_position_delete_files", table=table, options=options, where=where, branch=branch)
         return RewritePositionDeletesResult(**row)
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:

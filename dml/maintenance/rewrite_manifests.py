@@ -3,10 +3,10 @@
 Input: a table, a branch, a partition spec and the partition fields to sort by. Output: a snapshot with operation
 `replace` that lists the same files, with the same sequence numbers and row ids.
 
-Files are sorted by partition and cut into parts of about equal numbers of files, as many as the size of the old manifests
-takes. A part ends with a partition, so that planning a query on it opens few manifests. Memory holds the files of
-`limits.MANIFEST_REWRITE_ENTRIES` at most, unless one part has more; a larger table is read once to count the files of each
-partition, and the manifests of a part again when it is written.
+Files are sorted by partition and cut into parts of about equal numbers of files, as many as the size of the old
+manifests takes. A part ends with a partition, so that planning a query on it opens few manifests. Memory holds at most
+`limits.MANIFEST_REWRITE_ENTRIES` files, unless one part has more. A larger table is read once to count the files of
+each partition, and the manifests of a part again when it is written.
 
 Source: Iceberg's `RewriteManifestsSparkAction` and `BaseRewriteManifests`.
 """
@@ -186,8 +186,8 @@ def sort_fields(spec: PartitionSpec, sort_by: Sequence[str] | None) -> tuple[str
     missing = [name for name in sort_by if name not in known]
     if missing:
         raise AnalysisError(
-            f"Cannot set manifest sorting because specified field(s) [{', '.join(map(str, missing))}] were not found in the "
-            f"partition spec {spec.spec_id}, which has [{', '.join(known)}]",
+            f"Cannot set manifest sorting because specified field(s) [{', '.join(map(str, missing))}] were not found "
+            f"in the partition spec {spec.spec_id}, which has [{', '.join(known)}]",
             kind=ErrorKind.INVALID_VALUE,
             hint=did_you_mean(str(missing[0]), known) or "Name partition fields, such as ts_day, not columns",
         )

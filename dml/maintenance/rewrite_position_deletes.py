@@ -339,9 +339,7 @@ class GroupWriter:
                     for delete in applied.position_deletes
                 ]
                 positions = loader.positions_in(path, refs)
-                vectors.add(
-                    FileDeletes(path=path, spec_id=file.spec_id, partition=file.partition, positions=positions)
-                )
+                vectors.add(FileDeletes(path=path, spec_id=file.spec_id, partition=file.partition, positions=positions))
         return vectors.close()
 
     def _positions(self, group: PositionDeleteGroup, loader: DeleteLoader) -> dict[str, PositionDeleteIndex]:

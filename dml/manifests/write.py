@@ -181,9 +181,7 @@ class ManifestWriter:
     ) -> ManifestFile:
         layout, buffer = self._layout(spec_id, content), Buffer()
         keeps_row_ids = self._version > 2 and content is ManifestContent.DATA
-        encode = row_encoder(
-            self._version, spec_id, layout.partition, V1_BLOCK_SIZE, keeps_row_ids=keeps_row_ids
-        )
+        encode = row_encoder(self._version, spec_id, layout.partition, V1_BLOCK_SIZE, keeps_row_ids=keeps_row_ids)
         files = rows = 0
         numbers: set[int] = set()
         row_ids: set[int] = set()
@@ -201,8 +199,9 @@ class ManifestWriter:
                 known = [entry.first_row_id for entry in block if entry.first_row_id is not None]
                 lacks_row_ids = lacks_row_ids or len(known) < len(block)
                 row_ids.update((min(known),) if known else ())
-                for values, column in zip(partitions, zip(*{entry.partition for entry in block}), strict=True):
-                    values.update(column)
+                for partition in {entry.partition for entry in block}:
+                    for values, value in zip(partitions, partition, strict=True):
+                        values.add(value)
         data = buffer.getvalue()
         store(self._io, location, data)
         return ManifestFile(

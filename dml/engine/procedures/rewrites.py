@@ -1,7 +1,7 @@
 """The procedures `rewrite_manifests` and `rewrite_position_delete_files`. Driver.
 
-Source: Iceberg's Spark procedures (`RewriteManifestsProcedure`, `RewritePositionDeleteFilesProcedure`), which define the
-names and order of the parameters; `branch` and `dry_run` are RowDelta's own.
+Source: Iceberg's Spark procedures (`RewriteManifestsProcedure`, `RewritePositionDeleteFilesProcedure`), which define
+the names and order of the parameters; `branch` and `dry_run` are RowDelta's own.
 """
 
 import uuid
@@ -11,8 +11,8 @@ from typing import Any, Final
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from sqlglot import exp
 
-from dml.catalog.translation import translate_errors
 from dml.catalog.registry import ResolvedTable
+from dml.catalog.translation import translate_errors
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.declaration import (
     BIGINT,

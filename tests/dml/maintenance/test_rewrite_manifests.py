@@ -17,7 +17,7 @@ from pyiceberg.transforms import BucketTransform
 
 from dml import limits
 from dml.catalog import create_namespace, load
-from dml.commit import AppendFiles, DeleteFiles, RewriteManifests, RowDelta, commit
+from dml.commit import AppendFiles, DeleteFiles, RewriteManifests, RowDelta, commit, publish
 from dml.errors import AnalysisError, CommitConflictError, CommitStateUnknownError, NotFoundError, ValidationFailedError
 from dml.maintenance.rewrite_manifests import plan_manifest_rewrite, rewrite_manifests
 from dml.manifests.live_entries import live_entries
@@ -96,7 +96,7 @@ def bounds(manifest: ManifestFile) -> tuple[bytes | None, bytes | None]:
     return manifest.partitions[0].lower_bound, manifest.partitions[0].upper_bound
 
 
-# Counters of the procedure, manifests-created, -kept and -replaced: with one manifest, then after the target was lowered.
+# Counters of the procedure; manifests-created, -kept and -replaced.
 JAVA = {1: ((6, 1), ("1", "0", "6")), 2: ((8, 2), ("2", "0", "8")), 3: ((8, 2), ("2", "0", "8"))}
 
 
@@ -110,14 +110,17 @@ def test_a_rewrite_keeps_every_field_of_every_file(catalog: Catalog, version: in
     assert live(table) == before
     assert ids(table.metadata_location) == rows
     assert next_row_id(table) == row_ids  # no row id is taken
-    assert done.snapshot is not None and done.snapshot.operation == "replace"
+    assert done.snapshot is not None
+    assert done.snapshot.operation == "replace"
     found = done.snapshot.summary
     assert tuple(found[f"manifests-{word}"] for word in ("created", "kept", "replaced")) == summary
     assert found["entries-processed"] == str(len(before))
-    assert found["changed-partition-count"] == "0" and found["total-data-files"] == "24"
+    assert found["changed-partition-count"] == "0"
+    assert found["total-data-files"] == "24"
     assert found["engine-name"] == "tests"
     again = plan_manifest_rewrite(table.refresh())
-    assert again.removed == () and rewrite_manifests(again).snapshot is None
+    assert again.removed == ()
+    assert rewrite_manifests(again).snapshot is None
 
 
 @ALL
@@ -171,8 +174,11 @@ def test_encoded_entries_equal_decoded_ones(catalog: Catalog, version: int) -> N
         number_of = replace(found, sequence_number=0 if version == 1 else 9)
         read = tuple(entries_of(number_of, table.io))
         assert [entry.data_file for entry in read] == [entry.data_file for entry in entries]
-        assert read == tuple(entries_of(replace(expected, sequence_number=number_of.sequence_number,
-                                                first_row_id=found.first_row_id), table.io))
+        assert read == tuple(
+            entries_of(
+                replace(expected, sequence_number=number_of.sequence_number, first_row_id=found.first_row_id), table.io
+            )
+        )
         assert found.manifest_length == expected.manifest_length
         assert found.partitions == expected.partitions
 
@@ -219,7 +225,8 @@ def test_only_manifests_of_the_spec_are_rewritten(catalog: Catalog) -> None:
     before = live(table)
     old = rewrite_manifests(plan_manifest_rewrite(table.refresh(), spec_id=0))
     assert {manifest.partition_spec_id for manifest in (*old.removed, *old.added)} == {0}
-    assert old.snapshot is not None and old.snapshot.summary["manifests-kept"] == "2"
+    assert old.snapshot is not None
+    assert old.snapshot.summary["manifests-kept"] == "2"
     plan = plan_manifest_rewrite(table.refresh())
     reasons = {decision.reason for decision in plan.decisions if not decision.is_rewritten}
     assert reasons == {"of partition spec 0, not 1: kept"}
@@ -251,7 +258,8 @@ def test_a_manifest_above_the_target_is_split(catalog: Catalog, monkeypatch: pyt
     plan = plan_manifest_rewrite(table.refresh())
     assert "above target" in plan.decisions[0].reason
     added = [one for one in rewrite_manifests(plan).added if one.content is ManifestContent.DATA]
-    assert len(added) > 1 and sum(one.existing_files_count or 0 for one in added) == 12
+    assert len(added) > 1
+    assert sum(one.existing_files_count or 0 for one in added) == 12
     assert live(table) == before
     assert next_row_id(table) == row_ids
 
@@ -283,13 +291,12 @@ def test_files_that_others_append_meanwhile_stay(catalog: Catalog, version: int)
     done = rewrite_manifests(plan)
     assert live(table) == before
     assert next_row_id(table) == row_ids
-    assert done.snapshot is not None and done.snapshot.summary["manifests-kept"] == "1"
+    assert done.snapshot is not None
+    assert done.snapshot.summary["manifests-kept"] == "1"
 
 
 def lose(table: Table, monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
     """Run another commit right before the catalog receives the first attempt."""
-    import dml.commit.publish as publish
-
     original, pending = publish.commit_table, [action]
 
     def commit_late(*arguments: Any) -> Any:
@@ -306,9 +313,11 @@ def test_an_attempt_that_loses_to_an_append_is_repeated(catalog: Catalog, monkey
     new = data_file(table, [9001], "z")
     lose(table, monkeypatch, lambda: commit(table, AppendFiles(data_files=(new,))))
     done = rewrite_manifests(plan_manifest_rewrite(table))
-    assert done.snapshot is not None and done.snapshot.attempts == 2
+    assert done.snapshot is not None
+    assert done.snapshot.attempts == 2
     after = live(table)
-    assert [file for file in after if file[1].path != new.path] == before and len(after) == len(before) + 1
+    assert [file for file in after if file[1].path != new.path] == before
+    assert len(after) == len(before) + 1
     assert len([name for name in metadata_files(table) if name.startswith("optimized-m-")]) == len(done.added)
 
 
@@ -354,7 +363,8 @@ def test_a_failure_while_writing_leaves_no_manifest(catalog: Catalog, monkeypatc
     monkeypatch.setattr(ManifestWriter, "write_existing", fail_late)
     with pytest.raises(OSError, match="full"):
         rewrite_manifests(plan_manifest_rewrite(table))
-    assert written and metadata_files(table) == files
+    assert written
+    assert metadata_files(table) == files
 
 
 def test_files_stay_if_the_commit_may_have_landed(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,7 +409,8 @@ def test_a_branch_is_rewritten_alone(catalog: Catalog) -> None:
 
 def test_a_table_without_snapshots_has_nothing_to_rewrite(catalog: Catalog) -> None:
     plan = plan_manifest_rewrite(new_table(catalog, 2))
-    assert plan.decisions == () and rewrite_manifests(plan).snapshot is None
+    assert plan.decisions == ()
+    assert rewrite_manifests(plan).snapshot is None
 
 
 # ---- any table --------------------------------------------------------------------------------------------------
