@@ -188,10 +188,10 @@ class ManifestWriter:
         lacks_row_ids = not keeps_row_ids
         partitions: list[set[Any]] = [set() for _ in layout.partition.fields]
         with open_avro(buffer, layout.entry_schema, "manifest_entry", layout.header, ENCODED) as avro:
-            while buffer.tell() < max_bytes:
-                block = list(islice(entries, limits.MANIFEST_BLOCK_ENTRIES))
-                if not block:
-                    break
+            # At least one block, even if the header alone is above the size.
+            while (not files or buffer.tell() < max_bytes) and (
+                block := list(islice(entries, limits.MANIFEST_BLOCK_ENTRIES))
+            ):
                 avro.write_block(cast("list[Record]", [encode(entry) for entry in block]))
                 files += len(block)
                 rows += sum(entry.record_count for entry in block)

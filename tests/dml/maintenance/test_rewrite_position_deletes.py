@@ -20,6 +20,7 @@ from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from dml.options import Command
 from tests.dml.commit.builders import data_file, ids, new_table, position_deletes
+from tests.other_writers import set_properties
 
 TARGET = 64 * 2**20
 BY_PARTITION = {"write.delete.granularity": "partition"}
@@ -156,8 +157,7 @@ def test_deletes_that_are_older_than_their_data_file_stay_without_effect(catalog
 
 def upgraded(catalog: Catalog) -> Deleted:
     deleted = Deleted(catalog, **BY_PARTITION)
-    with deleted.table.transaction() as transaction:
-        transaction.upgrade_table_version(3)
+    set_properties(deleted.table, {"format-version": "3"})
     return deleted
 
 
