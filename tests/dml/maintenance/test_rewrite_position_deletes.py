@@ -1,5 +1,6 @@
 """rewrite_position_delete_files: fewer delete files that delete the same rows, whatever others commit meanwhile."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,9 +52,9 @@ class Deleted:
         return plan_position_delete_rewrite(self.table.refresh(), PositionDeleteOptions.of(given, TARGET), AlwaysTrue())
 
     def run(self, plan: PositionDeleteRewrite) -> list[tuple[int, int, int, int]]:
-        """Run a plan, and return the counts of its groups."""
+        """Run a plan, and return the counts of its groups, the largest first."""
         context = write_context(self.table, "00000000-0000-0000-0000-000000000000")
-        return [done.counts for done in rewrite_position_deletes(plan, context)]
+        return sorted((done.counts for done in rewrite_position_deletes(plan, context)), reverse=True)
 
     def live(self) -> list[ManifestEntry]:
         """The live delete files."""
@@ -139,7 +140,8 @@ def test_deletes_that_are_older_than_their_data_file_stay_without_effect(catalog
     first, second = data_file(table, range(5), "a"), data_file(table, range(10, 15), "a")
     early = position_deletes(table, second, [0])
     commit(table, AppendFiles(data_files=(first,)))
-    commit(table, RowDelta(command=Command.UPDATE, data_files=(), delete_files=(early,)))
+    start = table.refresh().metadata.current_snapshot_id
+    commit(table, RowDelta(command=Command.DELETE, delete_files=(early,), starting_snapshot_id=start))
     commit(table, AppendFiles(data_files=(second,)))
     late = position_deletes(table, second, [1])
     start = table.refresh().metadata.current_snapshot_id
@@ -176,22 +178,14 @@ def test_after_an_upgrade_they_become_deletion_vectors(catalog: Catalog) -> None
 def test_a_vector_has_the_positions_of_files_that_are_not_rewritten(catalog: Catalog) -> None:
     """Readers ignore the position delete files of a data file that has a vector."""
     deleted = upgraded(catalog)
-    sizes = {entry.data_file.path: entry.data_file.file_size_in_bytes for entry in deleted.live()}
     plan = deleted.plan(rewrite_all="true")
-    first = plan.groups[0]
-    few = type(first)(partition=first.partition, files=first.files[-1:])
-    part = PositionDeleteRewrite(
-        table=plan.table,
-        branch=plan.branch,
-        snapshot=plan.snapshot,
-        options=plan.options,
-        files=plan.files,
-        deletes=plan.deletes,
-        groups=(few,),
-    )
-    assert [one[:2] for one in deleted.run(part)] == [(1, 1)]
+    group = next(group for group in plan.groups if group.partition == (0, ("a",)))
+    few = replace(group, files=group.files[:1])
+    assert [one[:2] for one in deleted.run(replace(plan, groups=(few,)))] == [(1, 1)]
     assert deleted.rows() == ROWS
-    assert len(deleted.live()) == len(sizes)
+    (vector,) = [entry.data_file for entry in deleted.live() if entry.data_file.is_deletion_vector]
+    assert vector.referenced_data_file == deleted.files[0].path
+    assert vector.record_count == 3
 
 
 # ---- other commits ----------------------------------------------------------------------------------------------
