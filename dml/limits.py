@@ -364,6 +364,10 @@ MANIFEST_BLOCK_ENTRIES: Final = 1000
 """Entries in an Avro block of a manifest: enough to compress well, few enough to decode one block at a time.
 Estimate."""
 
+MANIFEST_REWRITE_ENTRIES: Final = 200_000
+"""Files that a rewrite of manifests sorts in memory at once, about 1.6 kB each with six columns. With more, it counts
+the files of each partition first, and reads manifests once for each group of that size. Estimate."""
+
 CHUNK_ROWS: Final = 2**20
 """Rows in a chunk of a new position delete file. Estimate."""
 

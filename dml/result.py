@@ -27,6 +27,8 @@ __all__ = [
     "RegisteredTable",
     "Result",
     "RewrittenDataFiles",
+    "RewrittenDeleteFiles",
+    "RewrittenManifests",
     "RewrittenTablePath",
 ]
 
@@ -377,3 +379,33 @@ class RewrittenTablePath:
     rewritten_manifest_file_paths_count: int
     rewritten_delete_file_paths_count: int
     decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenManifests:
+    """The manifests that were replaced.
+
+    Attributes:
+        rewritten_manifests_count: The number of manifests that were replaced; 0 if there was nothing to rewrite.
+        added_manifests_count: The number of manifests that replace them.
+    """
+
+    rewritten_manifests_count: int
+    added_manifests_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenDeleteFiles:
+    """The position delete files that were replaced.
+
+    Attributes:
+        rewritten_delete_files_count: The number of files that were replaced; 0 if there was nothing to rewrite.
+        added_delete_files_count: The number of files, or deletion vectors, that replace them.
+        rewritten_bytes_count: The bytes of the replaced files.
+        added_bytes_count: The bytes of the new ones.
+    """
+
+    rewritten_delete_files_count: int
+    added_delete_files_count: int
+    rewritten_bytes_count: int
+    added_bytes_count: int

@@ -58,6 +58,8 @@ from dml.result import (
     RegisteredTable,
     Result,
     RewrittenDataFiles,
+    RewrittenDeleteFiles,
+    RewrittenManifests,
     RewrittenTablePath,
 )
 from dml.spark import interception
@@ -557,6 +559,66 @@ class Session:
             CommitConflictError: Other commits landed first on every attempt.
         """
         return BranchMove(**self._only_row("fast_forward", table=table, branch=branch, to=to))
+
+    def rewrite_manifests(
+        self,
+        table: str,
+        *,
+        spec_id: int | None = None,
+        sort_by: Sequence[str] | None = None,
+        branch: str | None = None,
+    ) -> RewrittenManifests:
+        """Replace the manifests of a partition spec by ones of the target size that list each partition together.
+
+        `commit.manifest.target-size-bytes` is the target. `call("rewrite_manifests", table=..., dry_run=True)` shows
+        what happens to each manifest.
+
+        Args:
+            table: The name of the table, with or without a branch.
+            spec_id: The partition spec; the current one if not given.
+            sort_by: Names of partition fields, such as `ts_day`, to sort by before the others.
+            branch: The branch; main if not given.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: The table has no such spec, or the spec has no such fields.
+            CommitConflictError: Another commit replaced a manifest, or landed first on every attempt.
+        """
+        row = self._only_row(
+            "rewrite_manifests",
+            table=table,
+            spec_id=spec_id,
+            sort_by=None if sort_by is None else list(sort_by),
+            branch=branch,
+        )
+        return RewrittenManifests(**row)
+
+    def rewrite_position_delete_files(
+        self,
+        table: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        where: str | None = None,
+        branch: str | None = None,
+    ) -> RewrittenDeleteFiles:
+        """Merge small position delete files, and drop positions of data files that are gone.
+
+        In format version 3 they become deletion vectors. The procedure's `dry_run` shows what happens to each file.
+
+        Args:
+            table: The name of the table, with or without a branch.
+            options: Options of the procedure, such as `{"rewrite-all": "true"}`.
+            where: A condition; only files of partitions that may hold such rows are rewritten.
+            branch: The branch; main if not given.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: An option is unknown or invalid.
+            NotSupportedError: The condition has more than comparisons of columns with constants.
+            CommitConflictError: Another commit removed a file, or landed first on every attempt.
+        """
+        row = self._only_row("rewrite_position_delete_files", table=table, options=options, where=where, branch=branch)
+        return RewrittenDeleteFiles(**row)
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:
         """Return a snapshot and its ancestors, newest first.

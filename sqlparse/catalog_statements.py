@@ -76,6 +76,8 @@ PROCEDURES: Final = frozenset(
         "remove_orphan_files",
         "rewrite_data_files",
         "rewrite_table_path",
+        "rewrite_manifests",
+        "rewrite_position_delete_files",
         "rollback_to_snapshot",
         "rollback_to_timestamp",
         "set_current_snapshot",

@@ -19,6 +19,7 @@ from dml.commit.actions import (
     OverwriteFiles,
     ReplacePartitions,
     RewriteFiles,
+    RewriteManifests,
     RowDelta,
     changes_of,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "OverwriteFiles",
     "ReplacePartitions",
     "RewriteFiles",
+    "RewriteManifests",
     "RowCounts",
     "RowDelta",
     "RowLevelChanges",

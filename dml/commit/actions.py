@@ -16,6 +16,7 @@ action                 committed by                               operation
 `RowDelta`             merge-on-read DELETE, UPDATE, MERGE        `append` where only data is added, `delete` where only
                                                                   delete files are added, otherwise `overwrite`
 `RewriteFiles`         compaction                                 `replace`: tells other writers that no row changed
+`RewriteManifests`     rewrite_manifests                          `replace`
 =====================  =========================================  =====================================================
 """
 
@@ -26,9 +27,9 @@ from typing import assert_never
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges, RowProbe, Validation, referenced_by
-from dml.commit.validation import check_rewrite_replaces_files
+from dml.commit.validation import check_manifests_list_the_same, check_rewrite_replaces_files
 from dml.deletes.delete_file_index import partition_key
-from dml.model.manifest import ContentFile, DeleteFileKey, Listing
+from dml.model.manifest import ContentFile, DeleteFileKey, Listing, ManifestFile
 from dml.model.summary_keys import REPLACE_PARTITIONS, ROW_MAPS, ROWS_DELETED
 from dml.options import Command, IsolationLevel
 
@@ -40,6 +41,7 @@ __all__ = [
     "OverwriteFiles",
     "ReplacePartitions",
     "RewriteFiles",
+    "RewriteManifests",
     "RowDelta",
     "changes_of",
 ]
@@ -339,6 +341,7 @@ class RewriteFiles:
         listing: The manifests that listed all of these, if known; other manifests are then not opened.
         data_sequence_number: The data sequence number of the new data files, usually that of the snapshot that was
             read. With None they get that of the commit, and concurrent equality deletes are a conflict.
+        delete_sequence_numbers: The data sequence numbers of new delete files, by key; others get that of the commit.
         starting_snapshot_id: The snapshot whose rows were read.
         row_level: The removed data files, without changed rows, and the origins of the rows of the new ones: rows that
             others have deleted meanwhile are then deleted in the new files. With None, such a delete is a conflict.
@@ -351,6 +354,7 @@ class RewriteFiles:
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
     data_sequence_number: int | None = None
+    delete_sequence_numbers: Mapping[DeleteFileKey, int] = field(default_factory=dict, repr=False)
     starting_snapshot_id: int | None = None
     row_level: RowLevelChanges | None = None
     has_row_maps: bool = False
@@ -372,6 +376,7 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
         data_sequence_number=action.data_sequence_number,
         row_level=action.row_level,
         summary=((ROW_MAPS, "footer"),) if action.has_row_maps else (),
+        delete_sequence_numbers=action.delete_sequence_numbers,
         validation=Validation(
             starting_snapshot_id=action.starting_snapshot_id,
             # If the branch was set back, delete files that are not needed in the newer snapshot may be needed again.
@@ -385,7 +390,45 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
     return changes
 
 
-Action = AppendFiles | DeleteFiles | OverwriteFiles | OverwriteByFilter | ReplacePartitions | RewriteFiles | RowDelta
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteManifests:
+    """Replace manifests with others that list the same files, with the same sequence numbers and row ids.
+
+    Attributes:
+        manifests: The new manifests, as `ManifestWriter.write_existing` returns them. The caller deletes them if the
+            commit fails.
+        removed_manifests: The manifests that they replace. Manifests that others add meanwhile stay.
+    """
+
+    manifests: tuple[ManifestFile, ...]
+    removed_manifests: tuple[ManifestFile, ...]
+
+
+def manifest_changes(action: RewriteManifests) -> FileChanges:
+    """Check a rewrite of manifests and return its changes.
+
+    Raises:
+        ValidationFailedError: The new manifests list more or fewer files or rows.
+    """
+    check_manifests_list_the_same(action.manifests, action.removed_manifests)
+    return FileChanges(
+        operation=Operation.REPLACE,
+        added_manifests=action.manifests,
+        removed_manifests=action.removed_manifests,
+        merges_manifests=False,
+    )
+
+
+Action = (
+    AppendFiles
+    | DeleteFiles
+    | OverwriteFiles
+    | OverwriteByFilter
+    | ReplacePartitions
+    | RewriteFiles
+    | RewriteManifests
+    | RowDelta
+)
 """An action that `commit` takes."""
 
 
@@ -408,6 +451,8 @@ def changes_of(action: Action) -> FileChanges:
             return replace_changes(action)
         case RewriteFiles():
             return rewrite_changes(action)
+        case RewriteManifests():
+            return manifest_changes(action)
         case RowDelta():
             return row_delta_changes(action)
         case _:

@@ -28,6 +28,7 @@ from dml.commit.validation import (
     check_data_sequence_number,
     check_deletes_of_replaced_files,
     check_format_version,
+    check_manifests_are_live,
     check_not_upgraded,
     check_removed_files_are_live,
     check_removed_files_are_not_referenced,
@@ -279,7 +280,12 @@ class Attempt:
         return ManifestFilter(self.metadata, request.planned.schema(), self.changes, request.reader, self.manifests)
 
     def _base(self, content: ManifestContent) -> list[ManifestFile]:
-        return [manifest for manifest in self.request.reader.manifests(self.parent) if manifest.content is content]
+        """Return the manifests of the parent, with those that the commit replaces by others in their place."""
+        changes = self.request.changes
+        replaced = {manifest.manifest_path for manifest in changes.removed_manifests}
+        added = [replace(manifest, added_snapshot_id=self.request.snapshot_id) for manifest in changes.added_manifests]
+        kept = [one for one in self.request.reader.manifests(self.parent) if one.manifest_path not in replaced]
+        return [manifest for manifest in (*added, *kept) if manifest.content is content]
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +382,12 @@ def check_replaced_files(attempt: Attempt) -> None:
     )
 
 
+def check_replaced_manifests(attempt: Attempt) -> None:
+    removed = attempt.request.changes.removed_manifests
+    if removed:
+        check_manifests_are_live(removed, attempt.request.reader.manifests(attempt.parent))
+
+
 def check_removed_data_files(attempt: Attempt) -> None:
     found = {entry.data_file.path for entry in attempt.data.removed}
     check_removed_files_are_live(attempt.changes.removed_data_files - found)
@@ -399,6 +411,7 @@ def check_removed_delete_files(attempt: Attempt) -> None:
 CHECKS: Final = (
     Check("branch", lambda attempt: attempt.parent),
     Check("upgrade", check_upgrade),
+    Check("manifests", check_replaced_manifests),
     Check("format", check_format),
     Check("V8", lambda attempt: check_removed_files_are_not_referenced(attempt.request.changes)),
     Check("history", lambda attempt: attempt.window),

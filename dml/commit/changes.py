@@ -13,7 +13,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from dml.deletes.deletion_vector import decode
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.model.manifest import ContentFile, DeleteFileKey, Listing, Partition
+from dml.model.manifest import ContentFile, DeleteFileKey, Listing, ManifestFile, Partition
 from dml.model.scan_task import FileDeletes, ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins
 from dml.read.applied_deletes import DeleteLoader
@@ -155,10 +155,13 @@ class FileChanges:
         removed_delete_files: Keys of delete files to remove.
         listing: The manifests that listed those, if known; others are opened only if files are missing there.
         data_sequence_number: The data sequence number of the added data files; None for that of the commit.
+        delete_sequence_numbers: The data sequence numbers of added delete files, by key; others get that of the commit.
         require_removed_delete_files: Each delete file to remove must be live.
         row_filter: Remove the files with rows for which it is TRUE; all rows of such a file must match.
         case_sensitive: How names in `row_filter` match.
         replaced_partitions: Remove all files of these partitions.
+        added_manifests: Manifests that list the files of `removed_manifests`, written but not assigned to a snapshot.
+        removed_manifests: Manifests to replace; each must be in the branch's head.
         planned_filter: `row_filter` matched whole files when the statement was planned. A partial match is then
             the effect of a concurrent commit.
         merges_manifests: Merge small manifests as the table's properties configure.
@@ -178,10 +181,13 @@ class FileChanges:
     removed_delete_files: frozenset[DeleteFileKey] = frozenset()
     listing: Listing | None = None
     data_sequence_number: int | None = None
+    delete_sequence_numbers: Mapping[DeleteFileKey, int] = field(default_factory=dict, repr=False)
     require_removed_delete_files: bool = True
     row_filter: BooleanExpression | None = None
     case_sensitive: bool = False
     replaced_partitions: tuple[Partition, ...] = ()
+    added_manifests: tuple[ManifestFile, ...] = ()
+    removed_manifests: tuple[ManifestFile, ...] = ()
     planned_filter: bool = False
     merges_manifests: bool = True
     summary: tuple[tuple[str, str], ...] = ()

@@ -132,21 +132,24 @@ class NewManifests:
         return self.files.entries.get(manifest.manifest_path)
 
     def write_added(
-        self, content: ManifestContent, files: Iterable[ContentFile], data_sequence_number: int | None = None
+        self,
+        content: ManifestContent,
+        files: Iterable[ContentFile],
+        data_sequence_number: Callable[[ContentFile], int | None],
     ) -> list[ManifestFile]:
         """Write manifests of new files, one per spec, and return them with the newest spec first.
 
         Args:
             content: The content of the manifests.
             files: The new files.
-            data_sequence_number: The data sequence number of the files; None for that of the commit.
+            data_sequence_number: Returns the data sequence number of a file; None for that of the commit.
         """
         by_spec: dict[int, list[ContentFile]] = {}
         for file in files:
             by_spec.setdefault(file.spec_id, []).append(file)
         manifests = []
         for spec_id in sorted(by_spec, reverse=True):
-            entries = tuple(self._added_entry(file, data_sequence_number) for file in by_spec[spec_id])
+            entries = tuple(self._added_entry(file, data_sequence_number(file)) for file in by_spec[spec_id])
             key = ("added", content, spec_id, tuple(file.key for file in by_spec[spec_id]))
             manifests.append(self._write(key, spec_id, content, entries))
         return manifests

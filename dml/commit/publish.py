@@ -47,13 +47,13 @@ from dml.commit.changes import FileChanges
 from dml.commit.cherry_pick import CherryPick
 from dml.commit.idempotency import CommitKey, refuse_second_run
 from dml.commit.new_manifests import CommitFiles, FilteredManifests, merge_manifests
-from dml.commit.summary import SummaryBuilder
+from dml.commit.summary import SummaryBuilder, manifest_counts
 from dml.commit.window import ManifestReader, walk_back
 from dml.errors import CommitConflictError, CommitStateUnknownError, DmlError, NotFoundError
 from dml.files.file_io import delete_files
 from dml.iceberg import commit_table, next_row_id, taken_numbers
 from dml.manifests.write import write_manifest_list
-from dml.model.manifest import ManifestContent, ManifestFile
+from dml.model.manifest import ContentFile, FileContent, ManifestContent, ManifestFile
 from dml.model.summary_keys import WAP_ID
 from dml.options import CommitOptions
 from dml.retry import commit_retries, status_checks
@@ -207,7 +207,8 @@ def prepare(attempt: Attempt) -> Prepared:
     summary.remove(entry.data_file for entry in (*data.removed, *deletes.removed))
     parent_id = None if parent is None else parent.snapshot_id
     at_start = changes.summary_at_start if parent_id == changes.validation.starting_snapshot_id else ()
-    further = {**dict(changes.summary), **dict(at_start), **attempt.request.summary}
+    counts = manifest_counts(changes, len(manifests))
+    further = {**dict(changes.summary), **dict(at_start), **attempt.request.summary, **counts}
     snapshot = new_snapshot(attempt, manifests, summary.build(summary_of(parent), further))
     written = {file.path for file in attempt.request.changes.added_delete_files} | attempt.files.delete_file_locations
     return Prepared(
@@ -216,7 +217,13 @@ def prepare(attempt: Attempt) -> Prepared:
         requirements=requirements_of(attempt.metadata, attempt.request.target, parent),
         manifests=frozenset(manifest.manifest_path for manifest in manifests),
         unused_delete_files=frozenset(written - {file.path for file in changes.added_delete_files}),
-        is_empty=not (changes.added_data_files or changes.added_delete_files or data.removed or deletes.removed),
+        is_empty=not (
+            changes.added_data_files
+            or changes.added_delete_files
+            or changes.removed_manifests
+            or data.removed
+            or deletes.removed
+        ),
     )
 
 
@@ -228,8 +235,12 @@ def merged_manifests(
     options: CommitOptions,
 ) -> tuple[ManifestFile, ...]:
     files = changes.added_data_files if content is ManifestContent.DATA else changes.added_delete_files
-    number = changes.data_sequence_number if content is ManifestContent.DATA else None
-    added = attempt.manifests.write_added(content, files, number)
+
+    def number_of(file: ContentFile) -> int | None:
+        is_data = file.content is FileContent.DATA
+        return changes.data_sequence_number if is_data else changes.delete_sequence_numbers.get(file.key)
+
+    added = attempt.manifests.write_added(content, files, number_of)
     if not changes.merges_manifests:
         return (*added, *filtered.manifests)
     return merge_manifests((*added, *filtered.manifests), options, attempt.request.reader, attempt.manifests)

@@ -10,12 +10,13 @@ from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
 
+from dml.commit.changes import FileChanges
 from dml.manifests.write import partition_type
 from dml.model import summary_keys
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.transforms import partition_path
 
-__all__ = ["SummaryBuilder", "is_reserved"]
+__all__ = ["SummaryBuilder", "is_reserved", "manifest_counts"]
 
 # The order in which Java lists them; a counter of 0 is left out.
 COUNTERS: Final = (
@@ -39,6 +40,8 @@ COUNTERS: Final = (
     "removed-equality-deletes",
 )
 
+MANIFEST_COUNTERS: Final = ("manifests-created", "manifests-kept", "manifests-replaced", "entries-processed")
+
 OPERATION: Final = "operation"
 
 TOTALS: Final = (
@@ -59,6 +62,7 @@ RESERVED: Final = frozenset(
         OPERATION,
         "changed-partition-count",
         "partition-summaries-included",
+        *MANIFEST_COUNTERS,
         summary_keys.REPLACE_PARTITIONS,
         summary_keys.SOURCE_SNAPSHOT_ID,
         summary_keys.WAP_ID,
@@ -141,6 +145,21 @@ class SummaryBuilder:
             spec = self._metadata.specs()[file.spec_id]
             self._paths[key] = partition_path(spec, partition_type(spec, self._metadata), file.partition)
         return self._paths[key]
+
+
+def manifest_counts(changes: FileChanges, total: int) -> dict[str, str]:
+    """Return the counters of a rewrite of manifests; none for other commits.
+
+    Args:
+        changes: The changes of the commit.
+        total: The number of manifests of the snapshot.
+    """
+    if not changes.removed_manifests:
+        return {}
+    created = len(changes.added_manifests)
+    entries = sum(manifest.existing_files_count or 0 for manifest in changes.added_manifests)
+    counts = (created, total - created, len(changes.removed_manifests), entries)
+    return {key: str(count) for key, count in zip(MANIFEST_COUNTERS, counts, strict=True)}
 
 
 def nonzero_counts(counter: Mapping[str, int]) -> dict[str, str]:

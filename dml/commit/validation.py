@@ -42,6 +42,7 @@ from dml.model.manifest import (
     FileContent,
     ManifestContent,
     ManifestEntry,
+    ManifestFile,
     Partition,
 )
 from dml.model.transforms import partition_path
@@ -55,6 +56,8 @@ __all__ = [
     "check_data_sequence_number",
     "check_deletes_of_replaced_files",
     "check_format_version",
+    "check_manifests_are_live",
+    "check_manifests_list_the_same",
     "check_not_upgraded",
     "check_removed_files_are_live",
     "check_removed_files_are_not_referenced",
@@ -284,9 +287,9 @@ def check_not_upgraded(changes: FileChanges, planned: int, version: int) -> None
         version: The table's current format version.
 
     Raises:
-        CommitConflictError: The changes have position deletes, or rows of replaced files without their ids.
+        CommitConflictError: The changes have position deletes, or rows or manifests of replaced ones without their ids.
     """
-    rewrites = changes.added_data_files and changes.removed_data_files
+    rewrites = (changes.added_data_files and changes.removed_data_files) or changes.added_manifests
     if planned < 3 <= version and (changes.added_delete_files or rewrites):
         raise CommitConflictError(
             f"The table was upgraded from format version {planned} to {version} while the statement ran",
@@ -370,6 +373,62 @@ def check_deletes_of_replaced_files(
     ]
     if found:
         raise conflict_error("Cannot commit, found new delete for replaced data file", found)
+
+
+def check_manifests_list_the_same(added: Iterable[ManifestFile], removed: Iterable[ManifestFile]) -> None:
+    """Check that new manifests list as many live files and rows as the ones that they replace.
+
+    Source: Iceberg's `BaseRewriteManifests.validateFilesCounts`.
+
+    Raises:
+        ValidationFailedError: They list more or fewer, or a count is unknown.
+    """
+    new, old = [live_counts(manifests) for manifests in (tuple(added), tuple(removed))]
+    for content in ManifestContent:
+        for place, what in enumerate(("active files", "rows")):
+            if new[content][place] != old[content][place]:
+                raise ValidationFailedError(
+                    f"Replaced and created manifests of {content.name.lower()} must have the same number of {what}: "
+                    f"{new[content][place]} (new), {old[content][place]} (old)"
+                )
+
+
+def live_counts(manifests: Iterable[ManifestFile]) -> dict[ManifestContent, tuple[int, int]]:
+    """Return the live files and rows by content."""
+    counts = dict.fromkeys(ManifestContent, (0, 0))
+    for manifest in manifests:
+        known = (
+            manifest.added_files_count,
+            manifest.existing_files_count,
+            manifest.added_rows_count,
+            manifest.existing_rows_count,
+        )
+        if None in known:
+            raise ValidationFailedError(f"No file counts in manifest: {manifest.manifest_path}")
+        added_files, existing_files, added_rows, existing_rows = (number or 0 for number in known)
+        files, rows = counts[manifest.content]
+        counts[manifest.content] = (files + added_files + existing_files, rows + added_rows + existing_rows)
+    return counts
+
+
+def check_manifests_are_live(removed: Iterable[ManifestFile], live: Iterable[ManifestFile]) -> None:
+    """Check that manifests to replace are still in the branch's head.
+
+    Args:
+        removed: The manifests to replace.
+        live: The manifests of the head.
+
+    Raises:
+        CommitConflictError: One is missing.
+    """
+    known = {manifest.manifest_path for manifest in live}
+    found = [
+        Conflict(label="manifests", path=manifest.manifest_path, snapshot_id=None)
+        for manifest in removed
+        if manifest.manifest_path not in known
+    ]
+    if found:
+        raise conflict_error("Deleted manifests could not be found in the latest snapshot", found)
 
 
 def check_rewrite_replaces_files(changes: FileChanges) -> None:

@@ -86,7 +86,7 @@ from dml.write.delete_files import write_late_deletes
 from dml.write.partitioning import row_order
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["RewriteDataFiles", "rewrite_data_files"]
+__all__ = ["RewriteDataFiles", "rewrite_data_files", "where_filter"]
 
 LOG = logging.getLogger(__name__)
 

@@ -8,6 +8,7 @@ files that only expired snapshots reach.
 
 A compaction is planned here, without I/O, by `rewrite_options` and `rewrite_plan`; the engine runs it.
 `dangling_deletes` removes delete files that apply to no data file.
+`rewrite_manifests` clusters manifests.
 
 `partition_statistics` counts the files of partitions; `statistics_files` writes statistics and registers them.
 `import_files` finds and examines files of other programs, whose partitions `partition_folders` types.
@@ -18,15 +19,19 @@ from dml.maintenance.expire_snapshots import ExpireSnapshots, SnapshotExpiry, ex
 from dml.maintenance.expired_files import FileKind
 from dml.maintenance.orphan_choice import PrefixMismatchMode
 from dml.maintenance.partition_statistics import compute_partition_statistics
+from dml.maintenance.position_delete_groups import PositionDeleteOptions
 from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, remove_orphan_files
+from dml.maintenance.rewrite_manifests import plan_manifest_rewrite, rewrite_manifests
 from dml.maintenance.rewrite_options import RewriteOptions
 from dml.maintenance.rewrite_plan import FileGroup, RewriteDecision, RewritePlan, plan_rewrite
+from dml.maintenance.rewrite_position_deletes import plan_position_delete_rewrite, rewrite_position_deletes
 from dml.maintenance.rewrite_table_path import RewriteTablePath, rewrite_table_path
 
 __all__ = [
     "ExpireSnapshots",
     "FileGroup",
     "FileKind",
+    "PositionDeleteOptions",
     "PrefixMismatchMode",
     "RemoveOrphanFiles",
     "RewriteDecision",
@@ -36,8 +41,12 @@ __all__ = [
     "SnapshotExpiry",
     "compute_partition_statistics",
     "expire_snapshots",
+    "plan_manifest_rewrite",
+    "plan_position_delete_rewrite",
     "plan_rewrite",
     "remove_dangling_deletes",
     "remove_orphan_files",
+    "rewrite_manifests",
+    "rewrite_position_deletes",
     "rewrite_table_path",
 ]

@@ -358,6 +358,11 @@ class EntryArrays:
         chosen: Flags = live & may[self.partition_of]
         return list(np.flatnonzero(chosen if of_arrays is None else of_arrays(self, chosen)).tolist())
 
+    def partition_counts(self) -> dict[tuple[Any, ...], int]:
+        """Return the number of live files of each partition that has any."""
+        counts = np.bincount(self.partition_of[self._live()], minlength=len(self.partitions)).tolist()
+        return {partition: count for partition, count in zip(self.partitions, counts, strict=True) if count}
+
     def numbers(self, field_id: int) -> npt.NDArray[np.int64]:
         """Return a column of numbers without nulls, of all entries."""
         return np.asarray(self.columns[field_id].to_numpy())

@@ -58,7 +58,15 @@ from dml.manifests.read import ENTRY_TYPE, blocks_of, decoders_of, partition_tup
 from dml.manifests.record_reader import Bind
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
-__all__ = ["ManifestBlocks", "decode_in_lockstep", "decode_one_by_one", "entry_arrays", "read_arrays", "read_blocks"]
+__all__ = [
+    "SKIPS",
+    "ManifestBlocks",
+    "decode_in_lockstep",
+    "decode_one_by_one",
+    "entry_arrays",
+    "read_arrays",
+    "read_blocks",
+]
 
 NEEDED: Final = frozenset({*ENTRY_FIELDS, CONTENT, RECORD_COUNT, FILE_SIZE, FIRST_ROW_ID})
 """The columns that inheritance and checks need in lockstep decoding."""

@@ -6,10 +6,12 @@ Source: Iceberg specification, "Manifests", "Manifest Lists", "Sequence Number I
 PyIceberg 0.12 writes neither delete manifests nor version 3. Its Avro encoder is used.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
+from itertools import chain, islice
 from math import isnan
 from typing import Any, Final, cast
 
@@ -41,11 +43,15 @@ from dml import limits
 from dml.errors import ValidationFailedError, storage_failure
 from dml.manifests.avro_schema import avro_schema
 from dml.manifests.entry_fields import ENTRY_READ_SCHEMA
+from dml.manifests.live_entries import LiveEntry, row_encoder
 from dml.manifests.read import SCHEMA_KEY
 from dml.manifests.weights import LineCache, bytes_of_encoded
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent, ManifestEntry, ManifestFile, PartitionSummary
 
-__all__ = ["ManifestWriter", "avro_bytes", "partition_type", "write_manifest_list"]
+__all__ = ["UNASSIGNED_SNAPSHOT", "ManifestWriter", "avro_bytes", "partition_type", "write_manifest_list"]
+
+UNASSIGNED_SNAPSHOT: Final = -1
+"""The snapshot of a manifest that is written before its commit knows its snapshot."""
 
 CODEC: Final = {"avro.codec": "deflate"}
 # Version 1 of the specification requires this field, but no reader uses it.
@@ -141,6 +147,80 @@ class ManifestWriter:
                 summary_of(field.field_type, {entry.data_file.partition[position] for entry in entries})
                 for position, field in enumerate(layout.partition.fields)
             ),
+        )
+
+    def write_existing(
+        self,
+        location: Callable[[], str],
+        spec_id: int,
+        content: ManifestContent,
+        entries: Iterable[LiveEntry],
+        max_bytes: int,
+    ) -> Iterator[ManifestFile]:
+        """Write live files of other manifests as EXISTING, in their order. All their values are kept.
+
+        Args:
+            location: Returns the location of the next manifest.
+            spec_id: Partition spec of all files.
+            content: Data files, or delete files.
+            entries: The files.
+            max_bytes: Another manifest begins after the block of entries that reaches this size.
+
+        Yields:
+            The line of each manifest in a manifest list, after it was stored.
+
+        Raises:
+            ExecutionError: The storage failed.
+        """
+        rest = iter(entries)
+        for first in rest:
+            yield self._write_existing(location(), spec_id, content, chain((first,), rest), max_bytes)
+
+    def _write_existing(
+        self, location: str, spec_id: int, content: ManifestContent, entries: Iterator[LiveEntry], max_bytes: int
+    ) -> ManifestFile:
+        layout, buffer = self._layout(spec_id, content), Buffer()
+        keeps_row_ids = self._version > 2 and content is ManifestContent.DATA
+        encode = row_encoder(self._version, spec_id, layout.partition, V1_BLOCK_SIZE, keeps_row_ids=keeps_row_ids)
+        files = rows = 0
+        numbers: set[int] = set()
+        row_ids: set[int] = set()
+        lacks_row_ids = not keeps_row_ids
+        partitions: list[set[Any]] = [set() for _ in layout.partition.fields]
+        with open_avro(buffer, layout.entry_schema, "manifest_entry", layout.header, ENCODED) as avro:
+            # At least one block, even if the header alone is above the size.
+            while (not files or buffer.tell() < max_bytes) and (
+                block := list(islice(entries, limits.MANIFEST_BLOCK_ENTRIES))
+            ):
+                avro.write_block(cast("list[Record]", [encode(entry) for entry in block]))
+                files += len(block)
+                rows += sum(entry.record_count for entry in block)
+                numbers.add(min(entry.data_sequence_number for entry in block))
+                known = [entry.first_row_id for entry in block if entry.first_row_id is not None]
+                lacks_row_ids = lacks_row_ids or len(known) < len(block)
+                row_ids.update((min(known),) if known else ())
+                for partition in {entry.partition for entry in block}:
+                    for values, value in zip(partitions, partition, strict=True):
+                        values.add(value)
+        data = buffer.getvalue()
+        store(self._io, location, data)
+        return ManifestFile(
+            manifest_path=location,
+            manifest_length=len(data),
+            partition_spec_id=spec_id,
+            content=content,
+            sequence_number=None,
+            min_sequence_number=min(numbers),
+            added_snapshot_id=self._snapshot_id,
+            added_files_count=0,
+            existing_files_count=files,
+            deleted_files_count=0,
+            added_rows_count=0,
+            existing_rows_count=rows,
+            deleted_rows_count=0,
+            partitions=tuple(map(summary_of, (field.field_type for field in layout.partition.fields), partitions)),
+            # A manifest without one would take row ids from the table, though none of its files needs them.
+            first_row_id=None if lacks_row_ids else min(row_ids),
         )
 
     def _layout(self, spec_id: int, content: ManifestContent) -> ManifestLayout:
@@ -468,14 +548,22 @@ class ManifestAvroFile(AvroOutputFile[Record]):
         construct_writer(META_SCHEMA).write(self.encoder, AvroFileHeader(MAGIC, metadata, self.sync_bytes))
 
 
+@contextmanager
+def open_avro(
+    buffer: Buffer, schema: Schema, name: str, header: dict[str, str], writer: Writer | None
+) -> Iterator[ManifestAvroFile]:
+    with ManifestAvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
+        if writer is not None:
+            avro.writer = writer
+        yield avro
+
+
 def avro_bytes(
     schema: Schema, name: str, header: dict[str, str], rows: Iterable[Any], writer: Writer | None = None
 ) -> bytes:
     """Return the bytes of an Avro file. Rows are tuples, or values that `writer` accepts."""
     buffer = Buffer()
-    with ManifestAvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
-        if writer is not None:
-            avro.writer = writer
+    with open_avro(buffer, schema, name, header, writer) as avro:
         block: list[Any] = []
         for row in rows:
             block.append(row)

@@ -140,17 +140,23 @@ class DeleteLoader:
             if found is not None:
                 index.update(found)
             return
-        for path, positions in self._position_rows(ref):
+        for path, positions in self.position_rows(ref):
             if path == data_file:
                 index.add_many(positions)
 
     def _all_positions(self, ref: DeleteFileRef) -> dict[str, PositionDeleteIndex]:
         by_file: dict[str, PositionDeleteIndex] = {}
-        for path, positions in self._position_rows(ref):
+        for path, positions in self.position_rows(ref):
             by_file.setdefault(path, PositionDeleteIndex()).add_many(positions)
         return by_file
 
-    def _position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
+    def position_rows(self, ref: DeleteFileRef) -> Iterator[tuple[str, Any]]:
+        """Yield data files of a position delete file with positions, batch by batch.
+
+        Raises:
+            CorruptFileError: The delete file breaks its format.
+            ExecutionError: The storage failed.
+        """
         for batch in position_batches(self._io(ref.path), ref):
             yield from positions_by_file(batch, file=ref.path)
 

@@ -16,6 +16,7 @@ from dml.engine.procedures.changelog import CHANGELOG
 from dml.engine.procedures.declaration import Procedure
 from dml.engine.procedures.history import HISTORY
 from dml.engine.procedures.imports import IMPORTS
+from dml.engine.procedures.rewrites import REWRITES
 from dml.engine.procedures.statistics import STATISTICS
 from dml.engine.procedures.upkeep import UPKEEP
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
@@ -27,7 +28,9 @@ from dml.sqlparse.tokens import TokenKind, read_source
 
 __all__ = ["PROCEDURES", "run_call", "table_of_call"]
 
-PROCEDURES: Final = {procedure.name: procedure for procedure in (*HISTORY, *IMPORTS, *STATISTICS, *UPKEEP, *CHANGELOG)}
+PROCEDURES: Final = {
+    procedure.name: procedure for procedure in (*HISTORY, *IMPORTS, *STATISTICS, *UPKEEP, *CHANGELOG, *REWRITES)
+}
 """The procedures by name."""
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "BIGINT",
     "BIGINT_ARRAY",
     "BOOLEAN",
+    "BRANCH",
     "DRY_RUN",
     "STRING",
     "STRING_ARRAY",
@@ -51,6 +52,7 @@ __all__ = [
     "Parameter",
     "Procedure",
     "dry_run_rows",
+    "table_of_branch",
     "whole_table",
 ]
 
@@ -133,6 +135,7 @@ class Parameter:
 
 
 TABLE: Final = Parameter(name="table", type=STRING, required=True)
+BRANCH: Final = Parameter(name="branch", type=STRING)
 DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
 
 DECISION_COLUMNS: Final = "decision string, object string, reason string"
@@ -205,3 +208,24 @@ def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> Resolved
             table=name,
         )
     return resolved
+
+
+def table_of_branch(engine: Engine, parts: tuple[str, ...], branch: str | None) -> tuple[ResolvedTable, str | None]:
+    """Resolve the table of a procedure that works on a branch.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, with or without a branch.
+        branch: The branch by the argument; it precedes that of the name.
+
+    Returns:
+        The table, and the branch; None for main.
+
+    Raises:
+        NotFoundError: There is no such table.
+        NotSupportedError: The name is that of another part of a table.
+    """
+    resolved = engine.registry.resolve(parts)
+    if resolved is not None and resolved.branch is not None:
+        return resolved, resolved.branch if branch is None else branch
+    return whole_table(engine, parts, "the procedure writes to a branch"), branch

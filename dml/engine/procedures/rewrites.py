@@ -1,0 +1,138 @@
+"""The procedures `rewrite_manifests` and `rewrite_position_delete_files`. Driver.
+
+Source: Iceberg's Spark procedures (`RewriteManifestsProcedure`, `RewritePositionDeleteFilesProcedure`), which define
+the names and order of the parameters; `branch` and `dry_run` are RowDelta's own.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from dml.catalog.registry import ResolvedTable
+from dml.catalog.translation import translate_errors
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.procedures.declaration import (
+    BIGINT,
+    BOOLEAN,
+    BRANCH,
+    DRY_RUN,
+    STRING,
+    STRING_ARRAY,
+    STRING_MAP,
+    TABLE,
+    Parameter,
+    Procedure,
+    dry_run_rows,
+    table_of_branch,
+)
+from dml.engine.rewrite_data_files import where_filter
+from dml.engine.writes import write_context
+from dml.maintenance import (
+    PositionDeleteOptions,
+    plan_manifest_rewrite,
+    plan_position_delete_rewrite,
+    rewrite_manifests,
+    rewrite_position_deletes,
+)
+from dml.options import WriteOptions
+from dml.plan.names import TargetNames
+from dml.result import Decision
+
+__all__ = ["REWRITES"]
+
+Row = tuple[Any, ...]
+
+
+def manifest_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
+    """Rewrite manifests; in a dry run return the decision about each."""
+    resolved, branch = table_of_branch(engine, parts, values.get("branch"))
+    with translate_errors(f"Rewriting the manifests of the table '{resolved.name}'", resolved.catalog):
+        plan = plan_manifest_rewrite(
+            resolved.table, branch=branch, spec_id=values.get("spec_id"), sort_by=values.get("sort_by")
+        )
+        if not values.get("dry_run"):
+            done = rewrite_manifests(plan, engine.commit_summary())
+            return [(len(done.removed), len(done.added))]
+        counts = (len(plan.removed), plan.estimate_added())
+    return dry_run_rows(
+        counts,
+        (
+            Decision(
+                decision="rewrite" if one.is_rewritten else "leave",
+                object=one.manifest.manifest_path,
+                reason=one.reason,
+            )
+            for one in plan.decisions
+        ),
+    )
+
+
+def position_delete_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
+    """Rewrite position delete files; in a dry run return the decision about each."""
+    resolved, branch = table_of_branch(engine, parts, values.get("branch"))
+    table, where = resolved.table, values.get("where")
+    with translate_errors(f"Rewriting the position delete files of the table '{resolved.name}'", resolved.catalog):
+        target = WriteOptions.from_properties(table.properties).delete_target_file_size
+        plan = plan_position_delete_rewrite(
+            table,
+            PositionDeleteOptions.of(values.get("options", {}), target),
+            AlwaysTrue() if where is None else file_filter(engine, resolved, where),
+            branch=branch,
+        )
+        if not values.get("dry_run"):
+            context = write_context(table, str(uuid.uuid4()))
+            done = rewrite_position_deletes(plan, context, engine.commit_summary())
+            return [tuple(map(sum, zip((0, 0, 0, 0), *(one.counts for one in done), strict=True)))]
+    counts = (sum(len(group.files) for group in plan.groups), None, sum(group.size for group in plan.groups), None)
+    return dry_run_rows(
+        counts,
+        (
+            Decision(decision="rewrite" if is_rewritten else "leave", object=entry.data_file.path, reason=reason)
+            for entry, is_rewritten, reason in plan.decisions()
+        ),
+    )
+
+
+def file_filter(engine: Engine, resolved: ResolvedTable, where: str) -> BooleanExpression:
+    """Return the condition of a call as an Iceberg expression, which selects the files that may hold matching rows."""
+    rules = StatementSettings.of(engine).rules
+    names = TargetNames(schema=resolved.table.schema(), qualifiers=((resolved.identifier[-1],),), rules=rules)
+    return where_filter(where, names)
+
+
+REWRITES: Final = (
+    Procedure(
+        name="rewrite_manifests",
+        summary="Replace manifests by ones of the target size that list each partition together.",
+        parameters=(
+            TABLE,
+            Parameter(name="use_caching", type=BOOLEAN),
+            Parameter(name="spec_id", type=BIGINT),
+            Parameter(name="sort_by", type=STRING_ARRAY),
+            BRANCH,
+            DRY_RUN,
+        ),
+        columns="rewritten_manifests_count int NOT NULL, added_manifests_count int NOT NULL",
+        run=manifest_rows,
+        changes_table=True,
+        explains=True,
+    ),
+    Procedure(
+        name="rewrite_position_delete_files",
+        summary="Merge small position delete files, and drop positions of data files that are gone.",
+        parameters=(
+            TABLE,
+            Parameter(name="options", type=STRING_MAP),
+            Parameter(name="where", type=STRING),
+            BRANCH,
+            DRY_RUN,
+        ),
+        columns="rewritten_delete_files_count int, added_delete_files_count int, rewritten_bytes_count bigint, "
+        "added_bytes_count bigint",
+        run=position_delete_rows,
+        changes_table=True,
+        explains=True,
+    ),
+)
