@@ -1,5 +1,7 @@
 """The files that snapshots added and removed, on histories of commits without Spark."""
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
@@ -19,6 +21,14 @@ def found(table: Table, **bounds: int) -> list[ChangedFile]:
     return changed_files("db.t", table, snapshots)
 
 
+def run(table: Table, action: Action) -> int:
+    """Commit an action that has read the current snapshot."""
+    now = table.refresh()
+    if isinstance(action, OverwriteFiles | RowDelta):
+        action = replace(action, starting_snapshot_id=now.metadata.current_snapshot_id)
+    return commit(now, action).snapshot_id
+
+
 def changes(table: Table, *files: ContentFile, **bounds: int) -> list[tuple[int, ...]]:
     """The changes of each of these files in a range, which has no others."""
     by_path = {one.file.path: one.changes for one in found(table, **bounds)}
@@ -35,15 +45,12 @@ def test_each_snapshot_has_the_files_that_it_added_and_removed(catalog: Catalog,
     table = new_table(catalog, version, **settings)
     a, b, c, d, e = (data_file(table, [number]) for number in range(5))
 
-    def run(action: Action) -> int:
-        return commit(table.refresh(), action).snapshot_id
-
     ids = [
-        run(AppendFiles(data_files=(a, b))),
-        run(OverwriteFiles(data_files=(c,), removed_data_files=frozenset({a.path}))),
-        run(RewriteFiles(data_files=(d,), removed_data_files=frozenset({c.path}))),
-        run(DeleteFiles(paths=frozenset({b.path}))),
-        run(AppendFiles(data_files=(e,))),
+        run(table, AppendFiles(data_files=(a, b))),
+        run(table, OverwriteFiles(data_files=(c,), removed_data_files=frozenset({a.path}))),
+        run(table, RewriteFiles(data_files=(d,), removed_data_files=frozenset({c.path}))),
+        run(table, DeleteFiles(paths=frozenset({b.path}))),
+        run(table, AppendFiles(data_files=(e,))),
     ]
     # Twice the ordinal, plus 1 for added files.
     assert changes(table, a, b, c, d, e) == [(1, 2), (1, 4), (3,), (), (7,)]
@@ -58,12 +65,12 @@ def test_snapshots_with_delete_files_are_refused(catalog: Catalog, version: int)
     """Also those that only carry them on; those before have none."""
     table = new_table(catalog, version)
     a, b = data_file(table, [1, 2]), data_file(table, [3])
-    first = commit(table, AppendFiles(data_files=(a,))).snapshot_id
+    first = run(table, AppendFiles(data_files=(a,)))
     marked = RowDelta(
         command=Command.DELETE, delete_files=(deletes(table, a, [0]),), referenced_data_files=frozenset({a.path})
     )
-    second = commit(table.refresh(), marked).snapshot_id
-    commit(table.refresh(), AppendFiles(data_files=(b,)))
+    second = run(table, marked)
+    run(table, AppendFiles(data_files=(b,)))
     assert changes(table, a, end_snapshot_id=first) == [(1,)]
     for start in (first, second):
         with pytest.raises(

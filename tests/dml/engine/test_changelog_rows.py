@@ -94,8 +94,7 @@ def text_of(value: Any) -> str:
 def counted(changes: Sequence[Change]) -> dict[tuple[int, int | None, int, int], int]:
     """How many equal rows each snapshot added, without the carry-overs."""
     totals: Counter[tuple[int, int | None, int, int]] = Counter()
-    for *row, sign in changes:
-        case, row_id, value, ordinal = row
+    for case, row_id, value, ordinal, sign in changes:
         totals[case, row_id, value, ordinal] += sign
     return {row: total for row, total in sorted(totals.items(), key=repr) if total}
 
