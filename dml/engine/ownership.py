@@ -156,7 +156,21 @@ QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
 ROW_LEVEL_KEYWORDS: Final = frozenset({"DELETE", "UPDATE", "MERGE", "INSERT", "TRUNCATE"})
 CALL: Final = "CALL"
 TABLE_KEYWORDS: Final = frozenset(
-    {"CREATE", "REPLACE", "DROP", "ALTER", "COMMENT", "DESCRIBE", "DESC", "REFRESH", "SHOW", "USE", "SET", "EXPLAIN"}
+    {
+        "ALTER",
+        "ANALYZE",
+        "COMMENT",
+        "CREATE",
+        "DESC",
+        "DESCRIBE",
+        "DROP",
+        "EXPLAIN",
+        "REFRESH",
+        "REPLACE",
+        "SET",
+        "SHOW",
+        "USE",
+    }
 )
 
 
