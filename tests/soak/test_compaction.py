@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -27,7 +28,7 @@ CLOSE = "DELETE FROM {t} WHERE id = {empty}"
 COMMANDS = (TRANSFER, SPLIT, CLOSE)
 
 
-def write(lake: Session, table: str, writer: int, statements: int) -> list[dml.Result]:
+def write(lake: Session, table: str, writer: int, statements: int) -> list[Any]:
     """Statements of one writer on its rows: their sum stays as it is."""
     first = writer * 1000
     return [
@@ -78,8 +79,8 @@ def test_writers_beside_a_compaction(
         loading = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
         done = Event()
 
-        def compact() -> list[object]:
-            found = []
+        def compact() -> list[Any]:
+            found: list[Any] = []
             while not done.is_set() or not found:
                 found.append(lake.rewrite_data_files("db.t", options=FEW))
             return found
@@ -97,8 +98,8 @@ def test_writers_beside_a_compaction(
         print(f"{version}, {mode}: {len(results)} statements, {again} of them again; {len(compactions)} compactions")
         assert sum(one.rewritten_data_files_count for one in compactions), "something was compacted"
         for snapshot in {one.snapshot_id for one in ancestry(table)} - loading:
-            total = lake.sql(f"SELECT sum(v) FROM db.t VERSION AS OF {snapshot}").first()[0]
-            assert total == writers * ROWS * AMOUNT, snapshot
+            (row,) = lake.query(f"SELECT sum(v) FROM db.t VERSION AS OF {snapshot}").collect()
+            assert row[0] == writers * ROWS * AMOUNT, snapshot
         assert lake.verify("db.t", every_file=True).ok
         shown = sorted(repr(tuple(row)) for row in lake.table("db.t").collect())
     assert read_pyiceberg(table.metadata_location) == shown

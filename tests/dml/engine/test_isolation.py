@@ -399,7 +399,8 @@ def run(
     )
     for module in modules:
         patch.setattr(module, "commit", stand_in)
-    error, reruns = None, ()
+    error: DmlError | None = None
+    reruns: Any = ()
     try:
         reruns = lake.session.sql(column.sql(statement, f"lake.db.{name}")).reruns
     except DmlError as raised:

@@ -81,12 +81,14 @@ def test_statements_follow_a_compaction(lake: Lake, version: int, before_commits
         f"MERGE INTO {name} t USING (SELECT * FROM VALUES (7L), (40L) AS v(id)) s ON t.id = s.id "
         "WHEN MATCHED THEN UPDATE SET s = 'merged' WHEN NOT MATCHED THEN INSERT (id, p, s) VALUES (s.id, 0, 'merged')"
     )
-    assert not (*deleted.reruns, *updated.reruns, *merged.reruns)
+    assert not deleted.reruns
+    assert not updated.reruns
+    assert not merged.reruns
     expected = ROWS | {0: "mine", 29: "mine", 7: "merged", 40: "merged"}
     assert values(lake, name) == {id_: value for id_, value in expected.items() if id_ not in {5, 8}}
     assert session.verify(name, every_file=True).ok
     if version > 2:
-        after = dict(session.sql(lineage).collect())
+        after: dict[Any, Any] = dict(session.sql(lineage).collect())
         assert {id_: after[id_] for id_, _ in before if id_ in after} == {
             id_: row_id for id_, row_id in before if id_ not in {5, 8}
         }
@@ -105,7 +107,9 @@ def test_a_compaction_takes_deletes_over(lake: Lake, version: int, before_commit
     assert (done.rewritten_data_files_count, done.failed_data_files_count) == (6, 0)
     expected = ROWS | {29: "theirs"}
     assert values(lake, name) == {id_: value for id_, value in expected.items() if id_ not in {5, 8}}
-    assert lake.table(name).current_snapshot().summary["rowdelta.deletes-reapplied"] == "3"
+    summary = lake.table(name).current_snapshot().summary
+    assert summary is not None
+    assert summary["rowdelta.deletes-reapplied"] == "3"
     assert session.verify(name, every_file=True).ok
 
 
