@@ -39,7 +39,7 @@ from dml.model.manifest import ManifestContent, ManifestFile, Partition, is_unpa
 from dml.options import CommitOptions
 from dml.pruning.pruner import PartitionSet
 
-__all__ = ["ManifestDecision", "ManifestRewrite", "RewrittenManifests", "plan_manifest_rewrite", "rewrite_manifests"]
+__all__ = ["ManifestDecision", "ManifestRewrite", "ReplacedManifests", "plan_manifest_rewrite", "rewrite_manifests"]
 
 OVERSHOOT: Final = 1.2
 """A manifest may exceed the target size by this factor, as the sizes of new manifests are estimates. From Iceberg."""
@@ -97,7 +97,7 @@ class ManifestRewrite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RewrittenManifests:
+class ReplacedManifests:
     """The outcome of a rewrite.
 
     Attributes:
@@ -230,7 +230,7 @@ def size_text(size: int) -> str:
     return f"{size} bytes"
 
 
-def rewrite_manifests(plan: ManifestRewrite, summary: Mapping[str, str] | None = None) -> RewrittenManifests:
+def rewrite_manifests(plan: ManifestRewrite, summary: Mapping[str, str] | None = None) -> ReplacedManifests:
     """Write the new manifests and commit them.
 
     Args:
@@ -246,7 +246,7 @@ def rewrite_manifests(plan: ManifestRewrite, summary: Mapping[str, str] | None =
     """
     removed = plan.removed
     if not removed:
-        return RewrittenManifests()
+        return ReplacedManifests()
     table, locations = plan.table, list[str]()
 
     def location() -> str:
@@ -268,7 +268,7 @@ def rewrite_manifests(plan: ManifestRewrite, summary: Mapping[str, str] | None =
     except Exception:  # an interrupt is no Exception: the commit may have landed
         delete_files(table.io, locations)
         raise
-    return RewrittenManifests(removed=removed, added=added, snapshot=snapshot)
+    return ReplacedManifests(removed=removed, added=added, snapshot=snapshot)
 
 
 PartitionCounts = Sequence[tuple[Partition, int]]
