@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
 from dml import limits
-from dml.engine.changelog_rows import CHANGE, CHANGE_ORDINAL, CHANGE_TYPE, ChangedRows, ColumnPath, has_type
+from dml.engine.changelog_rows import CHANGE, CHANGE_ORDINAL, CHANGE_TYPE, ChangelogRows, ColumnPath, has_type
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean
 from dml.manifests.entries import PlannedFile
@@ -36,7 +36,7 @@ from dml.spark.workers import check_reads
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 
-__all__ = ["ChangedFile", "Changelog", "changed_files", "column_path", "identifier_paths"]
+__all__ = ["Changelog", "ChangelogFile", "changed_files", "column_path", "identifier_paths"]
 
 COMMIT_SNAPSHOT_ID: Final = "_commit_snapshot_id"
 CHANGELOG_COLUMNS: Final = (CHANGE_TYPE, CHANGE_ORDINAL, COMMIT_SNAPSHOT_ID)
@@ -56,7 +56,7 @@ class Changelog:
     name: str
     table: Table
     snapshots: tuple[Snapshot, ...]
-    rows: ChangedRows
+    rows: ChangelogRows
 
     def frame(self, spark: SparkSession, parallelism: int) -> DataFrame:
         """Return the changes.
@@ -141,7 +141,7 @@ class Changelog:
             )
 
     def _read(
-        self, spark: SparkSession, parallelism: int, files: Iterable["ChangedFile"], ordinals: Collection[int]
+        self, spark: SparkSession, parallelism: int, files: Iterable["ChangelogFile"], ordinals: Collection[int]
     ) -> DataFrame:
         """Return the rows of files, once for each of their changes in some snapshots."""
         kept = [(file.file, tuple(one for one in file.changes if one >> 1 in ordinals)) for file in files]
@@ -171,7 +171,7 @@ VARIANT: Final = tuple(getattr(spark_types, name) for name in ("VariantType",) i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedFile:
+class ChangelogFile:
     """A data file that snapshots added or removed.
 
     Attributes:
@@ -183,7 +183,7 @@ class ChangedFile:
     changes: tuple[int, ...]
 
 
-def changed_files(name: str, table: Table, snapshots: Sequence[Snapshot]) -> list[ChangedFile]:
+def changed_files(name: str, table: Table, snapshots: Sequence[Snapshot]) -> list[ChangelogFile]:
     """Return the data files that snapshots added or removed.
 
     Args:
@@ -224,7 +224,7 @@ def changed_files(name: str, table: Table, snapshots: Sequence[Snapshot]) -> lis
                 known.remove(change ^ 1)
             else:
                 known.append(change)
-    return [ChangedFile(file=file, changes=tuple(sorted(changes))) for file, changes in files.values() if changes]
+    return [ChangelogFile(file=file, changes=tuple(sorted(changes))) for file, changes in files.values() if changes]
 
 
 def delete_files_error(name: str, snapshot: Snapshot) -> NotSupportedError:

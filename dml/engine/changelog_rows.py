@@ -22,7 +22,7 @@ from dml.model.columns import INTERNAL_PREFIX, value_name
 from dml.spark.types import spark_type, type_text
 from dml.sqlparse.quoting import quote_string, quoted
 
-__all__ = ["CHANGE", "CHANGE_ORDINAL", "CHANGE_TYPE", "ChangedRows", "ColumnPath", "has_type"]
+__all__ = ["CHANGE", "CHANGE_ORDINAL", "CHANGE_TYPE", "ChangelogRows", "ColumnPath", "has_type"]
 
 CHANGE_TYPE: Final = "_change_type"
 CHANGE_ORDINAL: Final = "_change_ordinal"
@@ -37,7 +37,7 @@ ColumnPath = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangedRows:
+class ChangelogRows:
     """How rows become changes.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from dml.catalog.translation import translate_errors
 from dml.engine.changelog import Changelog, column_path, identifier_paths
 from dml.engine.changelog_range import ChangelogRange
-from dml.engine.changelog_rows import ChangedRows
+from dml.engine.changelog_rows import ChangelogRows
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.declaration import (
     BOOLEAN,
@@ -51,7 +51,7 @@ def create_changelog_view(engine: Engine, parts: tuple[str, ...], values: Mappin
             name=resolved.name,
             table=table,
             snapshots=ChangelogRange.of(values.get("options", {})).snapshots(table.metadata),
-            rows=ChangedRows(
+            rows=ChangelogRows(
                 fields=table.schema().fields,
                 identifiers=identifiers,
                 computes_updates=values.get("compute_updates", names is not None),

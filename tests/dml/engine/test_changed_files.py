@@ -7,7 +7,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
 from dml.commit import Action, AppendFiles, DeleteFiles, OverwriteFiles, RewriteFiles, RowDelta, commit
-from dml.engine.changelog import ChangedFile, changed_files, column_path, identifier_paths
+from dml.engine.changelog import ChangelogFile, changed_files, column_path, identifier_paths
 from dml.engine.changelog_range import ChangelogRange
 from dml.errors import NotFoundError, NotSupportedError
 from dml.model.manifest import ContentFile
@@ -15,7 +15,7 @@ from dml.options import Command
 from tests.dml.commit.builders import data_file, deletes, new_table
 
 
-def found(table: Table, **bounds: int) -> list[ChangedFile]:
+def found(table: Table, **bounds: int) -> list[ChangelogFile]:
     """The changed files of a range."""
     snapshots = ChangelogRange(**bounds).snapshots(table.refresh().metadata)
     return changed_files("db.t", table, snapshots)

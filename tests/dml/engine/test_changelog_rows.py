@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as spark_types
 
-from dml.engine.changelog_rows import CHANGE, CHANGE_ORDINAL, CHANGE_TYPE, ChangedRows
+from dml.engine.changelog_rows import CHANGE, CHANGE_ORDINAL, CHANGE_TYPE, ChangelogRows
 from dml.spark.types import spark_type
 
 pytestmark = pytest.mark.spark
@@ -23,7 +23,7 @@ VALUE = StructType(
     NestedField(11, "list", ListType(12, FloatType(), element_required=False), required=False),
     NestedField(13, "map", MapType(14, StringType(), 15, DoubleType(), value_required=False), required=False),
 )
-ROWS = ChangedRows(
+ROWS = ChangelogRows(
     fields=(
         NestedField(1, "case", IntegerType(), required=False),
         NestedField(2, "id", IntegerType(), required=False),
@@ -60,7 +60,7 @@ def random_changes(random: Random, case: int, *, unique: bool) -> Iterator[Chang
                     yield case, row_id, random.choice(values), ordinal, sign
 
 
-def computed(spark: SparkSession, rows: ChangedRows, changes: Sequence[Change]) -> Counter[tuple[Any, ...]]:
+def computed(spark: SparkSession, rows: ChangelogRows, changes: Sequence[Change]) -> Counter[tuple[Any, ...]]:
     """What Spark computes: case, id, place of the value, type and ordinal of each change, counted."""
     schema = [
         spark_types.StructField(name, spark_type(field.field_type))
