@@ -42,7 +42,7 @@ from dml.files.schemes import check_location
 from dml.files.table_metadata import parse_metadata, plain_json
 from dml.hints import did_you_mean
 from dml.maintenance.moved_paths import PathPrefix, below, moved_metadata
-from dml.manifests.changed_copy import FieldValues, copy_manifest, copy_manifest_list
+from dml.manifests.changed_copy import RecordFields, copy_manifest, copy_manifest_list
 from dml.manifests.entry_fields import (
     COLUMN_SIZES,
     CONTENT,
@@ -432,7 +432,7 @@ def stage_manifest(
 ) -> int:
     """Stage the copy of a manifest, decide about the files that are copied as they are, and return its length."""
 
-    def change(entry: FieldValues, file: FieldValues) -> None:
+    def change(entry: RecordFields, file: RecordFields) -> None:
         location, content = file[FILE_PATH], FileContent(file[CONTENT] or 0)
         file[FILE_PATH] = staging.prefix.move(location, KINDS[content])
         if content is FileContent.POSITION_DELETES:
@@ -450,7 +450,7 @@ def stage_manifest(
     return len(data)
 
 
-def origin(entry: FieldValues, manifest: ManifestFile) -> tuple[int, int]:
+def origin(entry: RecordFields, manifest: ManifestFile) -> tuple[int, int]:
     """Return the snapshot that added a file, and its sequence number, which an entry inherits if it has none."""
     snapshot_id, number = entry[SNAPSHOT_ID], entry[FILE_SEQUENCE_NUMBER]
     return (
@@ -459,7 +459,7 @@ def origin(entry: FieldValues, manifest: ManifestFile) -> tuple[int, int]:
     )
 
 
-def move_references(prefix: PathPrefix, file: FieldValues) -> None:
+def move_references(prefix: PathPrefix, file: RecordFields) -> None:
     """Change the location of the data file of position deletes.
 
     If the bounds of the column `file_path` are equal, they are a location. Others may be truncated, so they are
@@ -475,7 +475,7 @@ def move_references(prefix: PathPrefix, file: FieldValues) -> None:
         file[LOWER_BOUNDS], file[UPPER_BOUNDS] = lower or None, upper or None
 
 
-def set_size(file: FieldValues, staged: StagedDeletes) -> None:
+def set_size(file: RecordFields, staged: StagedDeletes) -> None:
     file[FILE_SIZE] = staged.size
     if staged.split_offsets is not None:
         file[SPLIT_OFFSETS], file[COLUMN_SIZES] = list(staged.split_offsets) or None, None
@@ -484,7 +484,7 @@ def set_size(file: FieldValues, staged: StagedDeletes) -> None:
 def stage_list(staging: Staging, lengths: Mapping[str, int], location: str) -> None:
     """Stage the copy of a manifest list."""
 
-    def change(line: FieldValues) -> None:
+    def change(line: RecordFields) -> None:
         manifest = line[MANIFEST_PATH]
         line[MANIFEST_PATH], line[MANIFEST_LENGTH] = staging.prefix.move(manifest, "manifest"), lengths[manifest]
 

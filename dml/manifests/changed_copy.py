@@ -18,12 +18,12 @@ from dml.manifests.read import SCHEMA_KEY, decoders_of, header_and_blocks_of, re
 from dml.manifests.write import avro_bytes
 from dml.model.manifest import ManifestFile
 
-__all__ = ["FieldValues", "copy_manifest", "copy_manifest_list"]
+__all__ = ["RecordFields", "copy_manifest", "copy_manifest_list"]
 
 CODEC_KEY: Final = "avro.codec"
 
 
-class FieldValues:
+class RecordFields:
     """The fields of a record by their ids.
 
     Args:
@@ -48,7 +48,7 @@ class FieldValues:
         return field_id in self._places
 
 
-def copy_manifest(io: FileIO, manifest: ManifestFile, change: Callable[[FieldValues, FieldValues], None]) -> bytes:
+def copy_manifest(io: FileIO, manifest: ManifestFile, change: Callable[[RecordFields, RecordFields], None]) -> bytes:
     """Return a copy of a manifest.
 
     Args:
@@ -65,14 +65,14 @@ def copy_manifest(io: FileIO, manifest: ManifestFile, change: Callable[[FieldVal
         of_entry, of_file = places_of(file_type), places_of(inner_struct(file_type, DATA_FILE))
 
         def change_record(record: list[Any]) -> None:
-            change(FieldValues(of_entry, record), FieldValues(of_file, record[of_entry[DATA_FILE]]))
+            change(RecordFields(of_entry, record), RecordFields(of_file, record[of_entry[DATA_FILE]]))
 
         return change_record
 
     return copy_records(io, manifest.manifest_path, "manifest_entry", changer, manifest.manifest_length)
 
 
-def copy_manifest_list(io: FileIO, location: str, change: Callable[[FieldValues], None]) -> bytes:
+def copy_manifest_list(io: FileIO, location: str, change: Callable[[RecordFields], None]) -> bytes:
     """Return a copy of a manifest list.
 
     Args:
@@ -87,7 +87,7 @@ def copy_manifest_list(io: FileIO, location: str, change: Callable[[FieldValues]
 
     def changer(file_type: StructType) -> Callable[[list[Any]], None]:
         places = places_of(file_type)
-        return lambda record: change(FieldValues(places, record))
+        return lambda record: change(RecordFields(places, record))
 
     return copy_records(io, location, "manifest_file", changer)
 
