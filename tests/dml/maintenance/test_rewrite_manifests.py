@@ -438,11 +438,13 @@ def run_step(table: Table, step: tuple[str, Any]) -> None:
         commit(table, AppendFiles(data_files=tuple(data_file(table, [1, 2, 3], p) for p in value)))
     elif kind == "remove" and target is not None:
         commit(table, DeleteFiles(paths=frozenset({target.path})))
-    elif kind == "delete" and target is not None and table.metadata.format_version == 2:
-        delete_rows(table, target, [0])
+    elif kind == "delete" and target is not None and table.metadata.format_version > 1:
+        if target.path not in {file.referenced_data_file for _, file, *_ in live(table)}:
+            delete_rows(table, target, [0])
     elif kind == "equality" and target is not None and table.metadata.format_version > 1:
         delete = equality_deletes(table, target, 2)
-        commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,)))
+        start = table.refresh().metadata.current_snapshot_id
+        commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=start))
     elif kind == "rewrite":
         with table.transaction() as transaction:
             transaction.set_properties({"commit.manifest.target-size-bytes": str(value)})
