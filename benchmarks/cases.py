@@ -24,7 +24,7 @@ class Size:
     Attributes:
         at: Its position on the axis.
         rows: The query for its rows.
-        statement: The measured statement, with `{table}` for the table and `{system}` for the namespace of procedures.
+        statement: The measured statement, with `{table}` for the table.
         files: The approximate number of its files.
         properties: Table properties, for engines that have them.
         peer: The same statement in delta-rs, or None if delta-rs has no equivalent.
@@ -221,20 +221,6 @@ def half_new(rows: int) -> list[Size]:
     return [size(rows // part) for part in (8, 4, 2, 1)]
 
 
-def small_files(rows: int) -> list[Size]:
-    """A growing number of files with small row groups, which become one."""
-    return [
-        Size(
-            at=files,
-            rows=ROWS.format(rows=rows * files // 200, files=files),
-            files=files,
-            statement="CALL {system}.rewrite_data_files(table => '{table}')",
-            peer=lambda table: table.optimize.compact(),
-        )
-        for files in (25, 50, 100, 200)
-    ]
-
-
 CASES: dict[str, SqlCase | ModuleCase] = {
     "update-wide": SqlCase(
         title="UPDATE of one column, 1 % of the rows", axis="columns of the table", sizes=wide, variants=REWRITTEN
@@ -278,11 +264,6 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         axis="rows of the table",
         sizes=half_new,
         variants={"merge-on-read": Variant(properties={"write.merge.mode": "merge-on-read"})},
-    ),
-    "compact-files": SqlCase(
-        title="Compaction of small files",
-        axis="files of the table",
-        sizes=small_files,
     ),
     "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=growing(STRINGS)),
     "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=growing(GROUPED)),

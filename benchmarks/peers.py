@@ -33,7 +33,6 @@ class SqlEngine(ABC):
     """Runs the statements of a case on its table. `prepare` and `drop` are not timed."""
 
     namespace: str
-    system = "system"
     name = "t"
     variant = Variant()
 
@@ -50,8 +49,7 @@ class SqlEngine(ABC):
         self.sql(f"CREATE TABLE {self.table} USING iceberg {properties} AS {size.rows}")
 
     def run(self, size: Size) -> Result | None:
-        statement = self.variant.statement or size.statement
-        return self.sql(statement.format(table=self.table, system=self.system))
+        return self.sql((self.variant.statement or size.statement).format(table=self.table))
 
     def drop(self) -> None:
         self.sql(f"DROP TABLE {self.table} PURGE")
@@ -82,7 +80,6 @@ class Program(SqlEngine):
     """
 
     namespace = "c.bench"
-    system = "c.system"
 
     def __init__(self, command: str, folder: Path) -> None:
         self.folder = folder

@@ -57,6 +57,7 @@ from dml.errors import (
     NotSupportedError,
     RowConservationError,
 )
+from dml.hints import did_you_mean
 from dml.maintenance import (
     FileGroup,
     RewriteDecision,
@@ -290,9 +291,15 @@ def where_filter(where: str, names: TargetNames) -> BooleanExpression:
         condition = pushable(tree.expressions[0], names)
         if condition.pruning_is_exact:
             return condition.pruning
-    for column in () if fragment is None or fragment.has_subquery else fragment.columns:
-        if names.column(names.unqualified(column.parts)[0]) is None:
-            names.resolve(column.parts, column.span)
+    is_one = tree is not None and len(list(tree.find_all(exp.Query))) == 1
+    for column in tree.find_all(exp.Column) if tree is not None and is_one else ():
+        key = tuple(part.name for part in column.parts)
+        if names.column(names.unqualified(key)[0]) is None:
+            raise AnalysisError(
+                f"There is no column '{'.'.join(key)}'",
+                kind=ErrorKind.UNRESOLVED_COLUMN,
+                hint=did_you_mean(key[-1], (known.name for known in names.schema.fields)),
+            )
     raise NotSupportedError(
         f"Cannot translate the condition to an Iceberg expression: {where}",
         kind=ErrorKind.INVALID_CONDITION,

@@ -100,9 +100,18 @@ def inherit_job_properties(
     spark: SparkSession, function: Callable[Arguments, Returned]
 ) -> Callable[Arguments, Returned]:
     """Return a function for another thread, whose jobs have the job group, tags and so on of this one."""
-    if getattr(spark, "_sc", None) is None:
+    context = getattr(spark, "_sc", None)
+    if context is None:
         return cast("Callable[Arguments, Returned]", inheritable_thread_target(spark)(function))
-    return cast("Callable[Arguments, Returned]", inheritable_thread_target(function))
+    # PySpark's own wrapper takes a function or a session, depending on its version.
+    jobs = cast("Any", context)._jsc.sc()  # noqa: SLF001
+    properties = jobs.getLocalProperties().clone()
+
+    def run(*arguments: Arguments.args, **given: Arguments.kwargs) -> Returned:
+        jobs.setLocalProperties(properties.clone())
+        return function(*arguments, **given)
+
+    return run
 
 
 def new_tag() -> str:

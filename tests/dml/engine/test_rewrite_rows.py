@@ -337,6 +337,12 @@ def test_other_conditions_are_refused(where: str) -> None:
         where_filter(where, TargetNames(schema=SCHEMA, qualifiers=(("t",),), rules=SqlRules()))
 
 
+def test_a_column_that_does_not_exist_is_named() -> None:
+    names = TargetNames(schema=SCHEMA, qualifiers=(("t",),), rules=SqlRules())
+    with pytest.raises(AnalysisError, match="There is no column 'q'"):
+        where_filter("id = 1 AND q = 1", names)
+
+
 def test_a_branch_is_compacted(catalog: Catalog) -> None:
     history = filled(catalog, 2, 5, spec=UNPARTITIONED_PARTITION_SPEC)
     main = history.reload().metadata.current_snapshot_id
