@@ -551,7 +551,7 @@ class ManifestAvroFile(AvroOutputFile[Record]):
 @contextmanager
 def open_avro(
     buffer: Buffer, schema: Schema, name: str, header: dict[str, str], writer: Writer | None
-) -> Iterator[ManifestAvroFile]:
+) -> Iterator[AvroOutputFile[Record]]:
     with ManifestAvroFile(cast("OutputFile", buffer), schema, name, metadata={**header, **CODEC}) as avro:
         if writer is not None:
             avro.writer = writer
