@@ -215,8 +215,10 @@ def test_the_view_is_fixed_to_its_snapshots(lake: Lake) -> None:
 
 
 def test_tables_that_have_no_changelog(lake: Lake) -> None:
-    """Merge-on-read ones, and those with a column of a changelog."""
-    name = lake.create("id INT, _Change_Type STRING")
+    """Merge-on-read ones, and those that another engine gave a column of a changelog."""
+    name = lake.create("id INT, s STRING")
+    with lake.table(name).update_schema() as update:
+        update.rename_column("s", "_Change_Type")
     with pytest.raises(dml.NotSupportedError, match="has the column '_Change_Type'"):
         lake.session.create_changelog_view(name)
     marked = lake.create("id INT", **{"write.delete.mode": "merge-on-read"})
