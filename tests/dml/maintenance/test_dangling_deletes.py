@@ -11,7 +11,7 @@ from dml.maintenance import remove_dangling_deletes
 from dml.maintenance.dangling_deletes import LiveDataFiles, dangling_deletes
 from dml.options import Command
 from dml.scan.planner import plan_scan
-from tests.dml.commit.builders import BY_P, data_file, deletes, equality_deletes, ids, new_table
+from tests.dml.commit.builders import BY_P, data_file, deletes, equality_deletes, ids, ids_by_duckdb, new_table
 
 PARTITIONED, UNPARTITIONED = 0, 1
 SPECS = {PARTITIONED: BY_P, UNPARTITIONED: UNPARTITIONED_PARTITION_SPEC}
@@ -97,7 +97,7 @@ def test_dangling_deletes_leave_a_branch(catalog: Catalog, version: int, partiti
     assert after.tasks == before.tasks
     assert remove_dangling_deletes(table, branch, {}) == 0
     if branch == "main":
-        assert ids(table.metadata_location) == [3, 4, 6]
+        assert ids_by_duckdb(table.metadata_location) == [3, 4, 6]  # PyIceberg reads no equality deletes
 
 
 def test_a_branch_that_is_set_back_meanwhile_keeps_its_deletes(catalog: Catalog) -> None:
