@@ -345,10 +345,12 @@ class AddedFiles:
     Attributes:
         added_files_count: The number of data files.
         changed_partition_count: The number of partitions that they belong to.
+        decisions: The decisions of a dry run about each file of the source.
     """
 
     added_files_count: int
     changed_partition_count: int
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,9 +359,11 @@ class ImportedFiles:
 
     Attributes:
         imported_files_count: The number of data files.
+        decisions: The decisions of a dry run about each file of the source.
     """
 
     imported_files_count: int
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,10 +392,12 @@ class RewrittenManifests:
     Attributes:
         rewritten_manifests_count: The number of manifests that were replaced; 0 if there was nothing to rewrite.
         added_manifests_count: The number of manifests that replace them.
+        decisions: The decisions of a dry run about each manifest.
     """
 
     rewritten_manifests_count: int
     added_manifests_count: int
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,12 +406,14 @@ class RewrittenDeleteFiles:
 
     Attributes:
         rewritten_delete_files_count: The number of files that were replaced; 0 if there was nothing to rewrite.
-        added_delete_files_count: The number of files, or deletion vectors, that replace them.
+        added_delete_files_count: The number of files, or deletion vectors, that replace them; None of a dry run.
         rewritten_bytes_count: The bytes of the replaced files.
-        added_bytes_count: The bytes of the new ones.
+        added_bytes_count: The bytes of the new ones; None of a dry run.
+        decisions: The decisions of a dry run about each file.
     """
 
     rewritten_delete_files_count: int
-    added_delete_files_count: int
+    added_delete_files_count: int | None
     rewritten_bytes_count: int
-    added_bytes_count: int
+    added_bytes_count: int | None
+    decisions: tuple[Decision, ...] = ()

@@ -567,31 +567,29 @@ class Session:
         spec_id: int | None = None,
         sort_by: Sequence[str] | None = None,
         branch: str | None = None,
+        dry_run: bool = False,
     ) -> RewrittenManifests:
         """Replace the manifests of a partition spec by ones of the target size that list each partition together.
 
-        `commit.manifest.target-size-bytes` is the target. `call("rewrite_manifests", table=..., dry_run=True)` shows
-        what happens to each manifest.
+        `commit.manifest.target-size-bytes` is the target.
 
         Args:
             table: The name of the table, with or without a branch.
             spec_id: The partition spec; the current one if not given.
             sort_by: Names of partition fields, such as `ts_day`, to sort by before the others.
             branch: The branch; main if not given.
+            dry_run: Return what would happen to each manifest, with reasons, and change nothing.
 
         Raises:
             NotFoundError: The table or the branch does not exist.
             AnalysisError: The table has no such spec, or the spec has no such fields.
             CommitConflictError: Another commit replaced a manifest, or landed first on every attempt.
         """
-        row = self._only_row(
-            "rewrite_manifests",
-            table=table,
-            spec_id=spec_id,
-            sort_by=None if sort_by is None else list(sort_by),
-            branch=branch,
+        return RewrittenManifests(
+            **self._explained(
+                "rewrite_manifests", table=table, spec_id=spec_id, sort_by=sort_by, branch=branch, dry_run=dry_run
+            )
         )
-        return RewrittenManifests(**row)
 
     def rewrite_position_delete_files(
         self,
@@ -600,16 +598,18 @@ class Session:
         options: Mapping[str, str] | None = None,
         where: str | None = None,
         branch: str | None = None,
+        dry_run: bool = False,
     ) -> RewrittenDeleteFiles:
         """Merge small position delete files, and drop positions of data files that are gone.
 
-        In format version 3 they become deletion vectors. The procedure's `dry_run` shows what happens to each file.
+        In format version 3 they become deletion vectors.
 
         Args:
             table: The name of the table, with or without a branch.
             options: Options of the procedure, such as `{"rewrite-all": "true"}`.
             where: A condition; only files of partitions that may hold such rows are rewritten.
             branch: The branch; main if not given.
+            dry_run: Return what would happen to each file, with reasons, and change nothing.
 
         Raises:
             NotFoundError: The table or the branch does not exist.
@@ -617,8 +617,16 @@ class Session:
             NotSupportedError: The condition has more than comparisons of columns with constants.
             CommitConflictError: Another commit removed a file, or landed first on every attempt.
         """
-        row = self._only_row("rewrite_position_delete_files", table=table, options=options, where=where, branch=branch)
-        return RewrittenDeleteFiles(**row)
+        return RewrittenDeleteFiles(
+            **self._explained(
+                "rewrite_position_delete_files",
+                table=table,
+                options=options,
+                where=where,
+                branch=branch,
+                dry_run=dry_run,
+            )
+        )
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:
         """Return a snapshot and its ancestors, newest first.
@@ -738,6 +746,7 @@ class Session:
         *,
         check_duplicate_files: bool = True,
         parallelism: int | None = None,
+        dry_run: bool = False,
     ) -> AddedFiles:
         """Append the data files of a folder, or of a table of Spark, to a table, without copying them.
 
@@ -747,6 +756,7 @@ class Session:
             partition_filter: Values by partition column; only their partitions are added.
             check_duplicate_files: Refuse files that the table has already.
             parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
+            dry_run: Return what would happen to each file, with reasons, and change nothing.
 
         Raises:
             NotFoundError: The table, its branch or the source does not exist.
@@ -755,15 +765,17 @@ class Session:
             CorruptFileError: A file is damaged or has another format.
             CommitConflictError: The table's columns were changed meanwhile, or other commits landed first each time.
         """
-        row = self._only_row(
-            "add_files",
-            table=table,
-            source_table=source_table,
-            partition_filter=partition_filter or None,
-            check_duplicate_files=check_duplicate_files,
-            parallelism=parallelism,
+        return AddedFiles(
+            **self._explained(
+                "add_files",
+                table=table,
+                source_table=source_table,
+                partition_filter=partition_filter or None,
+                check_duplicate_files=check_duplicate_files,
+                parallelism=parallelism,
+                dry_run=dry_run,
+            )
         )
-        return AddedFiles(**row)
 
     def snapshot(
         self,
@@ -774,6 +786,7 @@ class Session:
         *,
         parallelism: int | None = None,
         ignore_missing_files: bool = False,
+        dry_run: bool = False,
     ) -> ImportedFiles:
         """Create a table that reads the files of a table of Spark, to try it without changing the source.
 
@@ -784,6 +797,7 @@ class Session:
             properties: Its properties, in addition to those of the source.
             parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
             ignore_missing_files: Skip partitions whose folder does not exist.
+            dry_run: Return what would happen to each file, with reasons, and create nothing.
 
         Raises:
             NotFoundError: The source or the namespace does not exist.
@@ -792,16 +806,18 @@ class Session:
             NotSupportedError: The source is a view, has buckets, or is of another provider.
             CorruptFileError: A file is damaged.
         """
-        row = self._only_row(
-            "snapshot",
-            source_table=source_table,
-            table=table,
-            location=location,
-            properties=properties or None,
-            parallelism=parallelism,
-            ignore_missing_files=ignore_missing_files,
+        return ImportedFiles(
+            **self._explained(
+                "snapshot",
+                source_table=source_table,
+                table=table,
+                location=location,
+                properties=properties or None,
+                parallelism=parallelism,
+                ignore_missing_files=ignore_missing_files,
+                dry_run=dry_run,
+            )
         )
-        return ImportedFiles(**row)
 
     # ---- commits
 
