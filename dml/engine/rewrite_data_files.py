@@ -551,9 +551,7 @@ class Rewrite:
             data_files=tuple(file for one in rewritten for file in one.outcome.data_files),
             removed_data_files=removed,
             listing=self.files.listing(removed, ()),
-            data_sequence_number=self.snapshot.sequence_number or 0
-            if self.options.use_starting_sequence_number
-            else None,
+            data_sequence_number=self._data_sequence_number(),
             starting_snapshot_id=self.snapshot.snapshot_id,
             row_level=RowLevelChanges(
                 changed={path: unchanged_file(path) for path in tasks},
@@ -566,6 +564,11 @@ class Rewrite:
             else None,
             has_row_maps=bool(origins) and context.options.file_format == "parquet",
         )
+
+    def _data_sequence_number(self) -> int | None:
+        """Return the number that new files keep. Version 1 has none."""
+        keeps = self.options.use_starting_sequence_number and self.table.format_version > 1
+        return self.snapshot.sequence_number or 0 if keeps else None
 
     def summary(self) -> dict[str, str]:
         """Return the keys of the engine and of the user for a snapshot's summary."""

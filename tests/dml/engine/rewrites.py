@@ -15,7 +15,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform, VoidTransform
 from pyiceberg.types import (
     IcebergType,
     IntegerType,
@@ -302,15 +302,17 @@ class History:
                 case 2 if "l" in names:
                     update.delete_column("l")
                 case _:
-                    update.add_column(f"c{len(names)}", StringType())
+                    update.add_column(f"c{self.table.metadata.last_column_id}", StringType())
 
     def evolve_spec(self) -> None:
-        held = {one.name for one in self.reload().spec().fields if not one.name.startswith("void")}
+        """Remove a field, or add a bucket of its own number."""
+        fields = [one for one in self.reload().spec().fields if not isinstance(one.transform, VoidTransform)]
         with self.table.update_spec() as update:
-            if "p_part" in held:
-                update.remove_field("p_part")
+            if fields and self.random.random() < 0.5:
+                update.remove_field(fields[0].name)
             else:
-                update.add_field("p", IdentityTransform(), "p_part")
+                number = 10 + len(self.table.specs())
+                update.add_field("id", BucketTransform(number), f"id_bucket_{number}")
 
     def run(self, steps: int) -> None:
         """Change the table at random."""

@@ -100,7 +100,7 @@ def test_a_condition_selects_files(lake: Lake, small: str) -> None:
         ({"options": {"compression-factor": "2"}}, dml.AnalysisError, "not supported by the strategy binpack"),
         ({"where": "col1 = 3"}, dml.AnalysisError, "There is no column 'col1'"),
         ({"where": "length(s) = 3"}, dml.NotSupportedError, "Cannot translate the condition"),
-        ({"where": "id = 1) OR (id = 2"}, dml.DmlError, ""),
+        ({"where": "id = 1) OR (id = 2"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"where": "id IN (SELECT 1)"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"branch": "none"}, dml.NotFoundError, "Cannot rewrite data files for branch none: branch does not exist"),
         ({"options": {"min-input-files": "0"}}, dml.AnalysisError, "must be > 0"),

@@ -143,7 +143,7 @@ def test_large_files_are_cut(catalog: Catalog) -> None:
     assert len(task.split_offsets) == 10
     before = rows(history.table)
     assert compact(history.table, {"target-file-size-bytes": task.file_size_in_bytes // 4})[0] == 1
-    assert len(history.tasks()) >= 4
+    assert len(history.tasks()) > 1
     assert rows(history.table) == before
 
 
@@ -426,7 +426,7 @@ def sort_orders(history: History) -> list[int | None]:
         ({"strategy": "sort"}, AnalysisError, "Cannot sort data without a valid sort order"),
         ({"sort_order": "none"}, AnalysisError, "none"),
         ({"sort_order": "id ASC none"}, SqlError, "none"),
-        ({"sort_order": "id; DROP TABLE t"}, SqlError, ""),
+        ({"sort_order": "id; DROP TABLE t"}, SqlError, ";"),
         ({"sort_order": "ZORDER (id, p)"}, NotSupportedError, r"does not sort by ZORDER\(...\) yet"),
         ({"sort_order": "hilbert(id, p)"}, NotSupportedError, r"does not sort by hilbert\(...\) yet"),
     ],
