@@ -432,7 +432,9 @@ def test_whatever_the_order_each_row_is_deleted_once(
     """Each round reads one snapshot: some statements, late ones of which commit in the next round, and a compaction."""
     if ("db", "t") in catalog.list_tables("db"):
         catalog.drop_table(("db", "t"))
-    scene, gone, late = Scene(catalog, version, files=3), set(), []
+    scene = Scene(catalog, version, files=3)
+    gone: set[int] = set()
+    late: list[RowDelta] = []
     for into, place, delayed in rounds:
         scene.go_on()
         mine, rows = rows[:6], rows[6:]
