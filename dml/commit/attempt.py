@@ -5,7 +5,7 @@ start, the changes reconciled with concurrent deletes, and the filtered manifest
 the error of the first check that fails.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -36,9 +36,18 @@ from dml.commit.validation import (
     vanished_data_files,
 )
 from dml.commit.window import CommitWindow, ManifestReader, open_window
+from dml.deletes.delete_file_index import partition_key
 from dml.errors import AnalysisError, CommitConflictError, NotFoundError
 from dml.hints import did_you_mean
-from dml.model.manifest import DeleteFileKey, EntryStatus, ManifestContent, ManifestFile, unpartitioned_specs
+from dml.model.manifest import (
+    ContentFile,
+    DeleteFileKey,
+    EntryStatus,
+    ManifestContent,
+    ManifestFile,
+    Partition,
+    unpartitioned_specs,
+)
 from dml.model.summary_keys import ROWS_VANISHED, UNKNOWN
 from dml.pruning.pruner import AnyFilter, FileFilter, PartitionSet, Pruner
 from dml.sqlparse.statements import Retention
@@ -369,16 +378,21 @@ def check_replaced_files(attempt: Attempt) -> None:
     changes = attempt.changes
     if not changes.validation.deletes_of_replaced_files or not attempt.window.snapshots:
         return
-    removed = attempt.data.removed
-    partitions = ((entry.data_file.spec_id, entry.data_file.partition) for entry in removed)
+    removed, moves, operations = attempt.data.removed, None, DELETING
+    partitions = {(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
+    if changes.data_sequence_number is not None:
+        moves = moved_partitions(partitions, changes.added_data_files)
+        partitions |= moves
+        # An equality delete need not apply by itself any more: a rewrite may have replaced it by positions.
+        operations = DELETING | {Operation.REPLACE}
     replaced = PartitionSet(partitions, attempt.metadata, with_global_deletes=True)
-    entries = attempt.window.entries(ManifestContent.DELETES, EntryStatus.ADDED, DELETING, replaced)
+    entries = attempt.window.entries(ManifestContent.DELETES, EntryStatus.ADDED, operations, replaced)
     compared = attempt.reconciled.compared_files
     check_deletes_of_replaced_files(
         removed,
         (entry for entry in entries if entry.data_file.key not in compared),
         unpartitioned_specs(attempt.metadata.specs()),
-        ignore_equality_deletes=changes.data_sequence_number is not None,
+        moves=None if moves is None else {partition_key(*partition) for partition in moves},
     )
 
 
@@ -386,6 +400,19 @@ def check_replaced_manifests(attempt: Attempt) -> None:
     removed = attempt.request.changes.removed_manifests
     if removed:
         check_manifests_are_live(removed, attempt.request.reader.manifests(attempt.parent))
+
+
+def moved_partitions(old: Collection[Partition], added: Iterable[ContentFile]) -> set[Partition]:
+    """Return the partitions that rows leave or enter, because their new files have another partition spec.
+
+    Args:
+        old: The partitions of the replaced files.
+        added: The new files.
+    """
+    new = {(file.spec_id, file.partition) for file in added}
+    specs = {spec_id for spec_id, _ in new}
+    left = {partition for partition in old if specs != {partition[0]}}
+    return left | new if left and new else set()
 
 
 def check_removed_data_files(attempt: Attempt) -> None:

@@ -127,6 +127,7 @@ def follow_rewrites(
         if path in rows.tasks and path not in changes.removed_data_files
     }
     marks = dict(before)
+    counts_observed = changes.validation.new_data_files
     for snapshot in compactions:
         compaction = CommitWindow(snapshots=(snapshot,), reader=window.reader)
         found = row_maps_of(compaction, metadata, marks, files, io)
@@ -134,8 +135,9 @@ def follow_rewrites(
             rest, arrived = marks[path], []
             for file, row_map in row_maps:
                 there, rest = rest.move(row_map, file)
-                arrived.append(there)
-            lost = rest.changed.union(rest.observed) if changes.validation.new_data_files else rest.changed
+                if there.changed or there.observed:
+                    arrived.append(there)
+            lost = rest.changed.union(rest.observed) if counts_observed else rest.changed
             if lost and not found.are_complete:
                 continue
             if lost:
@@ -163,7 +165,7 @@ class RowMaps:
     """The row maps of one compaction.
 
     Attributes:
-        by_source: By old data file, the new files with its rows, and their maps.
+        by_source: By old data file, the new files with its rows, and their maps; none if it had no live row.
         are_complete: True if all its new files have a map: a row that is in none of them was deleted before.
     """
 
@@ -194,12 +196,12 @@ def row_maps_of(
     with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="row-maps") as pool:
         read = tuple(pool.map(partial(read_row_map, io), unknown))
     files.row_maps.update(zip((file.path for file in unknown), read, strict=True))
-    by_source: dict[str, list[tuple[ContentFile, RowMap]]] = {}
+    by_source: dict[str, list[tuple[ContentFile, RowMap]]] = {path: [] for path in replaced}
     for file in added:
         row_map = files.row_maps[file.path]
         if row_map is not None:
             for path in replaced.intersection(row_map.sources):
-                by_source.setdefault(path, []).append((file, row_map))
+                by_source[path].append((file, row_map))
     complete = all(files.row_maps[file.path] is not None for file in added)
     return RowMaps(by_source=by_source, are_complete=complete)
 
@@ -250,6 +252,8 @@ def with_moved_deletes(
     wanted |= {mark.task.path: mark.file_deletes(rows.rows_deleted_before(mark.task.path)) for mark in staying}
     new = write_delete_files(rows, {path: (deletes, frozenset()) for path, deletes in wanted.items()}, files)
     kept = tuple(file for file in changes.added_delete_files if file not in outdated)
+    # Rows that were only matched have to stay, too, if they count.
+    needed = wanted.keys() | (arrived if changes.validation.new_data_files else set())
     old_keys = {
         ref.key
         for path in moved
@@ -276,7 +280,7 @@ def with_moved_deletes(
         ),
         validation=replace(
             validation,
-            referenced_data_files=(validation.referenced_data_files - moved) | wanted.keys(),
+            referenced_data_files=(validation.referenced_data_files - moved) | needed,
             added_vectors=referenced_by(file for file in added if file.is_deletion_vector),
         ),
     )

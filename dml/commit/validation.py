@@ -350,7 +350,7 @@ def check_deletes_of_replaced_files(
     new_deletes: Iterable[ManifestEntry],
     unpartitioned: Collection[int],
     *,
-    ignore_equality_deletes: bool = False,
+    moves: Collection[Hashable] | None = None,
 ) -> None:
     """Check V2: replaced files carry over all rows, so a concurrent delete of any row would be undone.
 
@@ -358,18 +358,24 @@ def check_deletes_of_replaced_files(
         removed: Entries of the data files that this commit replaces.
         new_deletes: Entries of the delete files that other commits added.
         unpartitioned: The ids of unpartitioned specs.
-        ignore_equality_deletes: The new files keep the data sequence number: equality deletes apply to them too.
+        moves: The partitions that rows leave or enter, if the new files keep the data sequence number: other equality
+            deletes apply to the new files as to the old ones. With None, the new files are too young for them.
 
     Raises:
-        CommitConflictError: A new delete applies to a replaced file.
+        CommitConflictError: A new delete applies to a replaced file, or does not apply to the same rows any more.
     """
     replaced = {partition_key(entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
     paths = {entry.data_file.path for entry in removed}
+
+    def conflicts(delete: ContentFile) -> bool:
+        if moves is None or delete.content is not FileContent.EQUALITY_DELETES:
+            return may_apply(delete, paths, replaced, unpartitioned)
+        return delete.spec_id not in unpartitioned and partition_key(delete.spec_id, delete.partition) in moves
+
     found = [
         Conflict(label="V2", path=file_text(entry.data_file), snapshot_id=entry.snapshot_id)
         for entry in new_deletes
-        if not (ignore_equality_deletes and entry.data_file.content is FileContent.EQUALITY_DELETES)
-        and may_apply(entry.data_file, paths, replaced, unpartitioned)
+        if conflicts(entry.data_file)
     ]
     if found:
         raise conflict_error("Cannot commit, found new delete for replaced data file", found)

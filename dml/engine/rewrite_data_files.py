@@ -29,7 +29,7 @@ from pyspark.sql import SparkSession
 from sqlglot import exp
 
 from dml.catalog.registry import ResolvedTable
-from dml.catalog.tables import load_table, with_live_credentials
+from dml.catalog.tables import load_table
 from dml.commit import RewriteFiles, RowCounts, RowLevelChanges, commit, conservation_summary
 from dml.ddl.terms import new_sort_order
 from dml.deletes.deletion_vector import encode
@@ -43,6 +43,7 @@ from dml.engine.writes import (
     UncommittedFiles,
     WriteOutcome,
     delete_uncommitted,
+    with_live_storage,
     write_context,
     write_properties,
 )
@@ -68,7 +69,7 @@ from dml.maintenance import (
 )
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
-from dml.model.write_task import ChangedFile
+from dml.model.write_task import ChangedFile, WriteContext
 from dml.options import row_level_concurrency
 from dml.plan.names import TargetNames
 from dml.plan.predicates import pushable
@@ -525,7 +526,8 @@ class Rewrite:
         Returns:
             The committed groups, and the number of data files in others.
         """
-        table, before = with_live_credentials(self.table), rewritten
+        before = rewritten
+        table, spec = with_live_storage(self.table, rewritten[0].spec)
         with ExitStack() as stack:
             for one in rewritten:
                 stack.enter_context(UncommittedFiles(table, one.spec.context, one.outcome))
@@ -533,7 +535,7 @@ class Rewrite:
                 carried = sum(one.outcome.metrics.rows_carried for one in rewritten)
                 summary = {**self.summary(), **conservation_summary(RowCounts(carried=carried))}
                 try:
-                    commit(table, self._action(rewritten), branch=self.branch, summary=summary)
+                    commit(table, self._action(rewritten, spec.context), branch=self.branch, summary=summary)
                     break
                 except CommitConflictError as error:
                     conflicts = error.context.get("conflicts", ())
@@ -551,10 +553,9 @@ class Rewrite:
         left_out = len(list(tasks_of(before))) - len(list(tasks_of(rewritten)))
         return rewritten, left_out
 
-    def _action(self, rewritten: Sequence[Rewritten]) -> RewriteFiles:
+    def _action(self, rewritten: Sequence[Rewritten], context: WriteContext) -> RewriteFiles:
         tasks = {task.path: task for task in tasks_of(rewritten)}
         origins = tuple(found for one in rewritten for found in one.outcome.row_origins)
-        context = rewritten[0].spec.context
         removed = frozenset(tasks)
         return RewriteFiles(
             data_files=tuple(file for one in rewritten for file in one.outcome.data_files),

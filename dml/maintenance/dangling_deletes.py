@@ -15,9 +15,12 @@ from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 
+from dml.catalog.tables import load_table
 from dml.commit import RewriteFiles, commit
 from dml.deletes.delete_file_index import DeleteEntry, DeleteKind, partition_key
+from dml.errors import CommitConflictError
 from dml.manifests.cache import cache_of
 from dml.manifests.read import read_each
 from dml.model.manifest import DeleteFileKey, ManifestContent, unpartitioned_specs
@@ -91,9 +94,23 @@ def remove_dangling_deletes(table: Table, branch: str, summary: Mapping[str, str
         CommitConflictError: The branch was set back meanwhile.
         DmlError: A metadata file cannot be read or written.
     """
-    snapshot = table.snapshot_by_name(branch)
-    if snapshot is None:
-        return 0
+    while True:
+        snapshot = table.snapshot_by_name(branch)
+        keys = frozenset[DeleteFileKey]() if snapshot is None else keys_of_dangling_deletes(table, snapshot)
+        if snapshot is None or not keys:
+            return 0
+        action = RewriteFiles(removed_delete_files=keys, starting_snapshot_id=snapshot.snapshot_id)
+        try:
+            commit(table, action, branch=branch, summary=summary)
+        except CommitConflictError as error:
+            if {conflict.label for conflict in error.context.get("conflicts", ())} != {"V3"}:
+                raise
+            table = load_table(table.catalog, table.name())  # others have removed some of them: look again
+            continue
+        return len(keys)
+
+
+def keys_of_dangling_deletes(table: Table, snapshot: Snapshot) -> frozenset[DeleteFileKey]:
     manifests = [one for one in cache_of(table).manifests(table.io, snapshot) if one.has_live_files]
     entries_of = cache_of(table).entries(manifests, table.io, len(table.schema().field_ids))
     files = LiveDataFiles()
@@ -105,10 +122,4 @@ def remove_dangling_deletes(table: Table, branch: str, summary: Mapping[str, str
             continue
         for file in entries.planned_files(places, with_metrics=False):
             files.add(file.path, file.spec_id, file.partition, file.data_sequence_number)
-    keys: frozenset[DeleteFileKey] = frozenset(
-        entry.payload.data_file.key for entry in dangling_deletes(deletes, files, table.specs())
-    )
-    if keys:
-        action = RewriteFiles(removed_delete_files=keys, starting_snapshot_id=snapshot.snapshot_id)
-        commit(table, action, branch=branch, summary=summary)
-    return len(keys)
+    return frozenset(entry.payload.data_file.key for entry in dangling_deletes(deletes, files, table.specs()))

@@ -87,6 +87,7 @@ class RowMap:
             return row_map if row_map._fits(record_count) else None
         except (
             KeyError,
+            RecursionError,
             TypeError,
             ValueError,
             OSError,

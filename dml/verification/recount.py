@@ -25,6 +25,7 @@ from dml.errors import CorruptFileError, DmlError, ExecutionError
 from dml.files.file_io import file_errors
 from dml.manifests.entries import PlannedFile
 from dml.manifests.read import entries_of, manifests_of
+from dml.model.columns import POS
 from dml.model.manifest import FileContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, ScanTask
 from dml.options import DEFAULT_NAME_MAPPING
@@ -186,7 +187,8 @@ class Recounter:
 
     def _read_live_rows(self, task: ScanTask) -> int | None:
         table = self._table
-        scan = TableScan(table=table, snapshot_id=None, schema=table.schema(), columns=())
+        # A batch without columns would not have the number of its rows.
+        scan = TableScan(table=table, snapshot_id=None, schema=table.schema(), columns=(), metadata_columns=(POS,))
         reader = TaskReader(scan.context([task]), spark_types=False)
         try:
             return sum(

@@ -140,13 +140,15 @@ class OutputFileFactory:
         Args:
             file_format: The format in lower case, for the extension.
             spec_id: The spec of the partition.
-            partition: The partition tuple, in internal form; empty puts the file into the root of the data files.
+            partition: The partition tuple, in internal form; empty puts the file into the root of the data files, and
+                so does a spec that is newer than the write.
             deletes: True for a delete file.
         """
         self._count += 1
         suffix = "-deletes" if deletes else ""
         name = f"{self._prefix}-{self._count:05d}{suffix}.{EXTENSIONS[file_format]}"
-        key = PartitionPath(self.partition_path(spec_id, partition)) if partition else None
+        has_folder = bool(partition) and spec_id in self._specs
+        key = PartitionPath(self.partition_path(spec_id, partition)) if has_folder else None
         location = self._locations.new_data_location(name, cast("PartitionKey | None", key))
         self._created.append(location)
         with write_errors(location, self._context.io_properties):

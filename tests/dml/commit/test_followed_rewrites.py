@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +12,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
+from pyiceberg.transforms import TruncateTransform
 
 from dml.commit import AppendFiles, CommittedSnapshot, RewriteFiles, RowDelta, commit
 from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
+from dml.engine.writes import write_context
 from dml.errors import CommitConflictError
 from dml.model.row_map import ROW_MAP_KEY, RowMap
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins, origins
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
+from dml.write.delete_files import write_late_deletes
 from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes, with_row_map
 from tests.dml.commit.test_concurrent_deletes import Deletes, index
 
@@ -134,6 +138,19 @@ class Scene:
             has_row_maps=with_maps,
         )
 
+    def compact_apart(self, *parts: Sequence[int]) -> RewriteFiles:
+        """A compaction of the first file into files of these ids."""
+        whole = self.compact([self.files[0].path])
+        (task,) = [task for path, task in self.tasks(self.start).items() if path == self.files[0].path]
+        made, found = [], []
+        for part in parts:
+            file = data_file(self.table, part)
+            found.append(RowOrigins.of(file.path, *runs([(task.file_ordinal, one) for one in part])))
+            made.append(with_row_map(file, RowMap.of(found[-1], {task.file_ordinal: task.path})))
+        assert whole.row_level is not None
+        rows = replace(whole.row_level, row_origins=tuple(found))
+        return replace(whole, data_files=tuple(made), row_level=rows)
+
     def go_on(self) -> None:
         """Let later actions read the newest snapshot."""
         self.start = self.head()
@@ -245,6 +262,49 @@ def test_a_row_that_was_only_matched_counts_if_serializable(
             scene.commit(statement)
     else:
         assert ids(scene.commit(statement).metadata_location) == left(20, 0, 7)
+
+
+@BOTH
+@pytest.mark.parametrize("isolation", IsolationLevel)
+@pytest.mark.parametrize("further", ["deleted with all rows beside it", "compacted without maps"])
+def test_a_row_that_was_only_matched_is_followed_into_a_file_without_changed_rows(
+    catalog: Catalog, version: int, isolation: IsolationLevel, further: str
+) -> None:
+    scene = Scene(catalog, version, files=1)
+    statement = scene.delete([0], Command.MERGE, observed=[7], isolation_level=isolation)
+    start, apart = scene.start, scene.compact_apart(range(5), range(5, 10))
+    scene.commit(apart)
+    scene.go_on()
+    if further == "compacted without maps":
+        scene.commit(scene.compact([apart.data_files[1].path], with_maps=False))
+        left_ids, message = left(10, 0), "missing data files"
+    else:
+        scene.commit(scene.delete(range(5, 10)))
+        scene.go_on()
+        scene.commit(scene.compact())
+        left_ids, message = [1, 2, 3, 4], "rows 2"
+    scene.start = start
+    if isolation is IsolationLevel.SERIALIZABLE:
+        with pytest.raises(CommitConflictError, match=message):
+            scene.commit(statement)
+    else:
+        assert ids(scene.commit(statement).metadata_location) == [*left_ids, 100]
+
+
+@BOTH
+def test_rows_are_followed_to_a_partition_spec_that_the_statement_does_not_know(catalog: Catalog, version: int) -> None:
+    scene = Scene(catalog, version)
+    statement = scene.delete([0, 13])
+    assert statement.row_level is not None
+    write = partial(write_late_deletes, write_context(scene.table, "statement"))
+    statement = replace(statement, row_level=replace(statement.row_level, write_deletes=write))
+    with scene.table.update_spec() as update:
+        update.add_field("id", TruncateTransform(100), "id_trunc")
+    scene.table.refresh()
+    compaction = scene.compact()
+    moved = tuple(replace(file, partition=("a", 0)) for file in compaction.data_files)
+    scene.commit(replace(compaction, data_files=moved))
+    assert ids(scene.commit(statement).metadata_location) == left(20, 0, 13)
 
 
 @BOTH
@@ -372,7 +432,8 @@ def test_whatever_the_order_each_row_is_deleted_once(
     """Each round reads one snapshot: some statements, late ones of which commit in the next round, and a compaction."""
     if ("db", "t") in catalog.list_tables("db"):
         catalog.drop_table(("db", "t"))
-    scene, gone = Scene(catalog, version, files=3), set()
+    scene = Scene(catalog, version, files=3)
+    gone: set[int] = set()
     late: list[RowDelta] = []
     for into, place, delayed in rounds:
         scene.go_on()

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.transforms import TruncateTransform
 
 from dml.commit import (
     AppendFiles,
@@ -157,6 +158,52 @@ def test_an_equality_delete_that_came_meanwhile_applies_to_files_that_keep_their
     scene.other_append("b")
     made = commit(scene.table, DeleteFiles(row_filter=EqualTo("p", "b")))
     assert ids_by_duckdb(made.metadata_location) == [2, 3, 4, 6]
+
+
+@pytest.mark.proves("V2")
+@WITH_DELETES
+@pytest.mark.parametrize("of", ["the old spec", "the new spec", "no partition"])
+def test_an_equality_delete_that_came_meanwhile_and_a_compaction_to_another_spec(
+    catalog: Catalog, version: int, of: str
+) -> None:
+    """One of a partition does not follow rows to another partition, and may meet rows that are new there."""
+    scene = Compaction(catalog, version)
+    delete = equality_deletes(scene.table, scene.file, 5)
+    with scene.table.update_spec() as update:
+        update.remove_field("p")
+    with scene.table.refresh().update_spec() as update:
+        update.add_field("id", TruncateTransform(100), "id_trunc")
+    last = scene.table.refresh().spec().spec_id
+    partition = (0,)
+    action = scene.compacted(keep=True)
+    action = replace(action, data_files=(replace(action.data_files[0], spec_id=last, partition=partition),))
+    if of == "the new spec":
+        delete = replace(delete, spec_id=last, partition=partition)
+    elif of == "no partition":
+        (empty,) = [spec_id for spec_id, spec in scene.table.specs().items() if not spec.fields]
+        delete = replace(delete, spec_id=empty, partition=())
+    scene.others(RowDelta(command=Command.UPDATE, delete_files=(delete,), starting_snapshot_id=scene.head()))
+    if of != "no partition":
+        refused(scene, action, "V2", "found new delete for replaced data file")
+    else:
+        assert ids_by_duckdb(commit(scene.table, action).metadata_location) == [1, 2, 3, 4, 6]
+
+
+@pytest.mark.proves("V2")
+@WITH_DELETES
+def test_an_equality_delete_that_has_become_positions_meanwhile(catalog: Catalog, version: int) -> None:
+    """V2: it would apply to the new file, but is not there any more."""
+    scene = Compaction(catalog, version)
+    action, delete = scene.compacted(keep=True), equality_deletes(scene.table, scene.file, 5)
+    scene.others(RowDelta(command=Command.UPDATE, delete_files=(delete,), starting_snapshot_id=scene.head()))
+    positions = deletes(scene.table, scene.second, [1])
+    scene.others(
+        RewriteFiles(
+            delete_files=(positions,), removed_delete_files=frozenset({delete.key}), starting_snapshot_id=scene.head()
+        )
+    )
+    refused(scene, action, "V2", "found new delete for replaced data file")
+    assert ids(scene.table.refresh().metadata_location) == [1, 2, 3, 4, 6]
 
 
 @WITH_DELETES

@@ -180,7 +180,8 @@ def others_commit(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_conflict_leaves_no_file(catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    history = filled(catalog, version, spec=UNPARTITIONED_PARTITION_SPEC)
+    by_files = {"write.row-level-concurrency.enabled": "false"}
+    history = filled(catalog, version, spec=UNPARTITIONED_PARTITION_SPEC, **by_files)
     delete = files(history.table)
     others_commit(monkeypatch, lambda: history.delete([(0, [0])]))
     with pytest.raises(CommitConflictError, match="found new delete for replaced data file"):

@@ -120,3 +120,23 @@ def test_a_branch_that_is_set_back_meanwhile_keeps_its_deletes(catalog: Catalog)
     with pytest.raises(CommitConflictError, match="not an ancestor"):
         commit(stale, RewriteFiles(removed_delete_files=keys, starting_snapshot_id=newer))
     assert ids(stale.refresh().metadata_location) == [2, 3]
+
+
+def test_what_others_have_removed_meanwhile_is_no_conflict(catalog: Catalog) -> None:
+    table = new_table(catalog, 2)
+    first, second = data_file(table, [1, 2, 3]), data_file(table, [4, 5, 6])
+    start = commit(table, AppendFiles(data_files=(first, second))).snapshot_id
+    marked = (deletes(table, first, [0]), deletes(table, second, [1]))
+    last = commit(table, RowDelta(command=Command.DELETE, delete_files=marked, starting_snapshot_id=start))
+    rewrite = RewriteFiles(
+        data_files=(data_file(table, [2, 3, 4, 6]),),
+        removed_data_files=frozenset({first.path, second.path}),
+        data_sequence_number=last.sequence_number,
+        starting_snapshot_id=last.snapshot_id,
+    )
+    newest = commit(table, rewrite).snapshot_id
+    stale = table.refresh()
+    other = RewriteFiles(removed_delete_files=frozenset({marked[0].key}), starting_snapshot_id=newest)
+    commit(catalog.load_table(table.name()), other)
+    assert remove_dangling_deletes(stale, "main", {}) == 1
+    assert ids(table.refresh().metadata_location) == [2, 3, 4, 6]

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dml.deletes.position_index import PositionDeleteIndex
@@ -85,5 +85,6 @@ def test_impossible_origins_are_no_map(firsts: list[int], lengths: list[int]) ->
 
 
 @given(data=st.binary(max_size=60))
+@example(data=b"[" * 100_000)
 def test_any_bytes_are_read(data: bytes) -> None:
     assert RowMap.from_text(data, NEW, 3) is None
