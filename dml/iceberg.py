@@ -438,6 +438,7 @@ def stage_update(
                 requirement.validate(current_table.metadata)
             requirements = ()
             metadata, updates = remove_snapshots(current_table.metadata, updates)
+            check_removed_specs(current_table.io, metadata, updates)
             current_table = with_metadata(current_table, metadata)
     if current_table is not None and only_adds_a_snapshot(current_table.metadata, updates):
         for requirement in requirements:
@@ -562,6 +563,22 @@ def check_removals(metadata: TableMetadata, updates: tuple[TableUpdate, ...], re
                 raise CommitFailedException(f"The statistics of the snapshot {one} are removed already")
             case RemovePartitionStatisticsUpdate(snapshot_id=one) if one not in partition_statistics:
                 raise CommitFailedException(f"The partition statistics of the snapshot {one} are removed already")
+
+
+def check_removed_specs(io: FileIO, metadata: TableMetadata, updates: tuple[TableUpdate, ...]) -> None:
+    """Check that no remaining manifest has a partition spec that is removed: a commit may have staged one meanwhile.
+
+    Raises:
+        CommitFailedException: One has.
+    """
+    removed = {one for update in updates if isinstance(update, RemovePartitionSpecsUpdate) for one in update.spec_ids}
+    for snapshot in metadata.snapshots if removed else ():
+        for manifest in snapshot.manifests(io):
+            if manifest.partition_spec_id in removed:
+                raise CommitFailedException(
+                    f"Cannot remove the partition spec {manifest.partition_spec_id}: the snapshot "
+                    f"{snapshot.snapshot_id} uses it"
+                )
 
 
 def with_codec(location: str, properties: Mapping[str, str]) -> str:

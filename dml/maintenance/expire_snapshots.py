@@ -134,8 +134,12 @@ class Plan:
         requirements: list[TableRequirement] = []
         if expired:
             updates += statistics_updates(metadata, expired)
-            in_order = [one.snapshot_id for one in metadata.snapshots if one.snapshot_id in expired]
-            updates.append(RemoveSnapshotsUpdate(snapshot_ids=in_order))
+            # One update each, as Java sends them: servers on Iceberg before 1.9 refuse an update of several snapshots.
+            updates += (
+                RemoveSnapshotsUpdate(snapshot_ids=[one.snapshot_id])
+                for one in metadata.snapshots
+                if one.snapshot_id in expired
+            )
         if self.specs:
             updates.append(RemovePartitionSpecsUpdate(spec_ids=list(self.specs)))
             requirements.append(AssertDefaultSpecId(default_spec_id=metadata.default_spec_id))
@@ -244,12 +248,16 @@ class Expiration:
         plan = Plan(metadata=metadata, retention=retention, files=files)
         if self.call.clean_expired_metadata:
             kept = [one for one in metadata.snapshots if one.snapshot_id not in retention.expired]
+            manifests = self.search.manifests(kept).values()
+            used_specs = {metadata.default_spec_id, *(manifest.partition_spec_id for manifest in manifests)}
+            plan.specs = tuple(one.spec_id for one in metadata.partition_specs if one.spec_id not in used_specs)
             used_schemas = {metadata.current_schema_id, *(snapshot.schema_id for snapshot in kept)}
+            if any(not one.field_ids <= metadata.schema().field_ids for one in metadata.schemas):
+                columns = self.search.equality_columns(manifests)
+                specs = [spec for spec in metadata.partition_specs if spec.spec_id in used_specs]
+                columns |= {field.source_id for spec in specs for field in spec.fields}
+                used_schemas |= schemas_of_dropped_columns(metadata, columns)
             plan.schemas = tuple(one.schema_id for one in metadata.schemas if one.schema_id not in used_schemas)
-            if len(metadata.partition_specs) > 1:
-                manifests = self.search.manifests(kept).values()
-                used_specs = {metadata.default_spec_id, *(manifest.partition_spec_id for manifest in manifests)}
-                plan.specs = tuple(one.spec_id for one in metadata.partition_specs if one.spec_id not in used_specs)
         return plan
 
     def delete_files(self, newest: Table) -> Counter[FileKind]:
@@ -334,6 +342,17 @@ def statistics_updates(metadata: TableMetadata, expired: frozenset[int]) -> Iter
         yield RemoveStatisticsUpdate(snapshot_id=snapshot_id)
     for snapshot_id in ids_in(metadata.partition_statistics, expired):
         yield RemovePartitionStatisticsUpdate(snapshot_id=snapshot_id)
+
+
+def schemas_of_dropped_columns(metadata: TableMetadata, columns: Iterable[int]) -> set[int]:
+    """Return the ids of the newest schemas that have columns which the current one lacks.
+
+    Partitions and equality deletes of remaining snapshots cannot be read or rewritten without the types of their
+    columns. Java removes these schemas.
+    """
+    dropped = set(columns) - metadata.schema().field_ids
+    found = (next((one for one in reversed(metadata.schemas) if column in one.field_ids), None) for column in dropped)
+    return {schema.schema_id for schema in found if schema is not None}
 
 
 def ids_in(statistics: Iterable[StatisticsFile | PartitionStatisticsFile], expired: frozenset[int]) -> Iterable[int]:

@@ -34,7 +34,7 @@ from dml.errors import CorruptFileError
 from dml.maintenance.orphan_choice import Equivalents, identity_of
 from dml.maintenance.storage import RealNames
 from dml.manifests.entry_fields import CONTENT, FILE_PATH, STATUS
-from dml.manifests.read import manifests_of, read_each
+from dml.manifests.read import entries_of, manifests_of, read_each
 from dml.manifests.read_arrays import read_arrays
 from dml.model.manifest import EntryStatus, FileContent, ManifestContent, ManifestFile
 
@@ -210,6 +210,21 @@ class FilesOfSnapshots:
             manifest.manifest_path: manifest for snapshot in kept for manifest in self._lists[snapshot.manifest_list]
         }
 
+    def equality_columns(self, manifests: Iterable[ManifestFile]) -> set[int]:
+        """Return the field ids of the columns by which the live equality deletes of kept manifests compare rows.
+
+        Raises:
+            CorruptFileError: A manifest is missing or damaged.
+            ExecutionError: The storage failed.
+        """
+        deletes = [manifest for manifest in manifests if manifest.content is ManifestContent.DELETES]
+
+        def read(manifest: ManifestFile) -> set[int]:
+            entries = entries_of(manifest, self._io, live_only=True)
+            return {column for entry in entries for column in entry.data_file.equality_ids}
+
+        return set().union(*(columns for _, columns in read_each(deletes, read)))
+
     def _unneeded(
         self, files: Sequence[ExpiredFile], metadata: TableMetadata, others: Iterable[str] = ()
     ) -> tuple[ExpiredFile, ...]:
@@ -225,7 +240,8 @@ class FilesOfSnapshots:
             *manifests,
         ]
         files = self._without(files, [self._names.hashes(named)])
-        if any(file.kind in KINDS.values() for file in files):
+        # A Puffin file may have statistics and deletion vectors.
+        if any(file.kind not in {FileKind.MANIFEST, FileKind.MANIFEST_LIST} for file in files):
             self._read_kept([one for path, one in manifests.items() if path not in self._kept])
             files = self._without(files, [self._kept[path] for path in manifests])
         return tuple(files)

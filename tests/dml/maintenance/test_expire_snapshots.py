@@ -17,8 +17,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
-from pyiceberg.table.update import SetPartitionStatisticsUpdate
+from pyiceberg.table.update import RemoveSnapshotsUpdate, SetPartitionStatisticsUpdate
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType
 
 import dml.ddl.commit
 import dml.iceberg
@@ -43,7 +44,7 @@ from dml.maintenance import (
 )
 from dml.model.manifest import ContentFile
 from dml.options import Command
-from tests.dml.commit.builders import data_file, deletes, equality_deletes, new_table
+from tests.dml.commit.builders import data_file, deletes, equality_deletes, new_table, vectors
 from tests.dml.conftest import database
 from tests.fixtures.java.tables import HERE, lay_out, place_of_tables
 
@@ -420,6 +421,70 @@ def test_metadata_that_no_remaining_snapshot_uses_goes_if_asked(catalog):
     assert catalog.load_table(NAME).scan().to_arrow()["id"].to_pylist() == [9]
 
 
+def test_columns_of_remaining_specs_and_equality_deletes_keep_their_schemas(catalog):
+    """Their types come from the newest schema that has them: without it, the table could not be changed any more."""
+    table = new_table(catalog, 2, partitioned=True)
+    file = data_file(table, [1, 2], "a")
+    commit(table, AppendFiles(data_files=(file,)))
+    made = equality_deletes(table, file, 1)
+    start = head(catalog)
+    commit(table, RowDelta(delete_files=(made,), command=Command.DELETE, starting_snapshot_id=start))
+    table.refresh().update_spec().remove_field("p").commit()
+    for change in (
+        lambda schema: schema.add_column("n", LongType()),
+        lambda schema: schema.delete_column("p"),
+        lambda schema: schema.delete_column("id"),
+    ):
+        with catalog.load_table(NAME).update_schema() as schema:
+            change(schema)
+    table = catalog.load_table(NAME)
+    commit(table, AppendFiles(data_files=(data_file(table, [3]),)))
+    expire(catalog, replace(ALL, clean_expired_metadata=True))
+    table = catalog.load_table(NAME)
+    # Schema 1 has p, and 2 has id, which 3 lacks; 0 has both, but is older.
+    assert [one.schema_id for one in table.metadata.schemas] == [1, 2, 3]
+    commit(table, DeleteFiles(paths=frozenset({file.path})))
+
+
+def test_a_spec_that_a_commit_stages_meanwhile_stays(catalog, monkeypatch):
+    """No requirement excludes it: the catalog refuses to remove the spec, and the next plan keeps it."""
+    table, files = appended(catalog)
+    table.update_spec().add_field("p", IdentityTransform(), "p").commit()
+    table = catalog.load_table(NAME)
+    commit(table, DeleteFiles(row_filter=AlwaysTrue()))
+    commit(table, AppendFiles(data_files=(data_file(table, [9]),)))
+    before_the_commit(
+        monkeypatch, lambda: commit(table.refresh(), AppendFiles(data_files=(files[0],)), stage_only=True)
+    )
+    expire(catalog, replace(ALL, older_than=datetime.now(UTC), clean_expired_metadata=True))
+    table = catalog.load_table(NAME)
+    assert [spec.spec_id for spec in table.metadata.partition_specs] == [0, 1]
+    staged = table.metadata.snapshots[-1]
+    assert {manifest.partition_spec_id for manifest in staged.manifests(table.io)} == {0, 1}
+
+
+def test_deletion_vectors_in_a_file_of_expired_statistics_stay(catalog):
+    """A Puffin file may have both."""
+    table = new_table(catalog, 3)
+    file = data_file(table, [1, 2])
+    commit(table, AppendFiles(data_files=(file,)))
+    (vector,) = vectors(table, [(file, [0])])
+    start = head(catalog)
+    commit(table, RowDelta(delete_files=(vector,), command=Command.DELETE, starting_snapshot_id=start))
+    with catalog.load_table(NAME).update_statistics() as update:
+        update.set_statistics(
+            StatisticsFile(
+                snapshot_id=start,
+                statistics_path=vector.path,
+                file_size_in_bytes=10,
+                file_footer_size_in_bytes=1,
+                blob_metadata=[],
+            )
+        )
+    assert expire(catalog).deleted == {FileKind.MANIFEST_LIST: 1}
+    assert local(vector.path).exists()
+
+
 # ---- refusals
 
 
@@ -558,6 +623,21 @@ def test_a_server_that_drops_a_new_tag_with_its_snapshot_keeps_the_files(catalog
         expire(catalog)
     assert "register the metadata file" in str(raised.value.hint)
     assert stored(table) >= before
+
+
+def test_each_snapshot_is_an_update(catalog, monkeypatch):
+    """Servers on Iceberg before 1.9 refuse an update that removes several, so Java sends one for each."""
+    appended(catalog)
+    real, sent = dml.ddl.commit.commit_table, []
+
+    def commit_table(*arguments: Any) -> Any:
+        sent.extend(arguments[-1])
+        return real(*arguments)
+
+    monkeypatch.setattr(dml.ddl.commit, "commit_table", commit_table)
+    expire(catalog)
+    removals = [len(one.snapshot_ids) for one in sent if isinstance(one, RemoveSnapshotsUpdate)]
+    assert removals == [1] * 6
 
 
 def between_batches(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], batch: int = 1) -> None:
