@@ -468,3 +468,18 @@ def test_any_table_keeps_its_files(
     rewritten = {manifest.manifest_path for manifest in done.removed}
     assert not rewritten & {manifest.manifest_path for manifest in manifests(table)}
     catalog.close()
+
+
+def test_row_ids_that_another_commit_assigns_meanwhile_are_a_conflict(catalog: Catalog) -> None:
+    """An append after an upgrade gives the old manifests row ids; manifests written before would take others."""
+    table = filled(catalog, 2)
+    set_properties(table, {"format-version": "3"})
+    plan = plan_manifest_rewrite(table.refresh())
+    commit(table, AppendFiles(data_files=(data_file(table, [1000], "a"),)))
+    before, files = live(table), metadata_files(table)
+    with pytest.raises(CommitConflictError, match="could not be found in the latest snapshot"):
+        rewrite_manifests(plan)
+    assert live(table) == before
+    assert metadata_files(table) == files
+    rewrite_manifests(plan_manifest_rewrite(table.refresh()))
+    assert live(table) == before

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 
 from dml.commit import AppendFiles, DeleteFiles, RowDelta, commit
 from dml.engine.writes import write_context
-from dml.errors import AnalysisError, CommitConflictError
+from dml.errors import AnalysisError, CommitConflictError, ValidationFailedError
 from dml.maintenance.position_delete_groups import PositionDeleteOptions, position_delete_groups
 from dml.maintenance.rewrite_position_deletes import (
     PositionDeleteRewrite,
@@ -300,3 +300,22 @@ def test_groups_are_ordered() -> None:
 def test_invalid_options_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(AnalysisError, match=message):
         PositionDeleteOptions.of(options, 100)
+
+
+def test_deletes_of_one_entry_of_a_file_that_is_listed_twice_are_not_merged(catalog: Catalog) -> None:
+    """`add_files` may import a file again. A newer merged file would delete rows of the second entry, too."""
+    deleted = Deleted(catalog, **BY_PARTITION)
+    commit(deleted.table, AppendFiles(data_files=(deleted.files[1],)))
+    deleted.delete(deleted.files[0], [4])
+    rows, stored = deleted.rows(), deleted.stored()
+    with pytest.raises(ValidationFailedError, match="several times"):
+        deleted.run(deleted.plan(rewrite_all="true"))
+    assert deleted.rows() == rows
+    assert deleted.stored() == stored
+    late = Deleted(catalog, name="late", **BY_PARTITION)
+    commit(late.table, AppendFiles(data_files=(late.files[3],)))
+    late.delete(late.files[3], [0])
+    late.delete(late.files[3], [1])
+    rows = late.rows()
+    late.run(late.plan(min_input_files="3"))
+    assert late.rows() == rows
