@@ -500,7 +500,7 @@ def duplicate_error(locations: Sequence[str], *, only_with_vectors: bool) -> Val
     if only_with_vectors:
         return ValidationFailedError(
             f"Cannot import data files again that have a deletion vector in the target table: {listing}",
-            hint="A deletion vector cannot be older than its data file: rewrite the files with rewrite_data_files first",
+            hint="A deletion vector cannot be older than its data file: rewrite them with rewrite_data_files first",
         )
     return ValidationFailedError(
         f"Cannot complete import because data files to be imported already exist within the target table: {listing}",

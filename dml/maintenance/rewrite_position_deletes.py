@@ -248,9 +248,9 @@ def rewrite_groups(
 
 def applies_to_one_entry(delete: str, path: str) -> ValidationFailedError:
     return ValidationFailedError(
-        f"The position delete file '{delete}' cannot be rewritten: the table lists the data file '{path}' several times, "
-        "and its positions are deleted in the older entry alone",
-        hint="Rewrite the data files of the partition first: rewrite_data_files with delete-file-threshold = 1",
+        f"The position delete file '{delete}' cannot be rewritten: the table lists the data file '{path}' several "
+        "times, and its positions are deleted in the older entry alone",
+        hint="It was added twice: remove the file from the table and add it once, or go back to an earlier snapshot",
         file=path,
     )
 

@@ -257,7 +257,7 @@ def test_a_file_is_not_added_twice(world: World) -> None:
 
 
 def test_a_file_with_a_deletion_vector_is_never_added_again(world: World) -> None:
-    """Its second entry would be newer than its vector, which the specification forbids: no engine reads such a table."""
+    """Its second entry would be newer than its vector, which the specification forbids: no engine reads the table."""
     table, before = world.create(version="3"), load_table(world.catalog, NAME)
     world.write("a.parquet", 1, 2)
     planned = world.plan(check_duplicate_files=False)
@@ -266,9 +266,9 @@ def test_a_file_with_a_deletion_vector_is_never_added_again(world: World) -> Non
     start = table.refresh().metadata.current_snapshot_id
     delete = vectors(table, [(file, [0])])
     commit(table, RowDelta(command=Command.DELETE, delete_files=delete, starting_snapshot_id=start))
-    with pytest.raises(ValidationFailedError, match="have a deletion vector in the target table: .*a.parquet"):
+    with pytest.raises(ValidationFailedError, match=r"have a deletion vector in the target table: .*a.parquet"):
         world.add(check_duplicate_files=False)
-    with pytest.raises(ValidationFailedError, match="have a deletion vector in the target table: .*a.parquet"):
+    with pytest.raises(ValidationFailedError, match=r"have a deletion vector in the target table: .*a.parquet"):
         world.add(planned=planned, check_duplicate_files=False, table=before)
     assert world.rows() == [(2, None, None)]
 
