@@ -418,20 +418,21 @@ def live_counts(manifests: Iterable[ManifestFile]) -> dict[ManifestContent, tupl
 
 
 def check_manifests_are_live(removed: Iterable[ManifestFile], live: Iterable[ManifestFile]) -> None:
-    """Check that manifests to replace are still in the branch's head.
+    """Check that manifests to replace are still in the branch's head, with the same row ids.
 
     Args:
         removed: The manifests to replace.
         live: The manifests of the head.
 
     Raises:
-        CommitConflictError: One is missing.
+        CommitConflictError: One is missing. After an upgrade to version 3, another commit may have given one row ids,
+            which the new manifests lack.
     """
-    known = {manifest.manifest_path for manifest in live}
+    known = {(manifest.manifest_path, manifest.first_row_id) for manifest in live}
     found = [
         Conflict(label="manifests", path=manifest.manifest_path, snapshot_id=None)
         for manifest in removed
-        if manifest.manifest_path not in known
+        if (manifest.manifest_path, manifest.first_row_id) not in known
     ]
     if found:
         raise conflict_error("Deleted manifests could not be found in the latest snapshot", found)

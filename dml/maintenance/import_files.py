@@ -261,8 +261,8 @@ def plan_import(
             table=name,
         )
     decisions |= repeated(chosen)
-    if options.check_duplicate_files and head is not None:
-        decisions |= duplicates(chosen, table.io, head)
+    if head is not None:
+        decisions |= duplicates(chosen, table.io, head, only_with_vectors=not options.check_duplicate_files)
     mapping = metadata.properties.get(DEFAULT_NAME_MAPPING) or new_mapping(metadata)
     left = {place: file for place, file in chosen.items() if place not in decisions}
     context = import_context(table, mapping, spec, typer)
@@ -484,30 +484,43 @@ def repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
     return result
 
 
-def duplicates(chosen: Mapping[int, SourceFile], io: FileIO, head: Snapshot) -> dict[int, FileDecision]:
+def duplicates(
+    chosen: Mapping[int, SourceFile], io: FileIO, head: Snapshot, *, only_with_vectors: bool
+) -> dict[int, FileDecision]:
     """Reject files that a snapshot has already."""
     keys = {file_key(file.location): place for place, file in chosen.items()}
-    held = files_in(io, head, frozenset(keys))
+    held = files_in(io, head, frozenset(keys), only_with_vectors=only_with_vectors)
     places = sorted(keys[key] for key in held)
-    listing = ",".join(chosen[place].location for place in places[:SHOWN])
-    return {place: rejected(chosen[place].location, duplicate_error(listing)) for place in places}
+    error = duplicate_error([chosen[place].location for place in places], only_with_vectors=only_with_vectors)
+    return {place: rejected(chosen[place].location, error) for place in places}
 
 
-def duplicate_error(listing: str) -> ValidationFailedError:
+def duplicate_error(locations: Sequence[str], *, only_with_vectors: bool) -> ValidationFailedError:
+    listing = ",".join(locations[:SHOWN])
+    if only_with_vectors:
+        return ValidationFailedError(
+            f"Cannot import data files again that have a deletion vector in the target table: {listing}",
+            hint="A deletion vector cannot be older than its data file: rewrite them with rewrite_data_files first",
+        )
     return ValidationFailedError(
         f"Cannot complete import because data files to be imported already exist within the target table: {listing}",
         hint="A table should refer to a file once; check_duplicate_files => false imports them again",
     )
 
 
-def files_in(io: FileIO, head: Snapshot, wanted: frozenset[FileKey]) -> set[FileKey]:
-    """Return those of some files that are live data files of a snapshot."""
+def files_in(io: FileIO, head: Snapshot, wanted: frozenset[FileKey], *, only_with_vectors: bool) -> set[FileKey]:
+    """Return those of some files that are live data files of a snapshot, or only those with a deletion vector."""
 
     def keys_of(manifest: ManifestFile) -> set[FileKey]:
-        entries = entries_of(manifest, io, live_only=True)
-        return {key for entry in entries if (key := file_key(entry.data_file.path)) in wanted}
+        files = (entry.data_file for entry in entries_of(manifest, io, live_only=True))
+        if only_with_vectors:
+            paths = (file.referenced_data_file or "" for file in files if file.is_deletion_vector)
+        else:
+            paths = (file.path for file in files)
+        return {key for path in paths if (key := file_key(path)) in wanted}
 
-    manifests = [one for one in manifests_of(io, head) if one.content is ManifestContent.DATA and one.has_live_files]
+    content = ManifestContent.DELETES if only_with_vectors else ManifestContent.DATA
+    manifests = [one for one in manifests_of(io, head) if one.content is content and one.has_live_files]
     return set[FileKey]().union(*read_all(manifests, keys_of))
 
 
@@ -598,7 +611,7 @@ def load_for_import(
         plan: The decisions about the files.
         load: Loads the newest table, or a staged one.
         branch: The branch that gets the files.
-        check_duplicate_files: Refuse files that concurrent commits have added.
+        check_duplicate_files: Refuse files that concurrent commits have added; else only those with deletion vectors.
     """
     head = planned.metadata.refs.get(branch)
     keys = frozenset(file_key(file.path) for file in plan.data_files)
@@ -615,12 +628,14 @@ def load_for_import(
                 hint="Run the import again",
             )
         newest = metadata.refs.get(branch)
-        if check_duplicate_files and newest is not None and newest != head:
-            snapshot = metadata.snapshot_by_id(newest.snapshot_id)
-            added = set() if snapshot is None else files_in(base.table.io, snapshot, keys)
+        if newest is not None and newest != head:
+            snapshot, only_with_vectors = metadata.snapshot_by_id(newest.snapshot_id), not check_duplicate_files
+            added: set[FileKey] = set()
+            if snapshot is not None:
+                added = files_in(base.table.io, snapshot, keys, only_with_vectors=only_with_vectors)
             if added:
                 paths = [file.path for file in plan.data_files if file_key(file.path) in added]
-                raise duplicate_error(",".join(paths[:SHOWN]))
+                raise duplicate_error(paths, only_with_vectors=only_with_vectors)
         updates = mapping_update(metadata, plan.mapping)
         if base.requirements is not None:  # a staged table, whose only requirement is that it does not exist
             return replace(base, updates=(*base.updates, *updates))

@@ -24,7 +24,7 @@ from dml.commit import RewriteFiles, commit
 from dml.commit.attempt import TargetBranch, parent_of
 from dml.deletes.delete_file_index import DeleteFileIndex, partition_key
 from dml.deletes.position_index import PositionDeleteIndex
-from dml.errors import CommitConflictError, CommitStateUnknownError
+from dml.errors import CommitConflictError, CommitStateUnknownError, ValidationFailedError
 from dml.files.file_io import delete_files
 from dml.maintenance.position_delete_groups import (
     UNLIMITED,
@@ -185,6 +185,7 @@ def rewrite_position_deletes(
     Raises:
         CommitConflictError: Another commit removed one of the files meanwhile; the new files are deleted.
         CommitStateUnknownError: A commit may have landed; its files are not deleted.
+        ValidationFailedError: The table lists a data file twice, and a delete file applies to one entry; likewise.
         CorruptFileError: A delete file is damaged; the new files are deleted.
         ExecutionError: The storage failed; likewise.
     """
@@ -245,6 +246,15 @@ def rewrite_groups(
     return done
 
 
+def applies_to_one_entry(delete: str, path: str) -> ValidationFailedError:
+    return ValidationFailedError(
+        f"The position delete file '{delete}' cannot be rewritten: the table lists the data file '{path}' several "
+        "times, and its positions are deleted in the older entry alone",
+        hint="It was added twice: remove the file from the table and add it once, or go back to an earlier snapshot",
+        file=path,
+    )
+
+
 def written_by(futures: Iterable[Future[RewrittenPositionDeletes]]) -> Iterator[ContentFile]:
     for future in futures:
         if future.done() and not future.cancelled() and future.exception() is None:
@@ -262,7 +272,8 @@ class GroupWriter:
     Attributes:
         context: The context of the writes.
         options: The options.
-        data_files: The live data files of the groups' partitions, by path.
+        data_files: The live data files of the groups' partitions, by path; the newest entry of each.
+        oldest: The data sequence numbers of the oldest entries of files that are listed several times, by path.
         index: The delete files of the snapshot.
         table: The table.
     """
@@ -270,6 +281,7 @@ class GroupWriter:
     context: WriteContext = field(repr=False)
     options: PositionDeleteOptions
     data_files: Mapping[str, ManifestEntry] = field(repr=False)
+    oldest: Mapping[str, int] = field(repr=False)
     index: DeleteFileIndex = field(repr=False)
     table: Table = field(repr=False)
 
@@ -283,14 +295,23 @@ class GroupWriter:
             for manifest in manifests_of(table.io, plan.snapshot)
             if manifest.content is ManifestContent.DATA and wanted.may_list_matches(manifest)
         ]
+        data_files: dict[str, ManifestEntry] = {}
+        oldest: dict[str, int] = {}
+        for entry in live_files(table, manifests):
+            path, number = entry.data_file.path, entry.data_sequence_number or 0
+            if not wanted.may_match(entry.data_file):
+                continue
+            if path in data_files:
+                known = data_files[path].data_sequence_number or 0
+                oldest[path] = min(oldest.get(path, known), number)
+                if number <= known:
+                    continue
+            data_files[path] = entry
         return GroupWriter(
             context=context,
             options=plan.options,
-            data_files={
-                entry.data_file.path: entry
-                for entry in live_files(table, manifests)
-                if wanted.may_match(entry.data_file)
-            },
+            data_files=data_files,
+            oldest=oldest,
             index=DeleteFileIndex(map(delete_entry, plan.deletes), unpartitioned_specs(table.metadata.specs())),
             table=table,
         )
@@ -351,7 +372,11 @@ class GroupWriter:
             ref = DeleteFileRef.of(delete.data_file, referenced_data_file=None, data_sequence_number=number)
             for path, positions in loader.position_rows(ref):
                 entry = self.data_files.get(path)
-                if entry is None or number < (entry.data_sequence_number or 0):
+                if entry is None:
+                    continue
+                if number < (entry.data_sequence_number or 0):
+                    if number >= self.oldest.get(path, number + 1):
+                        raise applies_to_one_entry(delete.data_file.path, path)
                     continue
                 if partition_key(entry.data_file.spec_id, entry.data_file.partition) == key:
                     found.setdefault(path, PositionDeleteIndex()).add_many(positions)

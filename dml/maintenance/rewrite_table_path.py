@@ -478,7 +478,8 @@ def move_references(prefix: PathPrefix, file: RecordFields) -> None:
 def set_size(file: RecordFields, staged: StagedDeletes) -> None:
     file[FILE_SIZE] = staged.size
     if staged.split_offsets is not None:
-        file[SPLIT_OFFSETS], file[COLUMN_SIZES] = list(staged.split_offsets) or None, None
+        has_offsets = SPLIT_OFFSETS in file  # optional, in the schema of the manifest too
+        file[SPLIT_OFFSETS], file[COLUMN_SIZES] = (has_offsets and list(staged.split_offsets)) or None, None
 
 
 def stage_list(staging: Staging, lengths: Mapping[str, int], location: str) -> None:

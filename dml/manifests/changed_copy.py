@@ -42,7 +42,9 @@ class RecordFields:
         return None if place is None else self._values[place]
 
     def __setitem__(self, field_id: int, value: Any) -> None:
-        self._values[self._places[field_id]] = value
+        # A file may lack an optional field: it is NULL already.
+        if value is not None or field_id in self:
+            self._values[self._places[field_id]] = value
 
     def __contains__(self, field_id: int) -> bool:
         return field_id in self._places

@@ -407,11 +407,15 @@ def summary_of(field_type: IcebergType, values: set[Any]) -> PartitionSummary:
     plain = [value for value in values if value is not None and not is_nan(value)]
     assert isinstance(field_type, PrimitiveType)
     floating = isinstance(field_type, (FloatType, DoubleType))
+    lower, upper = (min(plain), max(plain)) if plain else (None, None)
+    if floating:
+        # A set keeps one of -0.0 and 0.0, which are two partitions, and in this order for Iceberg's Java library.
+        lower, upper = -0.0 if lower == 0 else lower, 0.0 if upper == 0 else upper
     return PartitionSummary(
         contains_null=None in values,
         contains_nan=floating and any(is_nan(value) for value in values),
-        lower_bound=to_bytes(field_type, min(plain)) if plain else None,
-        upper_bound=to_bytes(field_type, max(plain)) if plain else None,
+        lower_bound=None if lower is None else to_bytes(field_type, lower),
+        upper_bound=None if upper is None else to_bytes(field_type, upper),
     )
 
 

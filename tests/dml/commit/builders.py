@@ -142,6 +142,7 @@ def vectors(table: Table, deletes: Sequence[tuple[ContentFile, Iterable[int]]]) 
     """One Puffin file with a deletion vector for each data file."""
     path = f"{table.location()}/data/{next(NUMBERS):05}-deletes.puffin"
     local = Path(path.removeprefix("file://"))
+    local.parent.mkdir(parents=True, exist_ok=True)
     written = []
     with local.open("wb") as stream:
         writer = PuffinWriter(stream.write, "tests")

@@ -3,6 +3,7 @@
 `JAVA` has what Iceberg's Java library (1.10.2) did on the same tables.
 """
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -13,11 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import DoubleType, LongType, NestedField
 
 from dml import limits
-from dml.catalog import create_namespace, load
+from dml.catalog import create_namespace, create_table, load
 from dml.commit import AppendFiles, DeleteFiles, RewriteManifests, RowDelta, commit, publish
 from dml.errors import AnalysisError, CommitConflictError, CommitStateUnknownError, NotFoundError, ValidationFailedError
 from dml.maintenance.rewrite_manifests import plan_manifest_rewrite, rewrite_manifests
@@ -468,3 +472,30 @@ def test_any_table_keeps_its_files(
     rewritten = {manifest.manifest_path for manifest in done.removed}
     assert not rewritten & {manifest.manifest_path for manifest in manifests(table)}
     catalog.close()
+
+
+def test_row_ids_that_another_commit_assigns_meanwhile_are_a_conflict(catalog: Catalog) -> None:
+    """An append after an upgrade gives the old manifests row ids; manifests written before would take others."""
+    table = filled(catalog, 2)
+    set_properties(table, {"format-version": "3"})
+    plan = plan_manifest_rewrite(table.refresh())
+    commit(table, AppendFiles(data_files=(data_file(table, [1000], "a"),)))
+    before, files = live(table), metadata_files(table)
+    with pytest.raises(CommitConflictError, match="could not be found in the latest snapshot"):
+        rewrite_manifests(plan)
+    assert live(table) == before
+    assert metadata_files(table) == files
+    rewrite_manifests(plan_manifest_rewrite(table.refresh()))
+    assert live(table) == before
+
+
+def test_bounds_include_both_zeros(catalog: Catalog) -> None:
+    """They are two partitions. Iceberg's Java library sorts -0.0 first, and would not look for 0.0 above it."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "p", DoubleType()))
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
+    table = create_table(catalog, ("db", "t"), schema, partition_spec=spec, properties=NO_MERGE)
+    for value in (0.0, -0.0):
+        file = replace(data_file(table, [1]), partition=(value,), lower_bounds={}, upper_bounds={})
+        commit(table.refresh(), AppendFiles(data_files=(file,)))
+    (added,) = rewrite_manifests(plan_manifest_rewrite(table.refresh())).added
+    assert bounds(added) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))

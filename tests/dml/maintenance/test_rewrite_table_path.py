@@ -14,9 +14,11 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
+from pyiceberg.schema import Schema
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.types import StructType
 
 from dml.catalog import register_table
 from dml.commit import AppendFiles, RowDelta, commit
@@ -25,7 +27,12 @@ from dml.errors import AlreadyExistsError, AnalysisError, NotSupportedError
 from dml.files.table_metadata import plain_json
 from dml.maintenance import RewriteTablePath, rewrite_table_path
 from dml.maintenance.moved_paths import PathPrefix
-from dml.manifests.read import entries_of, header_and_blocks_of, read_manifest_list
+from dml.maintenance.rewrite_table_path import StagedDeletes, Staging, stage_manifest
+from dml.manifests.avro_schema import inner_struct
+from dml.manifests.changed_copy import stored_type, with_type
+from dml.manifests.entry_fields import COLUMN_SIZES, DATA_FILE, SPLIT_OFFSETS
+from dml.manifests.read import decoders_of, entries_of, header_and_blocks_of, read_manifest_list, records_of
+from dml.manifests.write import avro_bytes
 from dml.model.manifest import ContentFile, FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.options import Command
@@ -419,3 +426,39 @@ def test_a_prefix_is_a_folder_however_it_is_spelled(
         NotSupportedError, match=f"Encountered the file {location} not under the source prefix {source}"
     ):
         prefix.move(location, "the file")
+
+
+def test_a_manifest_may_lack_optional_fields(catalog: Catalog, tmp_path: Path) -> None:
+    """Some writers leave out fields that only help readers, such as split offsets and column sizes."""
+    table = new_table(catalog, 2)
+    file = data_file(table, [1, 2])
+    commit(table, AppendFiles(data_files=(file,)))
+    start = table.refresh().metadata.current_snapshot_id
+    delete = position_deletes(table, file, [0])
+    commit(table, RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=start))
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    manifest = read_manifest_list(table.io, snapshot.manifest_list)[-1]
+    header, file_type, blocks = header_and_blocks_of(table.io, manifest.manifest_path)
+    records = list(records_of(file_type, decoders_of(blocks), stored_type(file_type)))
+    data = inner_struct(file_type, DATA_FILE)
+    kept = [place for place, one in enumerate(data.fields) if one.field_id not in {COLUMN_SIZES, SPLIT_OFFSETS}]
+    of_data = [one.field_id for one in file_type.fields].index(DATA_FILE)
+    for record in records:
+        record[of_data] = [record[of_data][place] for place in kept]
+    short_type = with_type(file_type, DATA_FILE, StructType(*(data.fields[place] for place in kept)))
+    kept_header = {key: value.decode() for key, value in header.items() if not key.startswith("avro.")}
+    content = avro_bytes(Schema(*short_type.fields), "manifest_entry", kept_header, records)
+    local(manifest.manifest_path).write_bytes(content)
+    short = replace(manifest, manifest_length=len(content))
+    prefix = PathPrefix(source=table.location(), target="file:///elsewhere")
+    staging = Staging(io=table.io, prefix=prefix, folder=f"file://{tmp_path}/staged", stores=True)
+    local(f"{staging.folder}/metadata").mkdir(parents=True)
+    sizes = {delete.path: StagedDeletes(size=77, split_offsets=(4,))}
+    length = stage_manifest(staging, sizes, None, short)
+    (entry,) = entries_of(
+        replace(short, manifest_path=staging.place(manifest.manifest_path), manifest_length=length), table.io
+    )
+    assert entry.data_file.file_size_in_bytes == 77
+    assert entry.data_file.split_offsets == ()
+    assert entry.data_file.path.startswith("file:///elsewhere/data/")
