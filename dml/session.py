@@ -92,10 +92,17 @@ __all__ = ["ACTIVE", "Session"]
 def argument_sql(value: Any) -> str:
     """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
     if isinstance(value, Mapping):
-        return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
+        pairs = ((argument_sql(name), map_value_sql(one)) for name, one in value.items())
+        return f"map({', '.join(part for pair in pairs for part in pair)})"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return f"array({', '.join(map(argument_sql, value))})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
+
+
+def map_value_sql(value: Any) -> str:
+    """Convert a value of a map to SQL text: a string, as all values of a map have one type."""
+    text = argument_sql(value)
+    return text if isinstance(value, str) else f"CAST({text} AS STRING)"
 
 
 ACTIVE: Final[list["Session"]] = []
@@ -356,7 +363,7 @@ class Session:
         table: str,
         strategy: str | None = None,
         sort_order: str | None = None,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         where: str | None = None,
         branch: str | None = None,
         *,
@@ -366,7 +373,7 @@ class Session:
 
         Args:
             table: The name of the table; it may end with a branch.
-            strategy: `binpack`, the default.
+            strategy: `binpack`, the default, or `sort`.
             sort_order: The order of rows, for the strategy `sort`.
             options: The options of the procedure, by name.
             where: A condition over the table's columns. Only files that may hold matching rows are considered, and they
@@ -386,7 +393,7 @@ class Session:
                 table=table,
                 strategy=strategy,
                 sort_order=sort_order,
-                options={name: str(value) for name, value in options.items()} if options else None,
+                options=options,
                 where=where,
                 branch=branch,
                 dry_run=dry_run or None,
@@ -567,29 +574,26 @@ class Session:
         spec_id: int | None = None,
         sort_by: Sequence[str] | None = None,
         branch: str | None = None,
+        dry_run: bool = False,
     ) -> RewrittenManifests:
         """Replace the manifests of a partition spec by ones of the target size that list each partition together.
 
-        `commit.manifest.target-size-bytes` is the target. `call("rewrite_manifests", table=..., dry_run=True)` shows
-        what happens to each manifest.
+        `commit.manifest.target-size-bytes` is the target.
 
         Args:
             table: The name of the table, with or without a branch.
             spec_id: The partition spec; the current one if not given.
             sort_by: Names of partition fields, such as `ts_day`, to sort by before the others.
             branch: The branch; main if not given.
+            dry_run: Return what would happen to each manifest, with the reason, and change nothing.
 
         Raises:
             NotFoundError: The table or the branch does not exist.
             AnalysisError: The table has no such spec, or the spec has no such fields.
             CommitConflictError: Another commit replaced a manifest, or landed first on every attempt.
         """
-        row = self._only_row(
-            "rewrite_manifests",
-            table=table,
-            spec_id=spec_id,
-            sort_by=None if sort_by is None else list(sort_by),
-            branch=branch,
+        row = self._explained(
+            "rewrite_manifests", table=table, spec_id=spec_id, sort_by=sort_by, branch=branch, dry_run=dry_run
         )
         return RewrittenManifests(**row)
 
@@ -597,19 +601,21 @@ class Session:
         self,
         table: str,
         *,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         where: str | None = None,
         branch: str | None = None,
+        dry_run: bool = False,
     ) -> RewrittenDeleteFiles:
         """Merge small position delete files, and drop positions of data files that are gone.
 
-        In format version 3 they become deletion vectors. The procedure's `dry_run` shows what happens to each file.
+        In format version 3 they become deletion vectors.
 
         Args:
             table: The name of the table, with or without a branch.
             options: Options of the procedure, such as `{"rewrite-all": "true"}`.
             where: A condition; only files of partitions that may hold such rows are rewritten.
             branch: The branch; main if not given.
+            dry_run: Return what would happen to each file, with the reason, and change nothing.
 
         Raises:
             NotFoundError: The table or the branch does not exist.
@@ -617,7 +623,9 @@ class Session:
             NotSupportedError: The condition has more than comparisons of columns with constants.
             CommitConflictError: Another commit removed a file, or landed first on every attempt.
         """
-        row = self._only_row("rewrite_position_delete_files", table=table, options=options, where=where, branch=branch)
+        row = self._explained(
+            "rewrite_position_delete_files", table=table, options=options, where=where, branch=branch, dry_run=dry_run
+        )
         return RewrittenDeleteFiles(**row)
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:
@@ -734,10 +742,11 @@ class Session:
         self,
         table: str,
         source_table: str,
-        partition_filter: Mapping[str, str] | None = None,
+        partition_filter: Mapping[str, Any] | None = None,
         *,
         check_duplicate_files: bool = True,
         parallelism: int | None = None,
+        dry_run: bool = False,
     ) -> AddedFiles:
         """Append the data files of a folder, or of a table of Spark, to a table, without copying them.
 
@@ -747,6 +756,7 @@ class Session:
             partition_filter: Values by partition column; only their partitions are added.
             check_duplicate_files: Refuse files that the table has already.
             parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
+            dry_run: Return whether each file would be added, with the reason, and change nothing.
 
         Raises:
             NotFoundError: The table, its branch or the source does not exist.
@@ -755,13 +765,14 @@ class Session:
             CorruptFileError: A file is damaged or has another format.
             CommitConflictError: The table's columns were changed meanwhile, or other commits landed first each time.
         """
-        row = self._only_row(
+        row = self._explained(
             "add_files",
             table=table,
             source_table=source_table,
             partition_filter=partition_filter or None,
             check_duplicate_files=check_duplicate_files,
             parallelism=parallelism,
+            dry_run=dry_run,
         )
         return AddedFiles(**row)
 
@@ -774,6 +785,7 @@ class Session:
         *,
         parallelism: int | None = None,
         ignore_missing_files: bool = False,
+        dry_run: bool = False,
     ) -> ImportedFiles:
         """Create a table that reads the files of a table of Spark, to try it without changing the source.
 
@@ -784,6 +796,7 @@ class Session:
             properties: Its properties, in addition to those of the source.
             parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
             ignore_missing_files: Skip partitions whose folder does not exist.
+            dry_run: Return whether the table would read each file, with the reason, and change nothing.
 
         Raises:
             NotFoundError: The source or the namespace does not exist.
@@ -792,7 +805,7 @@ class Session:
             NotSupportedError: The source is a view, has buckets, or is of another provider.
             CorruptFileError: A file is damaged.
         """
-        row = self._only_row(
+        row = self._explained(
             "snapshot",
             source_table=source_table,
             table=table,
@@ -800,6 +813,7 @@ class Session:
             properties=properties or None,
             parallelism=parallelism,
             ignore_missing_files=ignore_missing_files,
+            dry_run=dry_run,
         )
         return ImportedFiles(**row)
 

@@ -60,14 +60,15 @@ from dml.errors import (
 from dml.hints import did_you_mean
 from dml.maintenance import (
     FileGroup,
-    RewriteDecision,
     RewriteOptions,
     RewritePlan,
     plan_rewrite,
     remove_dangling_deletes,
 )
+from dml.manifests.write import partition_type
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
+from dml.model.transforms import partition_path
 from dml.model.write_task import ChangedFile
 from dml.options import row_level_concurrency
 from dml.plan.names import TargetNames
@@ -75,7 +76,6 @@ from dml.plan.predicates import pushable
 from dml.progress import progress_bar
 from dml.pruning.file_bounds import metric_columns
 from dml.read.applied_deletes import DeleteLoader
-from dml.result import Decision
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
@@ -158,7 +158,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         order=order,
     )
     if call.dry_run:
-        return dry_run_rows(rewrite.expected_counters(), map(decision_of, rewrite.plan.decisions()))
+        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text))
     with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
@@ -448,6 +448,11 @@ class Rewrite:
         places = sort_places(self.table, self.files)
         return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places)
 
+    def partition_text(self, partition: tuple[Any, ...]) -> str:
+        """Return the path of a partition of new files, `day=2026-01-01`."""
+        spec = self.table.specs()[self.options.output_spec_id]
+        return partition_path(spec, partition_type(spec, self.table.metadata), partition)
+
     def run(self) -> tuple[Sequence[Rewritten], int]:
         """Rewrite and commit the groups of the plan.
 
@@ -705,10 +710,6 @@ def unchanged_file(path: str) -> ChangedFile:
     """Return the changes of a data file whose rows a commit only moves."""
     none = encode(PositionDeleteIndex())
     return ChangedFile(path=path, rows_deleted=0, rows_updated=0, deleted=none, updated=none, observed=none)
-
-
-def decision_of(found: RewriteDecision) -> Decision:
-    return Decision(decision=found.decision, object=found.object, reason=found.reason)
 
 
 def check_rows(rewritten: Rewritten) -> None:

@@ -244,6 +244,6 @@ def group_reasons(
         if entry.data_file.path in chosen:
             yield entry, True, f"{size}, one of {chosen[entry.data_file.path]} files of its partition: merged"
         elif has_wrong_size(entry, options):
-            yield entry, False, f"{size}, fewer than {MIN_FILES} ({options.min_files}) in its partition: kept"
+            yield entry, False, f"{size}, fewer than {MIN_FILES} ({options.min_files}) in its partition: left"
         else:
-            yield entry, False, f"{size}, between {MIN_SIZE} and {MAX_SIZE}: kept"
+            yield entry, False, f"{size}, between {MIN_SIZE} and {MAX_SIZE}: left"

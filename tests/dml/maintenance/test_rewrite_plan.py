@@ -203,7 +203,7 @@ def test_the_partition_of_new_files_is_known_if_all_rows_are_of_one() -> None:
 
 def reasons(files: Sequence[ScanTask], given: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     plan, _ = planned(files, given)
-    return [(one.decision, one.object, one.reason) for one in plan.decisions()]
+    return [(one.decision, one.object, one.reason) for one in plan.decisions(str)]
 
 
 def test_every_file_has_a_decision_with_its_reason() -> None:
