@@ -103,7 +103,8 @@ def test_a_condition_selects_files(lake: Lake, small: str) -> None:
         ({"where": "id = 1) OR (id = 2"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"where": "id IN (SELECT 1)"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"branch": "none"}, dml.NotFoundError, "Cannot rewrite data files for branch none: branch does not exist"),
-        ({"options": {"min-input-files": "0"}}, dml.AnalysisError, "must be > 0"),
+        ({"options": {"min-input-files": 0, "rewrite-all": True}}, dml.AnalysisError, "must be > 0"),
+        ({"options": "rewrite-all=true"}, dml.AnalysisError, "The argument 'options' has the type string"),
     ],
 )
 def test_arguments_are_checked(

@@ -20,7 +20,7 @@ from dml.maintenance.rewrite_position_deletes import (
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from dml.options import Command
-from tests.dml.commit.builders import data_file, ids, new_table, position_deletes
+from tests.dml.commit.builders import data_file, ids, ids_by_pyiceberg, new_table, position_deletes
 from tests.other_writers import set_properties
 
 TARGET = 64 * 2**20
@@ -146,7 +146,7 @@ def test_deletes_that_are_older_than_their_data_file_stay_without_effect(catalog
     late = position_deletes(table, second, [1])
     start = table.refresh().metadata.current_snapshot_id
     commit(table, RowDelta(command=Command.DELETE, delete_files=(late,), starting_snapshot_id=start))
-    rows = ids(table.refresh().metadata_location)
+    rows = ids_by_pyiceberg(table.refresh().metadata_location)  # DuckDB applies older position deletes, too
     assert 10 in rows
     plan = plan_position_delete_rewrite(table, PositionDeleteOptions.of({"rewrite-all": "true"}, TARGET), AlwaysTrue())
     rewrite_position_deletes(plan, write_context(table, "00000000-0000-0000-0000-000000000000"))
