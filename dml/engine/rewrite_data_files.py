@@ -183,6 +183,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
             f"unsupported strategy: {call.strategy}. Only binpack or sort is supported",
             kind=ErrorKind.INVALID_VALUE,
             hint="Leave it out for binpack",
+            option="strategy",
         )
     if strategy == BINPACK:
         if call.sort_order is None:
@@ -206,6 +207,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
         raise NotSupportedError(
             f"rewrite_data_files does not sort by {curve.group(1)}(...) yet",
             hint="Sort by columns: sort_order => 'day, id DESC NULLS LAST'",
+            option="sort_order",
         )
     statement = parse(f"ALTER TABLE t WRITE ORDERED BY\n{call.sort_order}")
     if not isinstance(statement, AlterTable) or not isinstance(statement.action, SetWriteOrder):
@@ -213,6 +215,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
             f"Unable to parse sortOrder: {call.sort_order}",
             kind=ErrorKind.INVALID_VALUE,
             hint="Write columns and transforms: 'day, bucket(4, id) DESC NULLS LAST'",
+            option="sort_order",
         )
     return sortable(new_sort_order(table.metadata, statement.action.terms), table)
 
@@ -299,11 +302,13 @@ def where_filter(where: str, names: TargetNames) -> BooleanExpression:
                 f"There is no column '{'.'.join(key)}'",
                 kind=ErrorKind.UNRESOLVED_COLUMN,
                 hint=did_you_mean(key[-1], (known.name for known in names.schema.fields)),
+                option="where",
             )
     raise NotSupportedError(
         f"Cannot translate the condition to an Iceberg expression: {where}",
         kind=ErrorKind.INVALID_CONDITION,
         hint="Compare columns of the table with constants: where => \"day >= DATE '2026-01-01'\"",
+        option="where",
         condition=where,
     )
 

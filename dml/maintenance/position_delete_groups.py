@@ -103,6 +103,7 @@ class PositionDeleteOptions:
                 f"Cannot use options [{', '.join(unknown)}], they are not supported by rewrite_position_delete_files",
                 kind=ErrorKind.INVALID_VALUE,
                 hint=did_you_mean(unknown[0], OPTIONS),
+                option=unknown[0],
             )
         target = number(given, TARGET, default_target, least=1)
         smallest = number(given, MIN_SIZE, int(target * 0.75), least=0)

@@ -116,6 +116,15 @@ def test_arguments_are_checked(
     assert lake.state(small) == before
 
 
+def test_errors_point_at_the_argument(lake: Lake, small: str) -> None:
+    for argument, value in {"where": "col1 = 3", "strategy": "temp", "sort_order": "zorder(id)"}.items():
+        call = f"CALL system.rewrite_data_files(table => '{small}', {argument} => '{value}')"
+        with pytest.raises(dml.DmlError) as caught:
+            lake.session.sql(call)
+        assert caught.value.position is not None
+        assert caught.value.position >= call.index(f"{argument} =>"), argument
+
+
 def test_rows_are_sorted(lake: Lake, small: str) -> None:
     done = lake.session.rewrite_data_files(small, sort_order="k DESC, id", options={"compression-factor": "0.9"})
     assert done.added_data_files_count == 1
