@@ -5,6 +5,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -145,9 +146,10 @@ def test_manifests_have_the_bounds_and_counts_of_their_files(catalog: Catalog, v
         entries = list(entries_of(manifest, table.io))
         assert {entry.status for entry in entries} == {EntryStatus.EXISTING}
         if version > 1:
-            assert manifest.min_sequence_number == min(entry.data_sequence_number for entry in entries)
+            assert manifest.min_sequence_number == min(entry.data_sequence_number or 0 for entry in entries)
         if version > 2:
-            assert manifest.first_row_id == min(entry.first_row_id for entry in entries)
+            row_ids = [entry.first_row_id for entry in entries if entry.first_row_id is not None]
+            assert (len(row_ids), manifest.first_row_id) == (len(entries), min(row_ids))
     assert {manifest.added_snapshot_id for manifest in written} == {table.metadata.current_snapshot_id}
 
 
@@ -171,7 +173,7 @@ def test_encoded_entries_equal_decoded_ones(catalog: Catalog, version: int) -> N
         )
         expected = writer.write(f"{location}.expected", 0, source.content, entries)
         (found,) = writer.write_existing(
-            lambda place=location: place, 0, source.content, live_entries(source, table.io), DEFAULT_TARGET
+            partial(str, location), 0, source.content, live_entries(source, table.io), DEFAULT_TARGET
         )
         number_of = replace(found, sequence_number=0 if version == 1 else 9)
         read = tuple(entries_of(number_of, table.io))
@@ -352,7 +354,8 @@ def test_an_upgrade_meanwhile_is_a_conflict(catalog: Catalog) -> None:
 
 def test_a_failure_while_writing_leaves_no_manifest(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = filled(catalog, 2)
-    files, written = metadata_files(table), []
+    files = metadata_files(table)
+    written: list[int] = []
     original = ManifestWriter.write_existing
 
     def fail_late(self: ManifestWriter, *arguments: Any) -> Any:
