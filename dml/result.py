@@ -228,7 +228,8 @@ class Decision:
     """A decision of a procedure about one object.
 
     Attributes:
-        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`, `rewrite`, `leave`.
+        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`, `rewrite`,
+            `copy`, `leave`, `add`, `reject`.
         object: The object: `branch main`, `snapshot 1`, `data files`, a group of files, the path of a file.
         reason: Why.
     """
@@ -258,7 +259,7 @@ class ExpiredSnapshots:
     deleted_manifest_files_count: int
     deleted_manifest_lists_count: int
     deleted_statistics_files_count: int
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +336,7 @@ class RewrittenDataFiles:
     rewritten_bytes_count: int = 0
     failed_data_files_count: int = 0
     removed_delete_files_count: int = 0
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,12 +346,12 @@ class AddedFiles:
     Attributes:
         added_files_count: The number of data files.
         changed_partition_count: The number of partitions that they belong to.
-        decisions: The decisions of a dry run about each file of the source.
+        decisions: Of a dry run, the decision about each file: `add`, `skip` or `reject`.
     """
 
     added_files_count: int
     changed_partition_count: int
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,11 +360,11 @@ class ImportedFiles:
 
     Attributes:
         imported_files_count: The number of data files.
-        decisions: The decisions of a dry run about each file of the source.
+        decisions: Of a dry run, the decision about each file: `add`, `skip` or `reject`.
     """
 
     imported_files_count: int
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -382,7 +383,7 @@ class RewrittenTablePath:
     file_list_location: str
     rewritten_manifest_file_paths_count: int
     rewritten_delete_file_paths_count: int
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -392,12 +393,12 @@ class RewrittenManifests:
     Attributes:
         rewritten_manifests_count: The number of manifests that were replaced; 0 if there was nothing to rewrite.
         added_manifests_count: The number of manifests that replace them.
-        decisions: The decisions of a dry run about each manifest.
+        decisions: Of a dry run, the decision about each manifest: `rewrite` or `leave`.
     """
 
     rewritten_manifests_count: int
     added_manifests_count: int
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,11 +410,11 @@ class RewrittenDeleteFiles:
         added_delete_files_count: The number of files, or deletion vectors, that replace them; None of a dry run.
         rewritten_bytes_count: The bytes of the replaced files.
         added_bytes_count: The bytes of the new ones; None of a dry run.
-        decisions: The decisions of a dry run about each file.
+        decisions: Of a dry run, the decision about each file: `rewrite` or `leave`.
     """
 
     rewritten_delete_files_count: int
     added_delete_files_count: int | None
     rewritten_bytes_count: int
     added_bytes_count: int | None
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)

@@ -92,10 +92,17 @@ __all__ = ["ACTIVE", "Session"]
 def argument_sql(value: Any) -> str:
     """Convert an argument of a procedure to SQL text; a time without a zone is read in the session's zone."""
     if isinstance(value, Mapping):
-        return f"map({', '.join(argument_sql(part) for pair in value.items() for part in pair)})"
+        pairs = ((argument_sql(name), map_value_sql(one)) for name, one in value.items())
+        return f"map({', '.join(part for pair in pairs for part in pair)})"
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return f"array({', '.join(map(argument_sql, value))})"
     return parameter_sql(value.isoformat() if isinstance(value, datetime) else value)
+
+
+def map_value_sql(value: Any) -> str:
+    """Convert a value of a map to SQL text: a string, as all values of a map have one type."""
+    text = argument_sql(value)
+    return text if isinstance(value, str) else f"CAST({text} AS STRING)"
 
 
 ACTIVE: Final[list["Session"]] = []
@@ -356,7 +363,7 @@ class Session:
         table: str,
         strategy: str | None = None,
         sort_order: str | None = None,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         where: str | None = None,
         branch: str | None = None,
         *,
@@ -366,7 +373,7 @@ class Session:
 
         Args:
             table: The name of the table; it may end with a branch.
-            strategy: `binpack`, the default.
+            strategy: `binpack`, the default, or `sort`.
             sort_order: The order of rows, for the strategy `sort`.
             options: The options of the procedure, by name.
             where: A condition over the table's columns. Only files that may hold matching rows are considered, and they
@@ -386,7 +393,7 @@ class Session:
                 table=table,
                 strategy=strategy,
                 sort_order=sort_order,
-                options={name: str(value) for name, value in options.items()} if options else None,
+                options=options,
                 where=where,
                 branch=branch,
                 dry_run=dry_run or None,
@@ -595,7 +602,7 @@ class Session:
         self,
         table: str,
         *,
-        options: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         where: str | None = None,
         branch: str | None = None,
         dry_run: bool = False,
@@ -742,7 +749,7 @@ class Session:
         self,
         table: str,
         source_table: str,
-        partition_filter: Mapping[str, str] | None = None,
+        partition_filter: Mapping[str, Any] | None = None,
         *,
         check_duplicate_files: bool = True,
         parallelism: int | None = None,

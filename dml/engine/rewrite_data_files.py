@@ -61,14 +61,15 @@ from dml.errors import (
 from dml.hints import did_you_mean
 from dml.maintenance import (
     FileGroup,
-    RewriteDecision,
     RewriteOptions,
     RewritePlan,
     plan_rewrite,
     remove_dangling_deletes,
 )
+from dml.manifests.write import partition_type
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
+from dml.model.transforms import partition_path
 from dml.model.write_task import ChangedFile, WriteContext
 from dml.options import row_level_concurrency
 from dml.plan.names import TargetNames
@@ -76,7 +77,6 @@ from dml.plan.predicates import pushable
 from dml.progress import progress_bar
 from dml.pruning.file_bounds import metric_columns
 from dml.read.applied_deletes import DeleteLoader
-from dml.result import Decision
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
@@ -159,7 +159,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         order=order,
     )
     if call.dry_run:
-        return dry_run_rows(rewrite.expected_counters(), map(decision_of, rewrite.plan.decisions()))
+        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text))
     with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
@@ -184,6 +184,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
             f"unsupported strategy: {call.strategy}. Only binpack or sort is supported",
             kind=ErrorKind.INVALID_VALUE,
             hint="Leave it out for binpack",
+            option="strategy",
         )
     if strategy == BINPACK:
         if call.sort_order is None:
@@ -207,6 +208,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
         raise NotSupportedError(
             f"rewrite_data_files does not sort by {curve.group(1)}(...) yet",
             hint="Sort by columns: sort_order => 'day, id DESC NULLS LAST'",
+            option="sort_order",
         )
     statement = parse(f"ALTER TABLE t WRITE ORDERED BY\n{call.sort_order}")
     if not isinstance(statement, AlterTable) or not isinstance(statement.action, SetWriteOrder):
@@ -214,6 +216,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
             f"Unable to parse sortOrder: {call.sort_order}",
             kind=ErrorKind.INVALID_VALUE,
             hint="Write columns and transforms: 'day, bucket(4, id) DESC NULLS LAST'",
+            option="sort_order",
         )
     return sortable(new_sort_order(table.metadata, statement.action.terms), table)
 
@@ -300,11 +303,13 @@ def where_filter(where: str, names: TargetNames) -> BooleanExpression:
                 f"There is no column '{'.'.join(key)}'",
                 kind=ErrorKind.UNRESOLVED_COLUMN,
                 hint=did_you_mean(key[-1], (known.name for known in names.schema.fields)),
+                option="where",
             )
     raise NotSupportedError(
         f"Cannot translate the condition to an Iceberg expression: {where}",
         kind=ErrorKind.INVALID_CONDITION,
         hint="Compare columns of the table with constants: where => \"day >= DATE '2026-01-01'\"",
+        option="where",
         condition=where,
     )
 
@@ -448,6 +453,11 @@ class Rewrite:
         """The groups to rewrite, and the files that are left."""
         places = sort_places(self.table, self.files)
         return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places)
+
+    def partition_text(self, partition: tuple[Any, ...]) -> str:
+        """Return the path of a partition of new files, `day=2026-01-01`."""
+        spec = self.table.specs()[self.options.output_spec_id]
+        return partition_path(spec, partition_type(spec, self.table.metadata), partition)
 
     def run(self) -> tuple[Sequence[Rewritten], int]:
         """Rewrite and commit the groups of the plan.
@@ -706,10 +716,6 @@ def unchanged_file(path: str) -> ChangedFile:
     """Return the changes of a data file whose rows a commit only moves."""
     none = encode(PositionDeleteIndex())
     return ChangedFile(path=path, rows_deleted=0, rows_updated=0, deleted=none, updated=none, observed=none)
-
-
-def decision_of(found: RewriteDecision) -> Decision:
-    return Decision(decision=found.decision, object=found.object, reason=found.reason)
 
 
 def check_rows(rewritten: Rewritten) -> None:

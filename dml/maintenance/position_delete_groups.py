@@ -103,6 +103,7 @@ class PositionDeleteOptions:
                 f"Cannot use options [{', '.join(unknown)}], they are not supported by rewrite_position_delete_files",
                 kind=ErrorKind.INVALID_VALUE,
                 hint=did_you_mean(unknown[0], OPTIONS),
+                option=unknown[0],
             )
         target = number(given, TARGET, default_target, least=1)
         smallest = number(given, MIN_SIZE, int(target * 0.75), least=0)
@@ -244,6 +245,6 @@ def group_reasons(
         if entry.data_file.path in chosen:
             yield entry, True, f"{size}, one of {chosen[entry.data_file.path]} files of its partition: merged"
         elif has_wrong_size(entry, options):
-            yield entry, False, f"{size}, fewer than {MIN_FILES} ({options.min_files}) in its partition: kept"
+            yield entry, False, f"{size}, fewer than {MIN_FILES} ({options.min_files}) in its partition: left"
         else:
-            yield entry, False, f"{size}, between {MIN_SIZE} and {MAX_SIZE}: kept"
+            yield entry, False, f"{size}, between {MIN_SIZE} and {MAX_SIZE}: left"

@@ -169,6 +169,7 @@ def spec_of(table: Table, spec_id: int | None) -> PartitionSpec:
             f"Invalid spec id {spec_id}",
             kind=ErrorKind.INVALID_VALUE,
             hint=f"The table has the partition specs {', '.join(map(str, sorted(table.specs())))}",
+            option="spec_id",
         )
     return table.specs()[spec_id]
 
@@ -190,6 +191,7 @@ def sort_fields(spec: PartitionSpec, sort_by: Sequence[str] | None) -> tuple[str
             f"in the partition spec {spec.spec_id}, which has [{', '.join(known)}]",
             kind=ErrorKind.INVALID_VALUE,
             hint=did_you_mean(str(missing[0]), known) or "Name partition fields, such as ts_day, not columns",
+            option="sort_by",
         )
     return tuple(sort_by)
 
@@ -213,10 +215,10 @@ def parts_for(manifests: Iterable[ManifestFile], target: int) -> int:
 
 def reason_of(manifest: ManifestFile, spec: PartitionSpec, target: int, *, is_rewritten: bool) -> str:
     if manifest.partition_spec_id != spec.spec_id:
-        return f"of partition spec {manifest.partition_spec_id}, not {spec.spec_id}: kept"
+        return f"of partition spec {manifest.partition_spec_id}, not {spec.spec_id}: left"
     size, limit = size_text(manifest.manifest_length), size_text(target)
     if not is_rewritten:
-        return f"{size}, the only one of its kind, within target {limit}: kept"
+        return f"{size}, the only one of its kind, within target {limit}: left"
     if manifest.manifest_length > target:
         return f"{size}, above target {limit}: split"
     return f"{size}, below target {limit}: merged"

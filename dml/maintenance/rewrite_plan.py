@@ -8,7 +8,7 @@ group is rewritten if that makes fewer or better files. Files of a sorted table 
 neighbours share a new file, so that new files overlap no more than the old ones.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,29 +17,13 @@ from dml import limits
 from dml.deletes.delete_file_index import partition_key
 from dml.maintenance.rewrite_options import JobOrder, RewriteOptions
 from dml.model.scan_task import ScanTask
+from dml.result import Decision
 from dml.write.carried_rows import RewriteRun
 
-__all__ = ["FileGroup", "RewriteDecision", "RewritePlan", "plan_rewrite"]
+__all__ = ["FileGroup", "RewritePlan", "plan_rewrite"]
 
 SPLITTABLE = frozenset({"parquet"})
 """Formats of which several tasks can read parts of one file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewriteDecision:
-    """What a rewrite does with a file or a group of files, and why.
-
-    Attributes:
-        decision: `rewrite` or `leave`.
-        object: The file's location, or the group.
-        reason: Why.
-        group: The group, for a decision about one that is rewritten.
-    """
-
-    decision: str
-    object: str
-    reason: str
-    group: "FileGroup | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,29 +146,35 @@ class RewritePlan:
     beyond_limit: tuple[ScanTask, ...] = ()
     fitting: tuple[ScanTask, ...] = ()
 
-    def decisions(self) -> Iterator[RewriteDecision]:
-        """Yield a decision for each group to rewrite and for each file, with its reason."""
+    def decisions(self, partition_text: Callable[[tuple[Any, ...]], str]) -> Iterator[Decision]:
+        """Yield a decision, `rewrite` or `leave`, for each group to rewrite and for each file.
+
+        Args:
+            partition_text: Returns the name of a partition of the output spec; empty if it is unpartitioned.
+        """
         options = self.options
         for group in self.groups:
             size, files = group.size, options.expected_files(group.size)
             reason = f"{group_reason(group.tasks, options)}: {count(len(group.tasks), 'file')} of {size} bytes"
             text = f"{reason} become {files}"
-            yield RewriteDecision(decision="rewrite", object=group_name(group), reason=text, group=group)
+            partition = "" if group.partition is None else partition_text(group.partition)
+            name = f"group {group.number} of {partition}" if partition else f"group {group.number}"
+            yield Decision(decision="rewrite", object=name, reason=text)
             for task in group.tasks:
                 why = candidate_reason(task, options)
-                yield RewriteDecision(decision="rewrite", object=task.path, reason=f"{why}: in group {group.number}")
+                yield Decision(decision="rewrite", object=task.path, reason=f"{why}: in group {group.number}")
         for tasks in self.small_groups:
             less = f"only {count(len(tasks), 'such file')} of {length(tasks)} bytes in the group, below"
             text = f"{less} min-input-files {options.min_input_files} and the size of one new file"
             for task in tasks:
                 why = candidate_reason(task, options)
-                yield RewriteDecision(decision="leave", object=task.path, reason=f"{why}, but {text}: left")
+                yield Decision(decision="leave", object=task.path, reason=f"{why}, but {text}: left")
         for task in self.beyond_limit:
             why = f"max-files-to-rewrite {options.max_files_to_rewrite} is reached"
             reason = f"{candidate_reason(task, options)}, but {why}: left"
-            yield RewriteDecision(decision="leave", object=task.path, reason=reason)
+            yield Decision(decision="leave", object=task.path, reason=reason)
         for task in self.fitting:
-            yield RewriteDecision(decision="leave", object=task.path, reason=f"{fitting_reason(task, options)}: left")
+            yield Decision(decision="leave", object=task.path, reason=f"{fitting_reason(task, options)}: left")
 
 
 def plan_rewrite(
@@ -348,11 +338,6 @@ def counted_deletes(task: ScanTask) -> int:
     if task.deletion_vector is not None:
         return 1
     return sum(ref.referenced_data_file is not None for ref in task.position_deletes)
-
-
-def group_name(group: FileGroup) -> str:
-    partition = "" if group.partition is None or not group.partition else f" of partition {group.partition}"
-    return f"group {group.number}{partition}"
 
 
 def count(number: int, what: str) -> str:

@@ -154,8 +154,8 @@ def test_a_snapshot_reads_the_files_of_its_source(lake: Lake, source: str, tmp_p
     """Its changes do not touch them, and nothing deletes them."""
     session, name = lake.session, lake.new_name()
     files = files_of(lake, source)
-    counted, first, *_ = lake.rows(f"CALL system.snapshot('{source}', '{name}', dry_run => true)")
-    assert (counted[0], first[1]) == (3, "add")
+    tried = session.snapshot(source, name, dry_run=True)
+    assert (tried.imported_files_count, tried.decisions[0].decision) == (3, "add")
     assert lake.rows(f"SHOW TABLES IN db LIKE '{name.partition('.')[2]}'") == []
     found = session.snapshot(source, name, properties={"write.delete.mode": "merge-on-read", "gc.enabled": "true"})
     assert found == ImportedFiles(imported_files_count=3)

@@ -103,7 +103,8 @@ def test_a_condition_selects_files(lake: Lake, small: str) -> None:
         ({"where": "id = 1) OR (id = 2"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"where": "id IN (SELECT 1)"}, dml.NotSupportedError, "Cannot translate the condition"),
         ({"branch": "none"}, dml.NotFoundError, "Cannot rewrite data files for branch none: branch does not exist"),
-        ({"options": {"min-input-files": "0"}}, dml.AnalysisError, "must be > 0"),
+        ({"options": {"min-input-files": 0, "rewrite-all": True}}, dml.AnalysisError, "must be > 0"),
+        ({"options": "rewrite-all=true"}, dml.AnalysisError, "The argument 'options' has the type string"),
     ],
 )
 def test_arguments_are_checked(
@@ -113,6 +114,15 @@ def test_arguments_are_checked(
     with pytest.raises(error, match=message):
         lake.session.rewrite_data_files(small, **arguments)
     assert lake.state(small) == before
+
+
+def test_errors_point_at_the_argument(lake: Lake, small: str) -> None:
+    for argument, value in {"where": "col1 = 3", "strategy": "temp", "sort_order": "zorder(id)"}.items():
+        call = f"CALL system.rewrite_data_files(table => '{small}', {argument} => '{value}')"
+        with pytest.raises(dml.DmlError) as caught:
+            lake.session.sql(call)
+        assert caught.value.position is not None
+        assert caught.value.position >= call.index(f"{argument} =>"), argument
 
 
 def test_rows_are_sorted(lake: Lake, small: str) -> None:

@@ -201,9 +201,22 @@ def test_the_partition_of_new_files_is_known_if_all_rows_are_of_one() -> None:
     assert [group.partition for group in other.groups] == [(7,)]
 
 
+def test_groups_are_named_by_their_partition() -> None:
+    """Not if its rows belong to several ones, or the table is unpartitioned."""
+
+    def named(files: Sequence[ScanTask], given: Mapping[str, Any]) -> list[str]:
+        plan, _ = planned(files, given)
+        found = plan.decisions(lambda partition: "/".join(f"b={value}" for value in partition))
+        return [one.object for one in found if one.object.startswith("group")]
+
+    assert named(BUCKETS, ALL) == ["group 1 of b=0", "group 2 of b=1", "group 3 of b=2"]
+    assert named([file(1, spec_id=0, partition=(7,)), file(1, partition=(None,))], ALL) == ["group 1"]
+    assert named([file(1)] * 2, ALL) == ["group 1"]
+
+
 def reasons(files: Sequence[ScanTask], given: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     plan, _ = planned(files, given)
-    return [(one.decision, one.object, one.reason) for one in plan.decisions()]
+    return [(one.decision, one.object, one.reason) for one in plan.decisions(lambda _: "")]
 
 
 def test_every_file_has_a_decision_with_its_reason() -> None:
