@@ -21,6 +21,7 @@ def columns_of(lake, name):
     return [(f.name, str(f.field_type), f.required, f.doc) for f in lake.table(name).schema().fields]
 
 
+@pytest.mark.usefixtures("compiled")  # Spark lists tables by compiled code alone
 def test_spark_lists_what_there_is(lake, spark):
     """Namespaces, tables, catalogs."""
     name = lake.create("id bigint")

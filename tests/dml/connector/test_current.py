@@ -17,6 +17,7 @@ def _elsewhere(lake, spark):
     lake.session.registry.current_namespace = ("default",)
 
 
+@pytest.mark.usefixtures("compiled")  # Spark lists tables by compiled code alone
 @pytest.mark.parametrize("give", ["spark", "session"])
 def test_use_moves_spark(lake, spark, give):
     """Then Spark's own calls know short names; given to either."""

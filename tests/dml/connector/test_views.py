@@ -50,6 +50,7 @@ def test_a_view_shows_the_table_as_it_is_when_it_is_read(lake, spark, table, vie
     assert lake.rows(target) == [(1, "b"), (2, "b"), (3, "b")]
 
 
+@pytest.mark.usefixtures("compiled")  # Spark lists tables by compiled code alone
 def test_a_view_is_described_listed_and_replaced(lake, spark, table, view):
     """Comments and columns are kept; another definition is a version of the same view."""
     described = {row[0]: row[1:] for row in spark.sql(f"DESCRIBE TABLE EXTENDED lake.{view}").collect()}

@@ -44,7 +44,7 @@ from dml.maintenance import (
 )
 from dml.model.manifest import ContentFile
 from dml.options import Command
-from tests.dml.commit.builders import data_file, deletes, equality_deletes, new_table, vectors
+from tests.dml.commit.builders import data_file, deletes, duckdb_connection, equality_deletes, new_table, vectors
 from tests.dml.conftest import database
 from tests.fixtures.java.tables import HERE, lay_out, place_of_tables
 
@@ -146,6 +146,13 @@ KINDS = (
     "stage",
     "add by another name",
 )
+
+
+def ids_at(table: Table, snapshot_id: int) -> list[int]:
+    """The ids of a snapshot as DuckDB reads them: PyIceberg reads no equality deletes."""
+    path = table.metadata_location.removeprefix("file://")
+    query = f"SELECT id FROM iceberg_scan('{path}', snapshot_from_id = {snapshot_id})"
+    return sorted(row[0] for row in duckdb_connection().execute(query).fetchall())
 
 
 class History:
@@ -273,7 +280,7 @@ def test_any_history(make_catalog: Callable[[], Catalog], version, steps, call):
     snapshots = before.metadata.snapshots
     ids = {snapshots[place].snapshot_id for place in call["places"] if place < len(snapshots)} - heads
     options = ExpireSnapshots(older_than=call["older_than"], retain_last=call["retain_last"], snapshot_ids=tuple(ids))
-    rows = {one.snapshot_id: before.scan(snapshot_id=one.snapshot_id).to_arrow() for one in snapshots}
+    rows = {one.snapshot_id: ids_at(before, one.snapshot_id) for one in snapshots}
     all_before, stored_before = reached(before), stored(before)
     found = expire(catalog, options)
     after = catalog.load_table(NAME)
@@ -284,7 +291,7 @@ def test_any_history(make_catalog: Callable[[], Catalog], version, steps, call):
     assert found.deleted.total() == len(deleted)
     assert after.current_snapshot() == before.current_snapshot()
     for snapshot in after.metadata.snapshots:
-        assert after.scan(snapshot_id=snapshot.snapshot_id).to_arrow() == rows[snapshot.snapshot_id]
+        assert ids_at(after, snapshot.snapshot_id) == rows[snapshot.snapshot_id]
         assert snapshot == before.snapshot_by_id(snapshot.snapshot_id)
 
 
