@@ -176,7 +176,7 @@ def test_python_calls_and_spark_sql(lake):
         ("'{t}', table => '{t}'", AnalysisError, "'table' is given twice"),
         ("'{t}', dry_run => 'yes'", AnalysisError, "'dry_run' has the type string"),
         ("'{t}', older_than => 5", AnalysisError, "'older_than' has the type int"),
-        ("'{t}', max_concurrent_deletes => 0", AnalysisError, "max_concurrent_deletes is 0"),
+        ("'{t}', max_concurrent_deletes => 0", AnalysisError, "max_concurrent_deletes should have value > 0"),
         ("'{t}', prefix_mismatch_mode => 'maybe'", AnalysisError, "prefix_mismatch_mode is 'maybe'"),
         ("'{t}', file_list_view => 'v'", NotSupportedError, "does not take 'file_list_view'"),
         ("'{t}', prefix_listing => true", NotSupportedError, "does not take 'prefix_listing'"),
