@@ -252,7 +252,7 @@ def with_moved_deletes(
     wanted |= {mark.task.path: mark.file_deletes(rows.rows_deleted_before(mark.task.path)) for mark in staying}
     new = write_delete_files(rows, {path: (deletes, frozenset()) for path, deletes in wanted.items()}, files)
     kept = tuple(file for file in changes.added_delete_files if file not in outdated)
-    # Rows that were matched without a change must still exist if the statement also inserted rows.
+    # Rows that were matched without a change must still exist, too, where V1 is checked (serializable).
     needed = wanted.keys() | (arrived if changes.validation.new_data_files else set())
     old_keys = {
         ref.key
