@@ -83,7 +83,7 @@ class Result:
         idempotency_key: The key of the statement.
         replayed: True if the table already had the statement with this key: nothing was done, and all values but
             `seconds` are those of the first run.
-        reruns: The conflicts with other commits after which the statement ran again, one message each.
+        reruns: The messages of the conflicts after which the statement ran again.
         summary: The snapshot's summary, as committed.
     """
 
@@ -231,7 +231,7 @@ class Decision:
         decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`, `rewrite`,
             `copy`, `leave`, `add`, `reject`.
         object: The object: `branch main`, `snapshot 1`, `data files`, a group of files, the path of a file.
-        reason: Why.
+        reason: The reason.
     """
 
     decision: str
@@ -241,7 +241,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredSnapshots:
-    """The outcome of `expire_snapshots`: numbers of deleted files, or with `dry_run` of those to delete.
+    """The outcome of `expire_snapshots`: the counts of deleted files, or with `dry_run` of files to delete.
 
     Attributes:
         deleted_data_files_count: Data files.
@@ -326,9 +326,10 @@ class RewrittenDataFiles:
         rewritten_data_files_count: The data files that were replaced.
         added_data_files_count: The new data files.
         rewritten_bytes_count: The size of the replaced files.
-        failed_data_files_count: With partial progress, the data files of groups that failed, or whose commit failed.
+        failed_data_files_count: The data files of groups that were left out, because another commit replaced some of
+            their files, or with partial progress because the group or its commit failed.
         removed_delete_files_count: The deletion vectors of the replaced files, and removed dangling delete files.
-        decisions: Of a dry run, the decision about each group and each file; the counters are then expected ones.
+        decisions: For a dry run, a decision about each group and each file; the counters are then estimates.
     """
 
     rewritten_data_files_count: int = 0
@@ -346,7 +347,7 @@ class AddedFiles:
     Attributes:
         added_files_count: The number of data files.
         changed_partition_count: The number of partitions that they belong to.
-        decisions: Of a dry run, the decision about each file: `add`, `skip` or `reject`.
+        decisions: For a dry run, a decision about each file: `add`, `skip` or `reject`.
     """
 
     added_files_count: int
@@ -356,11 +357,11 @@ class AddedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedFiles:
-    """The files of the source that a table made by `snapshot` reads.
+    """The files of the source that a table created by `snapshot` reads.
 
     Attributes:
         imported_files_count: The number of data files.
-        decisions: Of a dry run, the decision about each file: `add`, `skip` or `reject`.
+        decisions: For a dry run, a decision about each file: `add`, `skip` or `reject`.
     """
 
     imported_files_count: int
@@ -373,7 +374,7 @@ class RewrittenTablePath:
 
     Attributes:
         latest_version: The name of the newest metadata file.
-        file_list_location: The list of the files to copy, lines of `source,target`; "N/A" if none was written.
+        file_list_location: The list of files to copy, with lines of `source,target`; "N/A" if none was written.
         rewritten_manifest_file_paths_count: The number of manifests.
         rewritten_delete_file_paths_count: The number of position delete files and deletion vectors.
         decisions: The decisions of a dry run about each file: `rewrite`, `copy` or `leave`.
@@ -393,7 +394,7 @@ class RewrittenManifests:
     Attributes:
         rewritten_manifests_count: The number of manifests that were replaced; 0 if there was nothing to rewrite.
         added_manifests_count: The number of manifests that replace them.
-        decisions: Of a dry run, the decision about each manifest: `rewrite` or `leave`.
+        decisions: For a dry run, a decision about each manifest: `rewrite` or `leave`.
     """
 
     rewritten_manifests_count: int
@@ -407,10 +408,10 @@ class RewrittenDeleteFiles:
 
     Attributes:
         rewritten_delete_files_count: The number of files that were replaced; 0 if there was nothing to rewrite.
-        added_delete_files_count: The number of files, or deletion vectors, that replace them; None of a dry run.
+        added_delete_files_count: The number of files, or deletion vectors, that replace them; None for a dry run.
         rewritten_bytes_count: The bytes of the replaced files.
-        added_bytes_count: The bytes of the new ones; None of a dry run.
-        decisions: Of a dry run, the decision about each file: `rewrite` or `leave`.
+        added_bytes_count: The bytes of the new files; None for a dry run.
+        decisions: For a dry run, a decision about each file: `rewrite` or `leave`.
     """
 
     rewritten_delete_files_count: int

@@ -165,8 +165,8 @@ class Session:
             idempotency_key: Run a statement that changes rows only once: if the history of the branch has the key,
                 nothing is done, and the result is that of the first run, with `replayed` set. A key belongs to one
                 statement: the same text, with the same values.
-            reruns: How often a statement that changes rows runs again on the newest snapshot after a conflict with
-                another commit. None for what the session or the table says: by default, only after a compaction.
+            reruns: How often a statement that changes rows may run again on the newest snapshot after a conflict with
+                another commit. None for the limits of the session or the table: by default, only after a compaction.
 
         Returns:
             A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
@@ -376,16 +376,16 @@ class Session:
             strategy: `binpack`, the default, or `sort`.
             sort_order: The order of rows, for the strategy `sort`.
             options: The options of the procedure, by name.
-            where: A condition over the table's columns. Only files that may hold matching rows are considered, and they
-                are rewritten as a whole.
-            branch: The branch; by default that in the table's name, or else main.
-            dry_run: Plan only: the result has the decision about each file, with its reason.
+            where: A condition over the table's columns. Only files that may contain matching rows are considered, and
+                they are rewritten as a whole.
+            branch: The branch; by default the branch in the table's name, or else main.
+            dry_run: Return the decision about each group and file, with its reason, and write nothing.
 
         Raises:
             NotFoundError: The table or the branch does not exist.
             AnalysisError: An argument or an option is invalid.
-            CommitConflictError: Another commit deleted rows of the files meanwhile, or removed a file.
-            DmlError: Reading or writing failed. Files that are not committed are deleted.
+            CommitConflictError: Another commit changed the files meanwhile, and the change cannot be taken over.
+            DmlError: Reading, writing or a commit failed. New files that are not committed are deleted.
         """
         return RewrittenDataFiles(
             **self._explained(
@@ -439,10 +439,10 @@ class Session:
             retain_last: The number of snapshots that each branch keeps regardless of their age, by default one (the
                 table property `history.expire.min-snapshots-to-keep`).
             max_concurrent_deletes: The number of files to delete at once.
-            stream_results: Accepted for Iceberg's sake; files are always deleted in batches.
-            snapshot_ids: Further snapshots to expire; none may be the head of a branch, or have a tag.
+            stream_results: Accepted for compatibility; files are always deleted in batches.
+            snapshot_ids: Further snapshots to expire; no remaining branch or tag may be at one.
             clean_expired_metadata: Also remove partition specs and schemas that no remaining snapshot uses.
-            dry_run: Return what would happen, with reasons, and change nothing.
+            dry_run: Return the decisions with their reasons, and change nothing.
 
         Raises:
             DmlError: The table does not exist, has `gc.enabled` = false or is damaged, an argument is invalid, other
@@ -576,16 +576,16 @@ class Session:
         branch: str | None = None,
         dry_run: bool = False,
     ) -> RewrittenManifests:
-        """Replace the manifests of a partition spec by ones of the target size that list each partition together.
+        """Replace the manifests of a partition spec with manifests that list each partition together.
 
-        `commit.manifest.target-size-bytes` is the target.
+        Their target size is `commit.manifest.target-size-bytes`.
 
         Args:
             table: The name of the table, with or without a branch.
             spec_id: The partition spec; the current one if not given.
             sort_by: Names of partition fields, such as `ts_day`, to sort by before the others.
             branch: The branch; main if not given.
-            dry_run: Return what would happen to each manifest, with reasons, and change nothing.
+            dry_run: Return the decision about each manifest, with its reason, and change nothing.
 
         Raises:
             NotFoundError: The table or the branch does not exist.
@@ -607,14 +607,14 @@ class Session:
         branch: str | None = None,
         dry_run: bool = False,
     ) -> RewrittenDeleteFiles:
-        """Merge small position delete files, and drop positions of data files that are gone.
+        """Merge small position delete files, and drop positions of data files that are no longer live.
 
-        In format version 3 they become deletion vectors.
+        In format version 3, the files become deletion vectors.
 
         Args:
             table: The name of the table, with or without a branch.
             options: Options of the procedure, such as `{"rewrite-all": "true"}`.
-            where: A condition; only files of partitions that may hold such rows are rewritten.
+            where: A condition. Only files of partitions that may contain matching rows are rewritten.
             branch: The branch; main if not given.
             dry_run: Return what would happen to each file, with reasons, and change nothing.
 
@@ -669,7 +669,7 @@ class Session:
         return self._only_location("compute_table_stats", table=table, snapshot_id=snapshot_id, columns=columns)
 
     def compute_partition_stats(self, table: str, snapshot_id: int | None = None) -> str | None:
-        """Count the files and rows of each partition, and add a file of them to the table's metadata.
+        """Count the files and rows of each partition, and add a statistics file to the table's metadata.
 
         Args:
             table: The name of the table.
@@ -702,7 +702,7 @@ class Session:
 
         Args:
             table: The name of the table.
-            changelog_view: The name of the view, by default that of the table followed by `_changes`.
+            changelog_view: The name of the view; by default the table's name followed by `_changes`.
             options: `start-snapshot-id` (exclusive), `end-snapshot-id` (inclusive), or `start-timestamp` and
                 `end-timestamp` in milliseconds since 1970.
             compute_updates: Show a removed and an added row of one snapshot with the same identifiers as
@@ -758,17 +758,17 @@ class Session:
         """Append the data files of a folder, or of a table of Spark, to a table, without copying them.
 
         Args:
-            table: The name of the table, with a branch at its end to append to that one.
+            table: The name of the table, optionally followed by a branch to append to.
             source_table: A folder or file with its format, "parquet.`/data/orders`", or a table of `spark_catalog`.
-            partition_filter: Values by partition column; only their partitions are added.
-            check_duplicate_files: Refuse files that the table has already.
+            partition_filter: Values by partition column; only files of matching partitions are added.
+            check_duplicate_files: Reject files that are already in the table.
             parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
             dry_run: Return what would happen to each file, with reasons, and change nothing.
 
         Raises:
             NotFoundError: The table, its branch or the source does not exist.
             AnalysisError: The source's partitions do not fit the table, or the table cannot read a file.
-            ValidationFailedError: The table has a file already.
+            ValidationFailedError: A file is already in the table.
             CorruptFileError: A file is damaged or has another format.
             CommitConflictError: The table's columns were changed meanwhile, or other commits landed first each time.
         """
@@ -848,12 +848,12 @@ class Session:
         Args:
             table: The name of the table.
             source_prefix: The folder of all files of the table.
-            target_prefix: The folder to which they move.
+            target_prefix: The new folder of these files.
             start_version: The name of the metadata file up to which the table was copied before; None to copy all.
             end_version: The name of the newest metadata file to copy; by default the table's newest one.
             staging_location: The folder for the copies, by default a new one in the folder of the table's metadata.
             create_file_list: Write the list of the files to copy.
-            dry_run: Return what would happen to each file, and write nothing.
+            dry_run: Return the decision about each file, with its reason, and write nothing.
 
         Raises:
             DmlError: The table does not exist, one of its files is not below the prefix or is damaged, an argument is

@@ -329,7 +329,7 @@ def check(attempt: Attempt) -> None:
 
 
 def with_compactions(attempt: Attempt, conflicts: Sequence[Conflict]) -> tuple[Conflict, ...]:
-    """Tell the files that a compaction replaced from those that are gone with their rows."""
+    """Distinguish files that a compaction replaced from files that were removed with their rows."""
     if not any(conflict.label in GONE for conflict in conflicts):
         return tuple(conflicts)
     every = Pruner(attempt.metadata.specs(), attempt.metadata.schema(), AlwaysTrue(), case_sensitive=True)

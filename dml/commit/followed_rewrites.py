@@ -1,11 +1,11 @@
-"""Moves this commit's deletes to the new data files if another commit has compacted the old ones. Driver.
+"""Move the deletes of this commit from compacted data files to the files that replace them. Driver.
 
 Input: the changes with their rows, and the compactions since the statement read the table. Output: changes that delete
-the same rows where they are now. A compaction keeps each row and says in the footers of its files where it came from
-(`dml.model.row_map`); several compactions are followed one after the other, oldest first. A file without such a map
-stays as it is: the checks find that it is gone.
+the same rows in the new files. A compaction stores the origins of all rows in the footers of its files
+(`dml.model.row_map`). Several compactions are followed one after the other, oldest first. Changes of a file that was
+compacted without a complete map are kept as they are, and validation reports the removed file.
 
-Only marked rows move (merge-on-read). Copy-on-write has rewritten the old file, and its rows are in two new files now.
+Only marked rows move (merge-on-read). Copy-on-write has rewritten the old file, so its rows are in two new files.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,14 +67,14 @@ class Marks:
         return self.deleted.union(self.updated)
 
     def move(self, row_map: RowMap, file: ContentFile) -> "tuple[Marks, Marks]":
-        """Split the rows into those of a new file, at their new positions, and the others."""
+        """Split the rows into those that moved to a new file, at their new positions, and the others."""
         pairs = [row_map.find(self.task.path, rows) for rows in (self.deleted, self.updated, self.observed)]
         (deleted, updated, observed), (*others,) = zip(*pairs, strict=True)
         there = Marks(task=ScanTask.of_file(file), deleted=deleted, updated=updated, observed=observed)
         return there, Marks(task=self.task, deleted=others[0], updated=others[1], observed=others[2])
 
     def union(self, other: "Marks") -> "Marks":
-        """Return the rows of both, which are of the same file."""
+        """Return the rows of two marks of the same file."""
         return Marks(
             task=self.task,
             deleted=self.deleted.union(other.deleted),
@@ -83,7 +83,7 @@ class Marks:
         )
 
     def changed_file(self) -> ChangedFile:
-        """Return them as a task would report them."""
+        """Return the rows in the form of a task's report."""
         return ChangedFile(
             path=self.task.path,
             rows_deleted=len(self.deleted),
@@ -104,7 +104,7 @@ class Marks:
 def follow_rewrites(
     changes: FileChanges, window: CommitWindow, metadata: TableMetadata, files: CommitFiles, io: FileIO
 ) -> FileChanges:
-    """Move the deletes of compacted data files to the new ones.
+    """Move the deletes of compacted data files to the files that replace them.
 
     Args:
         changes: The changes of this commit.
@@ -165,8 +165,8 @@ class RowMaps:
     """The row maps of one compaction.
 
     Attributes:
-        by_source: By old data file, the new files with its rows, and their maps; none if it had no live row.
-        are_complete: True if all its new files have a map: a row that is in none of them was deleted before.
+        by_source: For each old data file, the new files with its rows and their maps; empty if it had no live row.
+        are_complete: True if all new files have a map. A row that is in none of them was deleted before.
     """
 
     by_source: Mapping[str, Sequence[tuple[ContentFile, RowMap]]]
@@ -176,12 +176,12 @@ class RowMaps:
 def row_maps_of(
     compaction: CommitWindow, metadata: TableMetadata, paths: Iterable[str], files: CommitFiles, io: FileIO
 ) -> RowMaps:
-    """Return the row maps of a compaction, as far as they concern some old files.
+    """Return the row maps of a compaction for some old files.
 
     Args:
         compaction: The snapshot of the compaction.
         metadata: The table's newest metadata.
-        paths: The old files; those that the compaction did not replace are missing in the result.
+        paths: The old files. Those that the compaction did not replace are missing from the result.
         files: Caches the maps.
         io: The table's FileIO.
     """
@@ -207,7 +207,7 @@ def row_maps_of(
 
 
 def read_row_map(io: FileIO, file: ContentFile) -> RowMap | None:
-    """Read the row map of a data file; None if it has none, or is gone."""
+    """Read the row map of a data file; None if the file has no map or does not exist."""
     if file.file_format != "parquet":
         return None
     try:
@@ -244,7 +244,7 @@ def with_moved_deletes(
     moved = before.keys() - now.keys()
     arrived = now.keys() - before.keys()
     outdated = [file for file in changes.added_delete_files if covers_any(file, [before[path].task for path in moved])]
-    # A delete file of a partition may hold deletes of files that stay, older ones included.
+    # A partition's delete file may also delete rows of files that were not compacted, including rows deleted earlier.
     staying = [
         mark for path, mark in now.items() if path in before and any(covers_any(file, [mark.task]) for file in outdated)
     ]
@@ -252,7 +252,7 @@ def with_moved_deletes(
     wanted |= {mark.task.path: mark.file_deletes(rows.rows_deleted_before(mark.task.path)) for mark in staying}
     new = write_delete_files(rows, {path: (deletes, frozenset()) for path, deletes in wanted.items()}, files)
     kept = tuple(file for file in changes.added_delete_files if file not in outdated)
-    # Rows that were only matched have to stay, too, if they count.
+    # Rows that were matched without a change must still exist, too, where V1 is checked (serializable).
     needed = wanted.keys() | (arrived if changes.validation.new_data_files else set())
     old_keys = {
         ref.key

@@ -1,11 +1,11 @@
-"""The changes of a table between snapshots, as a DataFrame: what is behind a changelog view. Driver.
+"""Compute the changes of a table between snapshots as a DataFrame, for changelog views. Driver.
 
 Input: a table, the snapshots of a `ChangelogRange`, and what to compute. Output: a DataFrame of the table's columns,
 `_change_type`, `_change_ordinal` and `_commit_snapshot_id`, which reads the data files when it runs.
 
-A snapshot's changes are the rows of the data files that it added and of those that it removed. Only if it did both may
-rows be carry-overs, so the rows of other snapshots bypass the comparison and its shuffle. A file that one compared
-snapshot added and another one removed is read once. Source: Iceberg's `BaseIncrementalChangelogScan`.
+A snapshot's changes are the rows of the data files that it added and removed. Only a snapshot that did both can have
+carry-overs, so the rows of other snapshots bypass the comparison and its shuffle. A file that one compared snapshot
+added and another one removed is read once. Source: Iceberg's `BaseIncrementalChangelogScan`.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ class Changelog:
     Attributes:
         name: The table's full name.
         table: The table.
-        snapshots: The snapshots, oldest first, without rewrites of unchanged rows.
+        snapshots: The snapshots, oldest first, without those of operation `replace`.
         rows: How rows of the table's current schema become changes.
     """
 
@@ -77,7 +77,7 @@ class Changelog:
         added, removed = (
             {change >> 1 for file in files for change in file.changes if change & 1 == is_added} for is_added in (1, 0)
         )
-        # A carry-over is a row that its snapshot both removed and added; any later snapshot may undo a net change.
+        # A carry-over is a row that its snapshot both removed and added. Any later snapshot may undo a net change.
         compared = added | removed if self.rows.nets_changes else added & removed
         direct = (added | removed) - compared
         frames = []
@@ -143,9 +143,9 @@ class Changelog:
     def _read(
         self, spark: SparkSession, parallelism: int, files: Iterable["ChangelogFile"], ordinals: Collection[int]
     ) -> DataFrame:
-        """Return the rows of files, once for each of their changes in some snapshots."""
+        """Return the rows of the files, once for each change of their file in the given snapshots."""
         kept = [(file.file, tuple(one for one in file.changes if one >> 1 in ordinals)) for file in files]
-        # A row carries the number of its file's combination of changes.
+        # Files with the same changes share a number, which each of their rows carries.
         numbers = {changes: number for number, changes in enumerate(dict.fromkeys(of for _, of in kept if of))}
         no_deletes = delete_index((), self.table.specs())
         tasks = [scan_task(numbers[changes], file, no_deletes, {}) for file, changes in kept if changes]
@@ -164,7 +164,7 @@ class Changelog:
 
 
 VARIANT: Final = tuple(getattr(spark_types, name) for name in ("VariantType",) if hasattr(spark_types, name))
-"""The type that Spark cannot group by; there is none before Spark 4.0."""
+"""The type that Spark cannot group by; empty before Spark 4.0, which added it."""
 
 
 # ---- files ------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class ChangelogFile:
 
     Attributes:
         file: The file.
-        changes: Twice the ordinal of each of these snapshots, plus 1 if it added the file.
+        changes: For each of these snapshots, twice its ordinal, plus 1 if it added the file.
     """
 
     file: PlannedFile
@@ -189,7 +189,7 @@ def changed_files(name: str, table: Table, snapshots: Sequence[Snapshot]) -> lis
     Args:
         name: The table's full name, for errors.
         table: The table.
-        snapshots: The snapshots; their places are the ordinals.
+        snapshots: The snapshots, in the order of their ordinals.
 
     Raises:
         NotSupportedError: A snapshot has delete files.
@@ -228,7 +228,7 @@ def changed_files(name: str, table: Table, snapshots: Sequence[Snapshot]) -> lis
 
 
 def delete_files_error(name: str, snapshot: Snapshot) -> NotSupportedError:
-    """Return the error for a snapshot with delete files, whose rows may be deleted without a change of data files."""
+    """Return the error for a snapshot with delete files, which delete rows without changing data files."""
     return NotSupportedError(
         f"Delete files are currently not supported in changelog scans: snapshot {snapshot.snapshot_id} of '{name}' has "
         "delete files",
@@ -244,7 +244,7 @@ def delete_files_error(name: str, snapshot: Snapshot) -> NotSupportedError:
 
 
 def nested_paths(fields: Iterable[NestedField], above: ColumnPath = ()) -> Iterator[tuple[ColumnPath, NestedField]]:
-    """Yield columns and fields of structs with their paths."""
+    """Yield columns and fields of structs, with their paths."""
     for field in fields:
         path = (*above, field.name)
         yield path, field

@@ -1,9 +1,9 @@
 """Select the snapshots whose changes a changelog shows. Pure; driver.
 
 Input: a table's metadata, the options of `create_changelog_view`. Output: the snapshots, oldest first. Starts are
-exclusive, ends inclusive. Source: Iceberg's `SparkChangelogScanBuilder` and `BaseIncrementalScan`, whose messages these
-are. Unlike there, a start that is the end selects nothing instead of being an error, so that a reader that is up to
-date need not check first; and an end before the first snapshot selects nothing even if the start is an id.
+exclusive, ends inclusive. Source: Iceberg's `SparkChangelogScanBuilder` and `BaseIncrementalScan`, including their
+messages. Unlike there, a range that ends where it starts is empty instead of an error, so an up-to-date reader need not
+check first; and a range that ends before the first snapshot is empty even if the start is an id.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ SNAPSHOTS_HINT: Final = "Take one from the table's metadata table 'snapshots'; i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangelogRange:
-    """The bounds of a changelog; None for an open one.
+    """The bounds of a changelog; None for an open bound.
 
     Attributes:
         start_snapshot_id: Only changes after this snapshot, which may have expired.
@@ -49,7 +49,7 @@ class ChangelogRange:
             options: `start-snapshot-id`, `end-snapshot-id`, `start-timestamp` and `end-timestamp`, in any case.
 
         Raises:
-            AnalysisError: An option is unknown, is not a whole number, or excludes another one.
+            AnalysisError: An option is unknown, is not a whole number, or excludes another option.
         """
         known = [field.name.replace("_", "-") for field in fields(ChangelogRange)]
         bounds: dict[str, int] = {}
@@ -89,10 +89,10 @@ class ChangelogRange:
         return found
 
     def snapshots(self, metadata: TableMetadata) -> tuple[Snapshot, ...]:
-        """Return the snapshots of the range that changed rows, oldest first; rewrites of unchanged rows are left out.
+        """Return the snapshots of the range, oldest first, without those of operation `replace`.
 
         Raises:
-            NotFoundError: The table lacks the end, or a snapshot as old as the start time.
+            NotFoundError: The end does not exist, or snapshots from before the start time have expired.
             ValidationFailedError: The start is not in the history of the end.
         """
         start, end = self.start_snapshot_id, self.end_snapshot_id
@@ -126,12 +126,17 @@ class ChangelogRange:
 
 
 def snapshot_at(history: Iterable[Snapshot], millis: int) -> int | None:
-    """Return the id of the newest snapshot at a time, of a history from new to old; None before the first one."""
+    """Return the id of the snapshot that was current at a time; None before the first one.
+
+    Args:
+        history: The snapshots, newest first.
+        millis: The time in milliseconds since 1970.
+    """
     return next((one.snapshot_id for one in history if one.timestamp_ms <= millis), None)
 
 
 def utc_text(millis: int) -> str:
-    """Format a time; as a number if it is outside the calendar."""
+    """Format a time as ISO 8601, or as a number if it is outside Python's calendar."""
     try:
         return (EPOCH + timedelta(milliseconds=millis)).isoformat()
     except OverflowError:

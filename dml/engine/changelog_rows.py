@@ -3,9 +3,9 @@
 Input: a DataFrame of a table's columns, named `v0`, `v1`, ..., and `CHANGE`. Output: a DataFrame of the same columns,
 `_change_type` and `_change_ordinal`.
 
-Equal rows are counted: what a snapshot added minus what it removed is its change, and 0 for a carry-over, a row that a
-copy-on-write change rewrote as it was. Spark groups them by hash, so rows are not sorted by all columns. Rows are equal
-if all values are: NULL equals NULL, NaN equals NaN, and 0.0 differs from -0.0.
+Equal rows are counted: a snapshot's change is the number that it added minus the number that it removed. It is 0 for a
+carry-over, a row that copy-on-write rewrote without a change. Spark groups rows by hash and does not sort them by all
+columns. Rows are equal if all values are: NULL equals NULL, NaN equals NaN, and 0.0 differs from -0.0.
 
 Source: Iceberg's `ChangelogIterator` and its subclasses; decision 050 has the differences.
 """
@@ -30,7 +30,7 @@ CHANGE_ORDINAL: Final = "_change_ordinal"
 CHANGE: Final = f"{INTERNAL_PREFIX}change"
 """int32: twice the ordinal of the snapshot, plus 1 for rows that it added."""
 COUNT: Final = f"{INTERNAL_PREFIX}count"
-"""bigint: how many equal rows a snapshot added; negative for removed ones."""
+"""bigint: the number of equal rows that a snapshot added; negative if it removed them."""
 
 ColumnPath = tuple[str, ...]
 """The names of a column, or of a field of a struct, outermost first."""
@@ -42,7 +42,7 @@ class ChangelogRows:
 
     Attributes:
         fields: The columns.
-        identifiers: The columns that identify a row; empty for none.
+        identifiers: The columns that identify a row; empty if there are none.
         computes_updates: Whether a removed and an added row of one snapshot with the same identifiers become the images
             of an update.
         nets_changes: Whether changes that later snapshots undo are left out.
@@ -83,7 +83,7 @@ class ChangelogRows:
             f"CAST({CHANGE} DIV 2 AS INT) AS {CHANGE_ORDINAL}",
             f"IF({CHANGE} % 2 = 1, 1L, -1L) AS {COUNT}",
         )
-        # Rows that are compared later are brought together once: groups of more columns need no other shuffle.
+        # One shuffle brings together all rows that are compared later: grouping by more columns needs no other.
         if self.computes_updates:
             keyed = keyed.repartition(*keys, CHANGE_ORDINAL)
         elif self.nets_changes:
@@ -101,10 +101,11 @@ class ChangelogRows:
         return repeated.selectExpr(*restored, CHANGE_TYPE, CHANGE_ORDINAL)
 
     def _net_changes(self, counted: DataFrame) -> DataFrame:
-        """Return changes that no later one undoes: a change undoes the newest opposite ones of equal rows.
+        """Return the changes that no later one undoes. A change undoes the newest opposite changes of equal rows.
 
-        After each change, equal rows number `total` more than before the range, and `before` before it. Of the rows
-        that it adds, those above `before` stay down to the lowest later total; of the removed ones likewise.
+        `before` and `total` are the numbers of equal rows before and after a change, relative to the start of the
+        range. Of the rows that a change adds, those from max(`before`, 0) up to the lowest later total are net changes.
+        Likewise for removed rows.
         """
         rows = f"PARTITION BY {', '.join(self.values)} ORDER BY {CHANGE_ORDINAL} ROWS BETWEEN"
         so_far = f"{rows} UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -121,7 +122,7 @@ class ChangelogRows:
         return bounded.selectExpr(*self.values, CHANGE_ORDINAL, f"{left} AS {COUNT}").where(f"{COUNT} <> 0")
 
     def _with_images(self, keys: list[str]) -> str:
-        """Return SQL for the type of a change where a removed and an added row are the images of an update."""
+        """Return SQL for the change type, with a removed and an added row as the images of an update."""
         same = f"OVER (PARTITION BY {', '.join((*keys, CHANGE_ORDINAL))})"
         added, removed = (f"sum(greatest({sign}{COUNT}, 0L)) {same}" for sign in ("", "-"))
         return (
@@ -140,11 +141,11 @@ class ChangelogRows:
 
 
 KEYED: Final = (spark_types.FloatType, spark_types.DoubleType, spark_types.MapType)
-"""The types that Spark does not group exactly."""
+"""Types that Spark cannot group, or groups inexactly."""
 
 
 def has_type(kind: spark_types.DataType, types: tuple[type[spark_types.DataType], ...]) -> bool:
-    """Return whether a type is, or holds values of, one of some types."""
+    """Return whether a type is one of the given types, or contains one."""
     match kind:
         case spark_types.StructType():
             inner = any(has_type(field.dataType, types) for field in kind.fields)
@@ -165,7 +166,7 @@ def path_type(kind: spark_types.DataType, path: ColumnPath) -> spark_types.DataT
 
 
 def row_key(value: str, kind: spark_types.DataType, depth: int = 0) -> str:
-    """Return SQL for a value that Spark groups exactly: by default it takes -0.0 for 0.0, and cannot group maps.
+    """Return SQL for a key that Spark groups exactly: by default Spark treats -0.0 as 0.0, and cannot group maps.
 
     Args:
         value: SQL of the value.
@@ -192,7 +193,7 @@ def row_key(value: str, kind: spark_types.DataType, depth: int = 0) -> str:
 
 
 def row_value(key: str, kind: spark_types.DataType) -> str:
-    """Return SQL for the value of a key from `row_key`."""
+    """Return SQL that converts a key of `row_key` back to its value."""
     return f"CAST({unkeyed(key, kind, 0)} AS {type_text(kind)})" if has_type(kind, KEYED) else key
 
 

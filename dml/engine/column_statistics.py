@@ -53,14 +53,14 @@ def compute_table_statistics(
     *,
     case_sensitive: bool = True,
 ) -> str | None:
-    """Compute the statistics of a snapshot, and register them in place of those that it has.
+    """Compute the statistics of a snapshot, and register them in place of existing ones.
 
     Args:
         engine: The session and its catalogs.
         resolved: The table.
         snapshot_id: The snapshot; None for the current one.
         columns: Names of columns, dotted for fields of structs; None for all columns of primitive types.
-        case_sensitive: How the names match.
+        case_sensitive: Whether the case of names matters.
 
     Returns:
         The location of the Puffin file; None for a table without a current snapshot.
@@ -111,14 +111,14 @@ def compute_table_statistics(
 
 
 FieldPath = Sequence[NestedField]
-"""A column, then a field of its struct, and so on to a field of a primitive type."""
+"""A column, followed by a field of its struct, and so on, down to a field of a primitive type."""
 
 
 def sketched_fields(schema: Schema, columns: Sequence[str] | None, *, case_sensitive: bool = True) -> list[FieldPath]:
     """Return the columns to sketch, each once.
 
     Raises:
-        AnalysisError: There is no such column, or it is not of a primitive type; or no column is left.
+        AnalysisError: A column does not exist or is not of a primitive type, or there is no column to sketch.
     """
     if columns is None:
         found: list[FieldPath] = [(field,) for field in schema.fields if is_primitive(field)]
@@ -139,7 +139,7 @@ def is_primitive(field: NestedField) -> bool:
 
 
 def field_path(schema: Schema, name: str, *, case_sensitive: bool) -> FieldPath:
-    """Find a field by its dotted name, of which the name of a column or field may itself have dots."""
+    """Find a field by its dotted path. Names of columns and fields may contain dots themselves."""
     path = find_path(schema.fields, name, str if case_sensitive else str.lower)
     if not path:
         raise AnalysisError(
@@ -197,7 +197,7 @@ def combine_groups(groups: Sequence[Sequence[ScanTask]], most: int) -> list[list
 
 
 def place_of(path: FieldPath, columns: Sequence[int]) -> tuple[int, ...]:
-    """Return the place of a column among those that are read, and that of each field in its struct."""
+    """Return the index of a column among the columns that are read, and the index of each field in its struct."""
     places = [columns.index(path[0].field_id)]
     for parent, field in pairwise(path):
         assert isinstance(parent.field_type, StructType)

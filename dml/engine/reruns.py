@@ -1,8 +1,8 @@
-"""Run a statement again that another commit has made outdated. Driver.
+"""Rerun a statement whose commit had a conflict. Driver.
 
 Input: a statement, and the conflict of its commit, which changed nothing. Output: its result on the newest snapshot, or
-the last conflict. A compaction changes no row, so a statement that met one runs again by itself; after other conflicts
-it does if the table, the session or the caller says so.
+the last conflict. A compaction changes no row, so a statement that conflicts with one runs again automatically. After
+other conflicts, it runs again only if the table, the session or the caller allows it.
 """
 
 import logging
@@ -26,7 +26,7 @@ __all__ = ["run_with_reruns"]
 LOG = logging.getLogger(__name__)
 
 SESSION_RERUNS: Final = "num-reruns"
-"""The name of the session's setting below `spark.sql.iceberg.`."""
+"""The name of the session setting, without the prefix `spark.sql.iceberg.`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class RerunLimits:
 
     @staticmethod
     def of(engine: Engine, statement: Statement, text: str, asked: int | None) -> "RerunLimits":
-        """Return the limits of a statement: those of the caller, else of the session, else of the table."""
+        """Return the limits of a statement: the caller's override the session's, which override the table's."""
         if asked is not None:
             return RerunLimits(conflicts=asked, compactions=asked)
         session = StatementSettings.of(engine).iceberg
@@ -55,7 +55,7 @@ class RerunLimits:
         return RerunLimits(conflicts=num_reruns(properties), compactions=compactions)
 
     def allow(self, error: CommitConflictError, reruns: int) -> bool:
-        """Return whether the statement may run once more."""
+        """Return whether the statement may run again."""
         if reruns < self.conflicts:
             return True
         found = error.context.get("conflicts", ())
@@ -69,18 +69,18 @@ def run_with_reruns(
     run: Callable[[], DataFrame | Result],
     reruns: int | None = None,
 ) -> DataFrame | Result:
-    """Run a statement, again after a conflict as often as it may.
+    """Run a statement, and rerun it after conflicts up to its limits.
 
     Args:
         engine: The session and its catalogs.
         statement: The statement.
         text: Its text.
         run: Runs it on the newest snapshot.
-        reruns: How often it may run again; None for what the session or the table says.
+        reruns: The maximum number of reruns; None for the limits of the session or the table.
 
     Raises:
         CommitConflictError: The last run had a conflict, too.
-        DmlError: a run failed otherwise.
+        DmlError: A run failed for another reason.
     """
     reasons: list[str] = []
     while True:

@@ -1,11 +1,11 @@
 """Run `rewrite_data_files`: plan groups of data files, rewrite them in tasks, commit them. Driver.
 
-Rows never enter the JVM. Without partial progress, all groups are one Spark job and one commit. With partial progress,
-each group is a job of its own, so that one that fails leaves the others alone, and finished groups are committed a few
-at a time. Source: Iceberg's `RewriteDataFilesSparkAction` and `RewriteDataFilesCommitManager`.
+Rows never enter the JVM. Without partial progress, all groups share one Spark job and one commit. With partial
+progress, each group is a job of its own, so a failed group does not affect the others, and finished groups are
+committed a few at a time. Source: Iceberg's `RewriteDataFilesSparkAction` and `RewriteDataFilesCommitManager`.
 
-A rewrite changes no row, which is checked before each commit: the rows that tasks read are those of the manifests, and
-the live ones among them are those of the new files.
+A rewrite changes no row. Before each commit it is checked that tasks read as many rows as the manifests count, and that
+the new files have as many rows as were live.
 """
 
 import logging
@@ -105,8 +105,8 @@ class RewriteDataFiles:
         strategy: `binpack` or `sort`, in any case; None for `binpack`, or for `sort` with a sort order.
         sort_order: The order of rows for `sort`.
         options: The options by name.
-        where: A condition: only files that may hold matching rows are considered.
-        branch: The branch; None for that in the table's name, or else main.
+        where: A condition. Only files that may contain matching rows are considered.
+        branch: The branch; None for the branch in the table's name, or else main.
         dry_run: Plan only.
     """
 
@@ -123,18 +123,18 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
 
     Args:
         engine: The session and its catalogs.
-        parts: The table's name, with a branch at its end to select it.
+        parts: The table's name, optionally followed by a branch.
         call: The arguments.
 
     Returns:
-        One row with the counters; of a dry run the rows of `dry_run_rows`, with a decision for each group and file.
+        One row with the counters. For a dry run, the rows of `dry_run_rows` with a decision for each group and file.
 
     Raises:
         NotFoundError: There is no such table or branch.
         AnalysisError: An argument is invalid.
-        CommitConflictError: Another commit changed the files meanwhile. Files of this call that are not committed are
-            deleted.
-        DmlError: Reading, writing or the commit failed; likewise.
+        CommitConflictError: Another commit changed the files meanwhile, and the change cannot be taken over. New files
+            that are not committed are deleted.
+        DmlError: Reading, writing or the commit failed. New files that are not committed are deleted.
     """
     resolved = rewritable(engine, parts)
     table, branch = resolved.table, call.branch or resolved.branch or MAIN_BRANCH
@@ -175,7 +175,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
     """Return the order by which the strategy of a call sorts rows; None for binpack.
 
     Raises:
-        AnalysisError: There is no such strategy, it takes no sort order, or the order does not fit the table.
+        AnalysisError: The strategy does not exist or takes no sort order, or the order does not fit the table.
         NotSupportedError: The order is a space-filling curve.
     """
     strategy = (call.strategy or (BINPACK if call.sort_order is None else SORT)).lower()
@@ -222,7 +222,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
 
 
 def sortable(order: SortOrder, table: Table) -> SortOrder:
-    """Return an order if rows can be sorted by it.
+    """Return the sort order if rows can be sorted by it.
 
     Raises:
         AnalysisError: A column of it was dropped, or its transforms are all void.
@@ -241,7 +241,7 @@ def rewritable(engine: Engine, parts: tuple[str, ...]) -> ResolvedTable:
 
     Raises:
         NotFoundError: There is no such table.
-        NotSupportedError: The name is that of a tag, a snapshot or a metadata table.
+        NotSupportedError: The name is that of a tag, a snapshot or a metadata table, which cannot be rewritten.
     """
     name = ".".join(parts)
     resolved = engine.registry.resolve(parts)
@@ -286,7 +286,7 @@ def where_filter(where: str, names: TargetNames) -> BooleanExpression:
 
     Raises:
         SqlError: It cannot be parsed, or a column does not exist.
-        NotSupportedError: It does not consist of comparisons of columns with constants.
+        NotSupportedError: It is more than comparisons of columns with constants.
     """
     statement = parse(f"SELECT (\n{where}\n)")
     fragment = statement.fragment if isinstance(statement, Query) else None
@@ -321,7 +321,7 @@ def sorting_column(table: Table) -> tuple[int, bool] | None:
     """Return the field id of the first column of the table's sort order, and whether it descends.
 
     Returns:
-        None if the table has no order, or one that does not follow the column's own.
+        None if the table has no sort order, or one by a transform that does not preserve the order of the column.
     """
     order = table.sort_order()
     if order.is_unsorted or isinstance(order.fields[0].transform, BucketTransform | UnknownTransform | VoidTransform):
@@ -331,14 +331,14 @@ def sorting_column(table: Table) -> tuple[int, bool] | None:
 
 
 def sort_places(table: Table, files: ScanPlan) -> Sequence[float] | None:
-    """Return a number for each file, by which files ascend in the table's sort order.
+    """Return the rank of each file in the table's sort order.
 
     Args:
         table: The table.
-        files: Its files, with the lower bounds of the first sorting column. Files without bounds come last.
+        files: Its files, with the lower bounds of the first sort column. Files without bounds come last.
 
     Returns:
-        None for a table without such an order.
+        The ranks, by file ordinal; None if `sorting_column` is None or the column has no bounds.
     """
     first = sorting_column(table)
     column = None if first is None else metric_columns(table.schema()).get(first[0])
@@ -360,7 +360,7 @@ class Rewritten:
     Attributes:
         groups: The groups.
         outcome: The new files.
-        context: The write that names them.
+        spec: The write that created them.
     """
 
     groups: tuple[FileGroup, ...]
@@ -373,10 +373,10 @@ class Rewritten:
         return (task for group in self.groups for task in group.tasks)
 
     def without(self, paths: Collection[str]) -> "Rewritten | None":
-        """Return the groups that have none of some old files; the new files of the others are left to the caller.
+        """Return the groups without the given old files. The caller deletes the new files of the other groups.
 
         Returns:
-            None if it is not known where the rows of the new files come from.
+            None if the origins of the rows in the new files are unknown.
         """
         kept = tuple(group for group in self.groups if group.paths.isdisjoint(paths))
         if len(kept) == len(self.groups):
@@ -411,7 +411,7 @@ class Rewrite:
         resolved: The table.
         branch: The branch.
         snapshot: Its head, whose files are rewritten.
-        row_filter: Only files that may hold such rows.
+        row_filter: Only files that may contain matching rows are considered.
         options: The options.
         order: The order of the strategy `sort`; None for binpack.
     """
@@ -427,7 +427,7 @@ class Rewrite:
 
     @property
     def table(self) -> Table:
-        """The table, as it was when the call started."""
+        """The table at the start of the call."""
         return self.resolved.table
 
     @property
@@ -450,12 +450,12 @@ class Rewrite:
 
     @cached_property
     def plan(self) -> RewritePlan:
-        """The groups to rewrite, and the files that are left."""
+        """The groups to rewrite, and the files to leave."""
         places = sort_places(self.table, self.files)
         return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places)
 
     def partition_text(self, partition: tuple[Any, ...]) -> str:
-        """Return the path of a partition of new files, `day=2026-01-01`."""
+        """Return the path of a partition under the output spec, such as `day=2026-01-01`."""
         spec = self.table.specs()[self.options.output_spec_id]
         return partition_path(spec, partition_type(spec, self.table.metadata), partition)
 
@@ -463,10 +463,10 @@ class Rewrite:
         """Rewrite and commit the groups of the plan.
 
         Returns:
-            The committed groups, and the number of data files in others.
+            The committed groups, and the number of data files in the other groups.
 
         Raises:
-            DmlError: The rewrite failed. Files that are not committed are deleted.
+            DmlError: The rewrite failed. New files that are not committed are deleted.
         """
         groups = self.plan.groups
         if not groups:
@@ -491,13 +491,13 @@ class Rewrite:
         return rewritten
 
     def runs(self, group: FileGroup) -> tuple[RewriteRun, ...]:
-        """Return the runs of a group."""
+        """Return the runs that tasks copy for a group."""
         if self.order is not None:
             return (group.sorted_run(self.options),)
         return group.runs(self.options, self.settings.parallelism)
 
     def expected_counters(self) -> tuple[int, ...]:
-        """Return the counters that a run would have."""
+        """Return the counters that `run` is expected to have."""
         groups = self.plan.groups
         new = sum(
             self.options.expected_files(group.size) if self.order is not None else len(self.runs(group))
@@ -529,12 +529,12 @@ class Rewrite:
         )
 
     def _commit(self, rewritten: Sequence[Rewritten]) -> tuple[Sequence[Rewritten], int]:
-        """Commit finished groups; their files are deleted if the commit fails for certain.
+        """Commit finished groups; their new files are deleted if the commit certainly failed.
 
         Groups with files that another commit has replaced or removed meanwhile are left out.
 
         Returns:
-            The committed groups, and the number of data files in others.
+            The committed groups, and the number of data files in the other groups.
         """
         before = rewritten
         table, spec = with_live_storage(self.table, rewritten[0].spec)
@@ -554,7 +554,7 @@ class Rewrite:
                         raise
                     LOG.warning("Files of '%s' have been replaced meanwhile: %s", self.resolved.name, error)
                     kept = [one.without(gone) for one in rewritten]
-                    if None in kept:  # it is not known which new files have the rows of which groups
+                    if None in kept:  # without origins, the new files of a group are unknown
                         raise
                     rewritten = [one for one in kept if one is not None and one.groups]
         committed = {path for one in rewritten for path in one.outcome.paths}
@@ -586,12 +586,12 @@ class Rewrite:
         )
 
     def _data_sequence_number(self) -> int | None:
-        """Return the number that new files keep. Version 1 has none."""
+        """Return the data sequence number that new files keep; None for a new one. Version 1 has none."""
         keeps = self.options.use_starting_sequence_number and self.table.format_version > 1
         return self.snapshot.sequence_number or 0 if keeps else None
 
     def summary(self) -> dict[str, str]:
-        """Return the keys of the engine and of the user for a snapshot's summary."""
+        """Return the summary keys of the engine and the user."""
         return {**self.engine.commit_summary(), **properties_of_block()}
 
     # ---- partial progress
@@ -600,8 +600,8 @@ class Rewrite:
         """Rewrite each group in a job of its own, and commit finished groups a few at a time.
 
         Raises:
-            ExecutionError: More commits failed than the call allows. The others are committed.
-            CommitStateUnknownError: A commit may or may not have landed; the call ends there.
+            ExecutionError: More commits failed than the call allows. The other groups are committed.
+            CommitStateUnknownError: A commit may or may not have landed; the call ends.
         """
         per_commit = -(-len(groups) // self.options.partial_progress_max_commits)
         committed: list[Rewritten] = []
@@ -644,7 +644,7 @@ class Rewrite:
 
 
 class RunningGroups:
-    """Write groups in threads. At the end of the block, no job runs and no unused file is left.
+    """Write groups in threads. When the `with` block ends, no job is running and no unused file is left.
 
     Args:
         spark: The session.
@@ -682,7 +682,7 @@ class RunningGroups:
         return not self._pending
 
     def finished(self) -> Iterator[tuple[FileGroup, Future[Rewritten]]]:
-        """Yield each group and its future when it has ended."""
+        """Yield each group and its future once the future is done."""
         while self._pending:
             done, _ = wait(self._pending, return_when=FIRST_COMPLETED)
             for future in done:
@@ -690,7 +690,7 @@ class RunningGroups:
                 yield self._groups[future], future
 
     def keep_files(self, rewritten: Sequence[Rewritten]) -> None:
-        """Leave the files of some groups to their commit, which deletes them unless they may be in the table."""
+        """Exclude the files of these groups from the cleanup: their commit deletes them unless it may have landed."""
         self._kept.update(map(id, rewritten))
 
     def __enter__(self) -> "RunningGroups":
@@ -713,16 +713,16 @@ def tasks_of(rewritten: Iterable[Rewritten]) -> Iterator[ScanTask]:
 
 
 def unchanged_file(path: str) -> ChangedFile:
-    """Return the changes of a data file whose rows a commit only moves."""
+    """Return the entry of a data file whose rows are moved without a change."""
     none = encode(PositionDeleteIndex())
     return ChangedFile(path=path, rows_deleted=0, rows_updated=0, deleted=none, updated=none, observed=none)
 
 
 def check_rows(rewritten: Rewritten) -> None:
-    """Check that the new files have the live rows of the old ones.
+    """Check that the new files have as many rows as the old ones have live rows.
 
     Raises:
-        RowConservationError: They have more or fewer, or tasks read another number of rows than the manifests name.
+        RowConservationError: They have more or fewer, or tasks read another number of rows than the manifests count.
     """
     metrics, tasks = rewritten.outcome.metrics, tuple(rewritten.tasks)
     written = sum(file.record_count for file in rewritten.outcome.data_files)
@@ -749,8 +749,8 @@ def counters(rewritten: Sequence[Rewritten], *, failed: int = 0, dangling: int =
 
     Args:
         rewritten: The groups.
-        failed: The data files of other groups.
-        dangling: The dangling delete files that were removed.
+        failed: The number of data files in the other groups.
+        dangling: The number of dangling delete files that were removed.
     """
     groups = [group for one in rewritten for group in one.groups]
     return (

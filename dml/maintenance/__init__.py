@@ -4,14 +4,15 @@
 that the table needs and the folders of other tables, and `orphan_choice` selects the orphans, without I/O.
 
 `expire_snapshots` removes old snapshots and their files: `retention` plans, without I/O, and `expired_files` finds the
-files that only expired snapshots reach.
+files that only expired snapshots reach. `deletion` has what it shares with `remove_orphan_files`.
 
-A compaction is planned here, without I/O, by `rewrite_options` and `rewrite_plan`; the engine runs it.
-`dangling_deletes` removes delete files that apply to no data file.
-`rewrite_manifests` clusters manifests.
+`rewrite_options` and `rewrite_plan` plan a compaction, without I/O; the engine runs it. `dangling_deletes` removes
+delete files that apply to no data file. `rewrite_manifests` clusters the entries of manifests by partition.
+`rewrite_position_deletes` merges position delete files, which `position_delete_groups` selects.
 
-`partition_statistics` counts the files of partitions; `statistics_files` writes statistics and registers them.
-`import_files` finds and examines files of other programs, whose partitions `partition_folders` types.
+`partition_statistics` counts the files and rows of partitions; `statistics_files` writes and registers statistics.
+`import_files` finds and examines files of other programs; `partition_folders` reads partition values from folder names.
+`rewrite_table_path` stages copies of metadata for another location; `moved_paths` replaces prefixes, without I/O.
 """
 
 from dml.maintenance.dangling_deletes import remove_dangling_deletes

@@ -3,10 +3,10 @@
 Input: a table and a branch. Output: a commit without them. Spec: "Scan Planning". Source: Iceberg's
 `RemoveDanglingDeletesSparkAction`, which does nothing on branches and on unpartitioned tables.
 
-A delete file is dangling if the data files to which it could apply are all gone, or all newer: a position delete file
-applies to data files of its partition that are not newer than it, an equality delete file to older ones, in all
-partitions if its own spec has none. A deletion vector, or a position delete file for one data file, is dangling if that
-file is gone.
+A delete file is dangling if all data files to which it could apply are removed or newer. A position delete file applies
+to data files of its partition that are not newer. An equality delete file applies to older data files of its partition,
+or of all partitions if its spec is unpartitioned. A deletion vector, or a position delete file for one data file, is
+also dangling if that data file is removed.
 """
 
 from collections.abc import Hashable, Iterable, Mapping
@@ -31,11 +31,11 @@ __all__ = ["LiveDataFiles", "dangling_deletes", "remove_dangling_deletes"]
 
 @dataclass(slots=True, kw_only=True)
 class LiveDataFiles:
-    """The data files of a snapshot, as far as delete files depend on them.
+    """What delete files depend on: the paths and ages of a snapshot's data files.
 
     Attributes:
         paths: Their paths.
-        oldest: The least data sequence number of each spec and partition.
+        oldest: The least data sequence number in each spec and partition.
     """
 
     paths: set[str] = field(default_factory=set)
@@ -91,7 +91,7 @@ def remove_dangling_deletes(table: Table, branch: str, summary: Mapping[str, str
         The number of removed delete files.
 
     Raises:
-        CommitConflictError: The branch was set back meanwhile.
+        CommitConflictError: The branch was rolled back meanwhile.
         DmlError: A metadata file cannot be read or written.
     """
     while True:

@@ -1,4 +1,4 @@
-"""What the procedures that delete files share: their options, and deleting many files at once. Driver.
+"""Delete many files at once, and check the options that procedures which delete files share. Driver.
 
 Input: files and a function that deletes one. Output: the files that could not be deleted, with their errors.
 """
@@ -19,10 +19,10 @@ File = TypeVar("File")
 
 
 def check_max_concurrent_deletes(value: int) -> None:
-    """Refuse a number of files to delete at once below 1.
+    """Check the number of files to delete at once.
 
     Raises:
-        AnalysisError: It is.
+        AnalysisError: It is below 1.
     """
     if value < 1:
         raise AnalysisError(
@@ -39,10 +39,10 @@ def refuse_shared_files(table: str, properties: Mapping[str, str], action: str) 
     Args:
         table: The name of the table.
         properties: Its properties.
-        action: The action, to follow "Cannot".
+        action: The action, to follow "Cannot" in the message.
 
     Raises:
-        NotSupportedError: It is.
+        NotSupportedError: `gc.enabled` is false.
     """
     if not boolean(properties, GC_ENABLED, default=True):
         raise NotSupportedError(
@@ -56,7 +56,7 @@ def refuse_shared_files(table: str, properties: Mapping[str, str], action: str) 
 def delete_all(
     files: Sequence[File], delete: Callable[[File], None], threads: int
 ) -> tuple[tuple[File, Exception], ...]:
-    """Delete files; one that fails does not stop the others.
+    """Delete files; a failure does not stop the other deletions.
 
     Args:
         files: The files.

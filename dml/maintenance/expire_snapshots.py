@@ -1,10 +1,10 @@
-"""Removes old snapshots, branches and tags of a table, and the files that only they need. Driver.
+"""Remove old snapshots, branches and tags of a table, and the files that only they need. Driver.
 
-Input: a table and the options. Output: the numbers of deleted files, and with `dry_run` the decisions. The expiration
-is committed first, and is planned again if another commit lands before it, or moves, creates or drops a branch or tag.
-Then the files are deleted in batches. The newest metadata is read before each batch, and files that a commit made
-reachable meanwhile stay. All files are found before the commit, so that a damaged table stays as it is. If the process
-ends between the commit and the last batch, `remove_orphan_files` finds the rest.
+Input: a table and the options. Output: the counts of deleted files, and with `dry_run` the decisions. The expiration is
+committed first; if another commit lands before it, it is planned again. Then the files are deleted in batches. The
+newest metadata is read before each batch, and files that a commit made reachable again are kept. All files are found
+before the commit, so a damaged table is not changed. If the process ends between the commit and the last batch,
+`remove_orphan_files` deletes the rest.
 
 Source: Iceberg's `ExpireSnapshotsProcedure`, `ExpireSnapshotsSparkAction`, `RemoveSnapshots`.
 """
@@ -68,7 +68,7 @@ class ExpireSnapshots:
         max_concurrent_deletes: The number of files to delete at once.
         snapshot_ids: Further snapshots to expire.
         clean_expired_metadata: Also remove partition specs and schemas that no remaining snapshot uses.
-        dry_run: Return what would happen, and change nothing.
+        dry_run: Return the decisions, and change nothing.
     """
 
     older_than: datetime | None = None
@@ -98,7 +98,7 @@ class SnapshotExpiry:
     """The outcome of a call.
 
     Attributes:
-        deleted: The number of deleted files by kind; of a dry run, those to delete.
+        deleted: The number of deleted files by kind; for a dry run, of files to delete.
         decisions: The decisions of a dry run.
     """
 
@@ -111,7 +111,7 @@ class Plan:
     """The plan of one attempt.
 
     Attributes:
-        metadata: The table that it is based on.
+        metadata: The table metadata that the plan is based on.
         retention: What expires.
         files: The files to delete.
         specs: The partition specs to remove.
@@ -185,10 +185,11 @@ def expire_snapshots(catalog: Catalog, identifier: tuple[str, ...], call: Expire
         NotFoundError: The table does not exist.
         AnalysisError: `snapshot_ids` has the head of a branch or tag that stays, or a property is invalid.
         NotSupportedError: The table's property `gc.enabled` is false, or a file is at a location that is not allowed.
-        CorruptFileError: A file of a remaining snapshot is missing or damaged; nothing has changed.
-        CommitConflictError: Other commits landed first on every attempt; nothing has changed.
+        CorruptFileError: A manifest or manifest list of a remaining snapshot is missing or damaged; nothing changed.
+        CommitConflictError: Other commits landed first on every attempt, and nothing changed; or a server dropped a new
+            branch or tag, and no file was deleted.
         CommitStateUnknownError: The commit may have landed; no file was deleted.
-        ExecutionError: The storage failed. If the snapshots have expired already, the message says what was deleted.
+        ExecutionError: The storage failed. If the snapshots have expired already, the message has the deleted files.
     """
     with translate_errors(f"Expiring snapshots of the table '{'.'.join(identifier)}'", catalog):
         table = load_table(catalog, identifier)
@@ -209,7 +210,7 @@ class Expiration:
         catalog: The catalog.
         identifier: Namespace and name of the table.
         call: The options.
-        table: The table when the call began.
+        table: The table at the start of the call.
         now_ms: The time of the call.
         search: Reads the files of snapshots.
         planned: The plan of the last attempt.
@@ -305,7 +306,7 @@ class Expiration:
         delete_file(self.table.io, file.location)
 
     def refuse_lost_refs(self, newest: Table) -> None:
-        """Delete nothing if a server dropped a ref with a snapshot that expired.
+        """Check that the server dropped no ref together with an expired snapshot.
 
         A requirement cannot exclude refs of unknown names. If another commit created one between the plan and the
         commit, a server may remove it together with its snapshot; catalogs without a server reject the commit. Each
@@ -337,7 +338,7 @@ class Expiration:
 
 
 def statistics_updates(metadata: TableMetadata, expired: frozenset[int]) -> Iterator[TableUpdate]:
-    """Yield the removal of the statistics of expired snapshots, which not all servers remove themselves."""
+    """Yield updates that remove the statistics of expired snapshots: not all servers remove them themselves."""
     for snapshot_id in ids_in(metadata.statistics, expired):
         yield RemoveStatisticsUpdate(snapshot_id=snapshot_id)
     for snapshot_id in ids_in(metadata.partition_statistics, expired):
@@ -345,7 +346,7 @@ def statistics_updates(metadata: TableMetadata, expired: frozenset[int]) -> Iter
 
 
 def schemas_of_dropped_columns(metadata: TableMetadata, columns: Iterable[int]) -> set[int]:
-    """Return the ids of the newest schemas that have columns which the current one lacks.
+    """Return the ids of the newest schemas with the given columns that the current schema lacks.
 
     Partitions and equality deletes of remaining snapshots cannot be read or rewritten without the types of their
     columns. Java removes these schemas.

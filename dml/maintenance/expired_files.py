@@ -1,18 +1,18 @@
-"""Finds the files that only expired snapshots reach. Driver.
+"""Find the files that only expired snapshots reach. Driver.
 
     expired snapshots ── lists ── manifests that no kept list has ── live files ─┐
     kept snapshots ───── lists ── all other manifests ────────────── live files ─┴─> the difference
 
-Input: table metadata and the expired snapshots. Output: their files, without all that the other snapshots and the
-metadata name. Entries, not summaries, decide: a file may be added twice, be in manifests of two specs, and be named by
-two locations, so all manifests of kept snapshots are read as long as there are candidates. Names are compared by their
-decoded paths, with links resolved and without scheme and bucket: a file that might be needed stays.
+Input: table metadata and the expired snapshots. Output: their files, except those that kept snapshots or the metadata
+name. Manifest entries are compared, not summaries: a file may be added twice, be in manifests of two specs, or have two
+locations. So all manifests of kept snapshots are read as long as there are candidates. Locations are compared by their
+decoded paths, with links resolved and without scheme and bucket, so a file that might be needed is kept.
 
-Metadata files are immutable, so the reader caches what it read: a commit that is retried, and each check before a
-deletion, only read what is new. Of kept manifests it caches 64-bit hashes: equal ones keep a file too many.
+Metadata files are immutable, so the reader caches their content: a retried commit, and each check before a deletion,
+only read new files. For kept manifests it caches 64-bit hashes of the paths: a collision only keeps an unneeded file.
 
-A missing or damaged file of a kept snapshot is an error; nothing may be deleted then. One of an expired snapshot is
-skipped: the files that it names stay, and `remove_orphan_files` finds them. Source: Iceberg's
+A missing or damaged manifest or manifest list of a kept snapshot is an error, and nothing may be deleted. One of an
+expired snapshot is skipped: the files that it names are kept, and `remove_orphan_files` finds them. Source: Iceberg's
 `ExpireSnapshotsSparkAction`, `ReachableFileCleanup`.
 """
 
@@ -87,18 +87,18 @@ class ExpiredFiles:
 
 @dataclass(slots=True)
 class FileNames:
-    """Compares the names of files.
+    """Compares the locations of files.
 
     Attributes:
         real: Resolves symbolic links of the local file system.
-        folders: The decoded paths of folders.
+        folders: A cache of the decoded paths of folders.
     """
 
     real: RealNames = field(default_factory=RealNames)
     folders: dict[str, str] = field(default_factory=dict)
 
     def all_of(self, location: str) -> set[str]:
-        """Return the paths by which a location's file may be named."""
+        """Return all paths that may refer to the file at a location."""
         return {self.path(name) for name in self.real.all_of(location)}
 
     def path(self, location: str) -> str:
@@ -185,7 +185,7 @@ class FilesOfSnapshots:
         )
 
     def still_unneeded(self, files: Sequence[ExpiredFile], table: Table) -> tuple[ExpiredFile, ...]:
-        """Return those files that the newest state of the table does not reach.
+        """Return the files that the newest state of the table still does not reach.
 
         Raises:
             CorruptFileError: A file of the table is missing or damaged.
@@ -211,7 +211,7 @@ class FilesOfSnapshots:
         }
 
     def equality_columns(self, manifests: Iterable[ManifestFile]) -> set[int]:
-        """Return the field ids of the columns by which the live equality deletes of kept manifests compare rows.
+        """Return the field ids of the columns that live equality deletes of kept manifests compare.
 
         Raises:
             CorruptFileError: A manifest is missing or damaged.
@@ -228,7 +228,7 @@ class FilesOfSnapshots:
     def _unneeded(
         self, files: Sequence[ExpiredFile], metadata: TableMetadata, others: Iterable[str] = ()
     ) -> tuple[ExpiredFile, ...]:
-        """Return the files that metadata does not reach."""
+        """Return the files that table metadata does not reach."""
         if not files:
             return ()
         manifests = self.manifests(metadata.snapshots)
@@ -240,7 +240,7 @@ class FilesOfSnapshots:
             *manifests,
         ]
         files = self._without(files, [self._names.hashes(named)])
-        # A Puffin file may have statistics and deletion vectors.
+        # One Puffin file may hold both statistics and deletion vectors.
         if any(file.kind not in {FileKind.MANIFEST, FileKind.MANIFEST_LIST} for file in files):
             self._read_kept([one for path, one in manifests.items() if path not in self._kept])
             files = self._without(files, [self._kept[path] for path in manifests])
@@ -257,7 +257,7 @@ class FilesOfSnapshots:
         return [file for file, keep in zip(files, is_needed.tolist(), strict=True) if not keep]
 
     def _hashes_of(self, file: ExpiredFile) -> Hashes:
-        """Return the hashes of a candidate's names, which are compared several times."""
+        """Return the hashes of a candidate's paths; cached, because they are compared several times."""
         if file.location not in self._candidates:
             self._candidates[file.location] = self._names.hashes([file.location])
         return self._candidates[file.location]
@@ -280,7 +280,7 @@ class FilesOfSnapshots:
                 if isinstance(found, CorruptFileError):
                     damaged.append((snapshot.manifest_list, found.message))
                     continue
-                # Lists repeat most manifests, so that one object of each is kept.
+                # Lists repeat most manifests, so one object of each is kept.
                 self._lists[snapshot.manifest_list] = tuple(
                     self._manifests.setdefault(manifest.manifest_path, manifest) for manifest in found
                 )
@@ -325,10 +325,10 @@ def live_files(io: FileIO, manifest: ManifestFile) -> Iterator[ExpiredFile]:
 
 
 def check_totals(snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
-    """Compare a kept snapshot's manifest list with its summary: a list that was cut between two blocks looks whole.
+    """Compare a kept snapshot's manifest list with its summary: a list truncated between two blocks looks complete.
 
     Raises:
-        CorruptFileError: The list has fewer files than the summary.
+        CorruptFileError: The list counts fewer files than the summary.
     """
     if snapshot.summary is None:
         return

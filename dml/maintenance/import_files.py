@@ -1,7 +1,7 @@
 """Find the data files of a folder or a table of Spark, and examine them for an import into an Iceberg table. Driver.
 
-Input: an Iceberg table and a source. Output: a decision for each file below the source: it is added with its partition
-and metrics, skipped, or rejected with an error that names it. Nothing is written; `load_for_import` makes the commit of
+Input: an Iceberg table and a source. Output: a decision for each file below the source: add it with its partition and
+metrics, skip it, or reject it with an error that names it. Nothing is written. `load_for_import` makes the commit of
 the files safe against concurrent changes of the table. Source: Iceberg's `AddFilesProcedure`, `SparkTableUtil` and
 `TableMigrationUtil`.
 """
@@ -124,8 +124,8 @@ class ImportOptions:
     """The options of an import.
 
     Attributes:
-        partition_filter: Values by partition column; only their partitions are imported.
-        check_duplicate_files: Reject files that the table has already.
+        partition_filter: Values by partition column. Only matching partitions are imported.
+        check_duplicate_files: Reject files that are already in the table.
         parallelism: The number of files that the driver reads at once.
         ignore_missing_files: Skip partitions whose folder does not exist.
         time_zone: The session's time zone, for timestamps in folder names.
@@ -159,9 +159,9 @@ class FileDecision:
     Attributes:
         decision: The decision.
         location: The location of the file or folder.
-        reason: Its partition and further facts, or why it is not added.
-        content_file: The entry for a manifest, if it is added.
-        error: The error that an import raises for it, if it is rejected.
+        reason: Its partition and columns that are not read, or why it is not added.
+        content_file: The entry for a manifest, if the file is added.
+        error: The error that an import raises, if the file is rejected.
     """
 
     decision: ImportDecision
@@ -176,7 +176,7 @@ class ImportPlan:
     """The decisions about all files of a source.
 
     Attributes:
-        decisions: The decisions, in order of the files.
+        decisions: The decisions, in the order of the files.
         mapping: The name mapping by which files without field ids are read.
     """
 
@@ -190,11 +190,11 @@ class ImportPlan:
 
     @property
     def changed_partitions(self) -> int:
-        """The number of partitions that get files."""
+        """The number of partitions that receive files."""
         return len({file.partition for file in self.data_files})
 
     def check(self) -> None:
-        """Raise the error of the first rejected file, if there is one.
+        """Raise the error of the first rejected file, if any.
 
         Raises:
             DmlError: A file cannot be imported.
@@ -221,16 +221,16 @@ def plan_import(
     """Examine all files of a source.
 
     Args:
-        spark: The session, whose tasks read many files.
-        table: The table that gets the files; it may be staged.
+        spark: The session. Its tasks examine the files if there are many.
+        table: The table that receives the files; it may be staged.
         name: The name of the table, for errors.
         source: The source.
         options: The options.
-        head: The snapshot that the files are added to; None if there is none yet.
+        head: The snapshot that the files are added to; None if there is none.
 
     Raises:
         NotFoundError: The source does not exist.
-        AnalysisError: The partitions of the source, or the filter, do not fit the table.
+        AnalysisError: The partitions of the source or the filter do not fit the table.
         NotSupportedError: The table's catalog is not configured for the storage of the source.
         CorruptFileError: A manifest of the table is damaged.
         ExecutionError: The storage failed.
@@ -282,9 +282,9 @@ class Found:
     Attributes:
         location: The location.
         size: The size in bytes; None if the storage does not list it.
-        folders: The folders between the partition's location, or the source, and the file.
-        hidden: True if the name of the file or of a folder is hidden.
-        texts: The values of its partition; None if they are those of its folders.
+        folders: The folders between the file and the partition's location, or the source.
+        hidden: True if the file is not to be read: its name, or that of a folder, is hidden.
+        texts: The values of its partition; None if the folders name them.
         missing: True for a partition whose folder does not exist.
     """
 
@@ -297,20 +297,20 @@ class Found:
 
     @property
     def values(self) -> PartitionTexts | None:
-        """The values of the partition; None if a folder is none of a partition."""
+        """The values of the partition; None if a folder does not name a partition value."""
         if self.texts is None:
             return folder_texts(self.folders)
         return None if self.folders else self.texts
 
 
 def plain_location(location: str) -> str:
-    """Return a location without a slash at its end; `file:/a`, as Hadoop writes it, becomes `file:///a`."""
+    """Return a location without a trailing slash; `file:/a`, as Hadoop writes it, becomes `file:///a`."""
     path = location.rstrip("/") or location
     return f"file://{path[5:]}" if path.startswith("file:/") and not path.startswith("file://") else path
 
 
 def list_folder(io: FileIO, source: FolderSource, metadata: TableMetadata) -> list[Found]:
-    """Return the files of a folder, or the file itself, in order of their locations."""
+    """Return the files of a folder, or the file itself, sorted by location."""
     location = plain_location(source.location)
     storage = storage_of(io, location)
     fields = frozenset(one.name for spec in metadata.partition_specs for one in spec.fields)
@@ -344,7 +344,7 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
     root = plain_location(source.location)
     folders: dict[str, list[ListedFile]] = {}
     if source.partition_columns:
-        # One listing for all partitions in the folder of the table.
+        # List once for all partitions in the folder of the table.
         for file in listed(storage_of(io, root), root):
             folders.setdefault(path_of(file.location).rpartition("/")[0], []).append(file)
     nested = set(outer_folders(folders))
@@ -373,7 +373,7 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
 
 
 def outer_folders(folders: Iterable[str]) -> Iterator[str]:
-    """Yield the folders around some folders."""
+    """Yield all parents of some folders."""
     for folder in folders:
         outer = folder.rpartition("/")[0]
         while outer:
@@ -413,7 +413,7 @@ def choose(
     wanted: Callable[[tuple[Any, ...]], bool],
     io: FileIO,
 ) -> SourceFile | FileDecision:
-    """Return a file to examine, or the decision about a file that need not be opened."""
+    """Return a file to examine, or the decision about a file that is not opened."""
     if one.missing:
         gone = NotFoundError(
             f"The folder '{one.location}' of a partition of the source does not exist",
@@ -460,7 +460,7 @@ def rejected(location: str, error: DmlError) -> FileDecision:
 
 
 FileKey = tuple[str, str, str]
-"""Scheme, authority and path of a file: all spellings of its location have the same key."""
+"""Scheme, authority and path of a file. Different spellings of a location have the same key."""
 
 
 def file_key(location: str) -> FileKey:
@@ -470,7 +470,7 @@ def file_key(location: str) -> FileKey:
 
 
 def repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
-    """Reject files that belong to two partitions of the source: the table would have their rows twice."""
+    """Reject files that belong to two partitions of the source, because their rows would be in the table twice."""
     seen: set[FileKey] = set()
     result = {}
     for place, file in chosen.items():
@@ -487,7 +487,7 @@ def repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
 def duplicates(
     chosen: Mapping[int, SourceFile], io: FileIO, head: Snapshot, *, only_with_vectors: bool
 ) -> dict[int, FileDecision]:
-    """Reject files that a snapshot has already."""
+    """Reject files that are already in a snapshot."""
     keys = {file_key(file.location): place for place, file in chosen.items()}
     held = files_in(io, head, frozenset(keys), only_with_vectors=only_with_vectors)
     places = sorted(keys[key] for key in held)
@@ -509,7 +509,7 @@ def duplicate_error(locations: Sequence[str], *, only_with_vectors: bool) -> Val
 
 
 def files_in(io: FileIO, head: Snapshot, wanted: frozenset[FileKey], *, only_with_vectors: bool) -> set[FileKey]:
-    """Return those of some files that are live data files of a snapshot, or only those with a deletion vector."""
+    """Return the wanted files that are live in a snapshot, or only those with a deletion vector."""
 
     def keys_of(manifest: ManifestFile) -> set[FileKey]:
         files = (entry.data_file for entry in entries_of(manifest, io, live_only=True))
@@ -610,8 +610,9 @@ def load_for_import(
         planned: The table that the files were examined for.
         plan: The decisions about the files.
         load: Loads the newest table, or a staged one.
-        branch: The branch that gets the files.
-        check_duplicate_files: Refuse files that concurrent commits have added; else only those with deletion vectors.
+        branch: The branch that receives the files.
+        check_duplicate_files: Refuse files that concurrent commits have added; if False, only those with deletion
+            vectors.
     """
     head = planned.metadata.refs.get(branch)
     keys = frozenset(file_key(file.path) for file in plan.data_files)

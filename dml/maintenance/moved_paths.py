@@ -1,8 +1,8 @@
 """Replace the prefix of the locations in a table's metadata. Pure; driver.
 
-Input: a location or the JSON of a metadata file, and two prefixes. Output: the same with the other prefix; an error for
-a location that does not begin with the first one. A prefix is a folder, so `s3://b/t` is no prefix of `s3://b/t2/x`.
-`file:/t`, `file:///t` and `/t` are one folder, and so are those of `s3`, `s3a` and `s3n`. Source: Iceberg's
+Input: a location or the JSON of a metadata file, and two prefixes. Output: the same with the new prefix. A location
+without the source prefix is an error. A prefix is a folder, so `s3://b/t` is not a prefix of `s3://b/t2/x`. `file:/t`,
+`file:///t` and `/t` are the same folder. The schemes `s3`, `s3a` and `s3n` are equal, too. Source: Iceberg's
 `RewriteTablePathUtil`.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["PathPrefix", "below", "moved_metadata"]
 S3_SCHEMES: Final = ("s3a:", "s3n:")
 LOCAL: Final = "file:"
 ROOTS: Final = ("://", ":///")
-"""The ends of prefixes that are a scheme alone, or the root of the local files."""
+"""Endings of prefixes that are only a scheme, or the root of the local file system."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class PathPrefix:
 
         Args:
             location: A file or folder.
-            what: What it is, for the message.
+            what: The kind of file, for the message.
 
         Raises:
             NotSupportedError: The location is elsewhere.
@@ -53,11 +53,11 @@ class PathPrefix:
         )
 
     def move(self, location: str, what: str) -> str:
-        """Return a location below the target prefix; arguments and errors are those of `relative`."""
+        """Return the new location below the target prefix. Arguments and errors are those of `relative`."""
         return below(self.target, self.relative(location, what))
 
     def move_if_below(self, location: str) -> str:
-        """Return a location below the target prefix, or unchanged if it is elsewhere."""
+        """Return the new location below the target prefix; a location elsewhere is returned unchanged."""
         found = self._relative(location)
         return location if found is None else below(self.target, found)
 
@@ -80,7 +80,7 @@ def as_folder(prefix: str) -> str:
 
 
 def spelled(location: str) -> str:
-    """Return the one spelling of a location that has several."""
+    """Return the normalized form of a location that can be written in several ways."""
     if location.startswith("/"):
         return f"file:///{location.lstrip('/')}"
     if location.startswith(f"{LOCAL}/"):
@@ -89,7 +89,7 @@ def spelled(location: str) -> str:
 
 
 def moved_metadata(content: Mapping[str, Any], prefix: PathPrefix) -> dict[str, Any]:
-    """Return the JSON of a metadata file with the other prefix in all locations. Everything else is kept.
+    """Return the JSON of a metadata file with the new prefix in all locations. Everything else is kept.
 
     Args:
         content: The JSON.

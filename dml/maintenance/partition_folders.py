@@ -1,9 +1,9 @@
-"""Read partition values from Hive-style folders, and type them by a table's partition spec. Pure; driver.
+"""Read partition values from Hive-style folders, and convert them to the types of a partition spec. Pure; driver.
 
     code=001/day=2026-01-31/a.parquet    of a table PARTITIONED BY (code STRING, day DATE)    ('001', 20484)
 
-Input: paths below a folder, a partition spec. Output: partition tuples in Iceberg's internal form. The type of a value
-is that of the table's column: it is never inferred from the text. Source: Hive's and Spark's escaping of partition
+Input: paths below a folder, a partition spec. Output: partition tuples in Iceberg's internal form. A value has the type
+of the table's column; types are never inferred from the text. Source: Hive's and Spark's escaping of partition
 values (`ExternalCatalogUtils.escapePathName`), Iceberg's `Conversions.fromPartitionString` and
 `SparkTableUtil.findCompatibleSpec`.
 """
@@ -48,16 +48,16 @@ from dml.sqlparse.constants import TimeZone, text_date, text_timestamp
 __all__ = ["HIVE_NULL", "PartitionTexts", "PartitionTyper", "compatible_spec", "folder_texts"]
 
 HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The value of Hive and Spark for NULL and for an empty string."""
+"""The text of Hive and Spark for NULL and for an empty string."""
 
 PartitionTexts = tuple[tuple[str, str], ...]
-"""Names and values of partition columns as in the names of folders, decoded, outermost first."""
+"""Names and values of partition columns, decoded from folder names, outermost first."""
 
 
 def folder_texts(folders: Sequence[str]) -> PartitionTexts | None:
-    """Return the partition columns that folders name; None if one of them is not of the form `name=value`.
+    """Return the partition values in folder names; None if a name is not of the form `name=value`.
 
-    Spark and Hive encode some ASCII characters in two hexadecimal digits, other writers all bytes of UTF-8.
+    Spark and Hive percent-encode some ASCII characters, other writers also the bytes of other UTF-8 characters.
 
     Args:
         folders: The names of the folders, outermost first.
@@ -78,7 +78,7 @@ def unescape(text: str) -> str:
 
 
 def compatible_spec(metadata: TableMetadata, names: Sequence[str], table: str) -> PartitionSpec:
-    """Return the partition spec whose fields are the columns themselves, in this order; the current one first.
+    """Return the partition spec whose fields are these columns themselves, in this order; the current one is preferred.
 
     Args:
         metadata: The table's metadata.
@@ -111,7 +111,7 @@ def live_fields(spec: PartitionSpec) -> list[PartitionField]:
 
 @dataclass(frozen=True, slots=True)
 class PartitionTyper:
-    """Types partition values by the fields of a spec.
+    """Converts partition values to the types of a spec's fields.
 
     Attributes:
         spec: The spec; its fields are identity or void.
@@ -146,7 +146,7 @@ class PartitionTyper:
         return tuple(field.source_id if field.field_id in live else None for field in self.spec.fields)
 
     def partition(self, texts: PartitionTexts) -> tuple[Any, ...]:
-        """Return the partition tuple of a folder, whose columns are those of the spec in order.
+        """Return the partition tuple for the values of a folder, which has the columns of the spec in order.
 
         Raises:
             AnalysisError: A text is not a value of the column's type.
@@ -185,10 +185,10 @@ class PartitionTyper:
         return found
 
     def filter(self, texts: Mapping[str, str], table: str) -> Callable[[tuple[Any, ...]], bool]:
-        """Return a test of partition tuples against a partition filter.
+        """Return a function that tests whether a partition tuple matches a filter.
 
         Args:
-            texts: Values by the name of a partition field; not all fields need one.
+            texts: Values by partition field, for some or all fields.
             table: The table's name, for errors.
 
         Raises:
@@ -261,7 +261,7 @@ def exact_decimal(text: str, kind: IcebergType, _: TimeZone) -> Decimal | None:
     assert isinstance(kind, DecimalType)
     if len(text) > MAX_DECIMAL_DIGITS or not NUMBER.fullmatch(text):
         return None
-    # By digits, because arithmetic rounds to the precision of the context.
+    # Digits are scaled as integers, because decimal arithmetic rounds to the precision of the context.
     sign, digits, exponent = Decimal(text).as_tuple()
     assert isinstance(exponent, int)
     unscaled, shift = int("".join(map(str, digits))), exponent + kind.scale
@@ -299,4 +299,4 @@ CONVERTERS: Final[dict[type[IcebergType], Callable[[str, Any, TimeZone], Any]]] 
     BinaryType: lambda text, _kind, _zone: text.encode(),
     FixedType: fixed,
 }
-"""Per type: a function that parses a text; None if the text is not a value of the type."""
+"""By type, a function that parses a text. It returns None if the text is not a value of the type."""

@@ -1,8 +1,8 @@
 """Compute the statistics of partitions: files and rows of each partition, in a file of the table's format. Driver.
 
 Input: a snapshot. Output: a file with a row for each spec and partition, sorted by partition, registered in the table's
-metadata. If an ancestor of the snapshot has such a file, its rows are brought up to date with the manifests that
-newer snapshots added; without one, or if it is damaged, all manifests of the snapshot are read.
+metadata. If an ancestor of the snapshot has such a file, its rows are updated from the manifests that newer snapshots
+added. Otherwise, or if the file is damaged, all manifests of the snapshot are read.
 
 As in Iceberg's Java library, a partition whose files were all deleted keeps its row, with counts of 0, and
 `total_record_count` is NULL (decision 049). Source: Iceberg specification, "Partition Statistics File";
@@ -61,7 +61,7 @@ COUNTS: Final = (
     ("equality_delete_file_count", 9, IntegerType()),
 )
 DATA_COUNTS: Final = 3
-"""The first counts, which version 2 requires too."""
+"""The number of leading counts that are also required in version 2."""
 
 PARTITION_ID, SPEC_ID, TOTAL_RECORDS, UPDATED_AT, UPDATED_BY, VECTORS = 1, 2, 10, 11, 12, 13
 
@@ -71,7 +71,8 @@ def statistics_schema(partition: StructType, format_version: int) -> Schema:
 
     Args:
         partition: The partition fields of all specs.
-        format_version: That of the table. From version 3 on, all counts are required and vectors have their own.
+        format_version: The table's format version. From version 3 on, all counts are required, and deletion vectors are
+            counted separately.
     """
     counts = [
         NestedField(field_id, name, kind, required=format_version >= 3 or number < DATA_COUNTS)
@@ -101,7 +102,7 @@ def compute_partition_statistics(
         name: The table's name for messages.
 
     Returns:
-        The location of the file, which may be one that the snapshot had; None for a table without a current snapshot,
+        The location of the file, which may be the snapshot's existing one; None for a table without a current snapshot
         and for a snapshot without files.
 
     Raises:
@@ -158,7 +159,7 @@ def compute_partition_statistics(
 
 
 def newest_file(metadata: TableMetadata, snapshot: Snapshot) -> PartitionStatisticsFile | None:
-    """Return the file of the snapshot or of its newest ancestor that has one."""
+    """Return the statistics file of the snapshot, or else of its newest ancestor with one."""
     known = {file.snapshot_id: file for file in metadata.partition_statistics}
     history = ancestors(metadata, snapshot.snapshot_id)
     return next((known[one.snapshot_id] for one in history if one.snapshot_id in known), None)
@@ -177,7 +178,7 @@ def added_manifests(table: Table, snapshot: Snapshot, base_id: int) -> Iterator[
 def known_statistics(
     table: Table, file: PartitionStatisticsFile, schema: Schema
 ) -> "dict[Hashable, PartitionTotals] | None":
-    """Read a file of statistics; None if it is missing or damaged, or has two rows for one partition.
+    """Read a statistics file; None if it is missing or damaged, or has two rows for one partition.
 
     Raises:
         ExecutionError: The storage failed.
@@ -195,7 +196,7 @@ def known_statistics(
 
 
 def read_batches(io: FileIO, file: PartitionStatisticsFile, schema: Schema) -> Iterator[pa.RecordBatch]:
-    """Read a file, in the columns of a schema; columns and partition fields that it lacks get their defaults."""
+    """Read a file with the columns of a schema. Missing columns and partition fields get their defaults."""
     location = file.statistics_path
     file_format = location.rpartition(".")[2].lower()
     if file_format not in WRITERS:
@@ -231,9 +232,9 @@ class PartitionTotals:
 
     Attributes:
         spec_id: The spec.
-        partition: The values, in the fields of all specs.
-        counts: In the order of `COUNTS`.
-        vectors: The deletion vectors.
+        partition: The values of the fields of all specs.
+        counts: The counts, in the order of `COUNTS`.
+        vectors: The number of deletion vectors.
         updated_ms: The commit time of the newest known snapshot that added or deleted a file.
         snapshot_id: The id of that snapshot.
     """

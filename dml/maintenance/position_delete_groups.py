@@ -1,4 +1,4 @@
-"""Choose the position delete files to rewrite, and group them by partition. Pure; driver.
+"""Select the position delete files to rewrite, and group them by partition. Pure; driver.
 
 Input: the options of a call, live position delete files. Output: groups of files, and a reason for each file.
 Source: Iceberg's `SizeBasedFileRewritePlanner` and `BinPackRewritePositionDeletePlanner`.
@@ -59,13 +59,13 @@ class PositionDeleteOptions:
         target_size: The size of new delete files.
         min_size: Smaller files are rewritten.
         max_size: Larger files are rewritten.
-        min_files: The least number of files of a group, unless its size alone is a reason.
+        min_files: The minimum number of files of a group, unless its size is a reason to rewrite it.
         rewrite_all: Rewrite all files.
-        group_size: The greatest size of a group.
-        group_files: The greatest number of files of a group.
-        concurrent_groups: The number of groups that are rewritten at once.
+        group_size: The maximum size of a group.
+        group_files: The maximum number of files of a group.
+        concurrent_groups: The maximum number of groups at once.
         partial_progress: Commit groups in several commits.
-        max_commits: The greatest number of these commits.
+        max_commits: The maximum number of these commits.
         order: The order of the groups.
     """
 
@@ -83,7 +83,7 @@ class PositionDeleteOptions:
 
     @property
     def max_output_size(self) -> int:
-        """The size at which a new file ends: above the target, so that no small file is left over."""
+        """The size at which a new file is closed: above the target, so that no small remainder is left."""
         return int(self.target_size + (self.max_size - self.target_size) * 0.5)
 
     @staticmethod
@@ -186,7 +186,7 @@ def position_delete_groups(
     """Return the groups to rewrite.
 
     Args:
-        files: The live position delete files, no deletion vectors.
+        files: The live position delete files, without deletion vectors.
         options: The options.
     """
     by_partition: dict[Hashable, list[ManifestEntry]] = {}

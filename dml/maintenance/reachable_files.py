@@ -97,7 +97,7 @@ class ReachableFiles:
     def _history(self, current: Listed) -> Iterator[str]:
         """Yield earlier metadata files, and the files that the newer ones of them name.
 
-        Those of the newest log are needed. Of others, which only older logs name, those are needed that count.
+        Files of the newest log are needed. Files that only older logs name are needed if they count.
         """
         source: Listed | None = current
         while source is not None:

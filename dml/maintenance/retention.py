@@ -1,9 +1,9 @@
 """Plan which snapshots, branches and tags of a table expire. Pure; driver.
 
-Input: table metadata and the rules. Output: the refs and snapshots to remove, and one decision with its reason for each
-ref and snapshot. A ref other than main expires by its age. Snapshots that a kept ref names stay, and so do ancestors of
-kept branches that are young enough or among the last ones. Snapshots that no kept ref reaches stay while they are
-young. Source: Iceberg's `RemoveSnapshots`; Iceberg specification, "Snapshot Retention Policy".
+Input: table metadata and the rules. Output: the refs and snapshots to remove, and a decision with its reason for each
+ref and snapshot. Refs other than main expire by age. The heads of kept refs are kept, and so are ancestors of kept
+branches that are young enough or among the most recent. Snapshots that no kept ref reaches are kept while they are
+young enough. Source: Iceberg's `RemoveSnapshots`; Iceberg specification, "Snapshot Retention Policy".
 """
 
 from collections import defaultdict
@@ -34,11 +34,11 @@ class RetentionRules:
     """The rules of an expiration; times in milliseconds since 1970.
 
     Attributes:
-        now_ms: The time of the call, from which ages are counted.
+        now_ms: The time of the call, from which ages are computed.
         older_than_ms: Ancestors of branches and unreferenced snapshots that are older than this expire.
         retain_last: The number of snapshots that each branch keeps regardless of their age.
         max_ref_age_ms: Refs whose snapshot is older than this many milliseconds expire.
-        snapshot_ids: Snapshots that expire in any case.
+        snapshot_ids: Snapshots that expire regardless of the other rules.
     """
 
     now_ms: int
@@ -78,7 +78,7 @@ class RetentionPlan:
     Attributes:
         expired: The ids of the snapshots to remove.
         removed_refs: The branches and tags to remove.
-        decisions: One for each ref and each snapshot, in the order of the metadata.
+        decisions: A decision for each ref and each snapshot, in the order of the metadata.
     """
 
     expired: frozenset[int]
@@ -94,7 +94,7 @@ def plan_retention(metadata: TableMetadata, rules: RetentionRules) -> RetentionP
         rules: The rules.
 
     Raises:
-        AnalysisError: A snapshot of `rules.snapshot_ids` is the head of a branch, or has a tag, that is kept.
+        AnalysisError: A kept branch or tag is at a snapshot of `rules.snapshot_ids`.
     """
     known = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
     refs = {name: ref_decision(name, ref, known, rules) for name, ref in metadata.refs.items()}
@@ -171,8 +171,8 @@ def retained_ancestors(
 ) -> Iterator[tuple[Snapshot, str]]:
     """Yield the snapshots that a branch keeps, with the reason, newest first.
 
-    The first one that is neither young nor among the last ends the walk, as in Java: an older snapshot with a later
-    time does not count.
+    As in Java, the walk ends at the first snapshot that is neither young enough nor among the most recent, even if an
+    ancestor has a later time.
     """
     older_than_ms = (
         rules.older_than_ms if branch.max_snapshot_age_ms is None else rules.now_ms - branch.max_snapshot_age_ms

@@ -1,12 +1,12 @@
-"""Rewrites manifests so that files of one partition are listed together, in manifests of the target size. Driver.
+"""Rewrite manifests so that files of one partition are listed together, in manifests of the target size. Driver.
 
 Input: a table, a branch, a partition spec and the partition fields to sort by. Output: a snapshot with operation
 `replace` that lists the same files, with the same sequence numbers and row ids.
 
-Files are sorted by partition and cut into parts of about equal numbers of files, as many as the size of the old
-manifests takes. A part ends with a partition, so that planning a query on it opens few manifests. Memory holds at most
-`limits.MANIFEST_REWRITE_ENTRIES` files, unless one part has more. A larger table is read once to count the files of
-each partition, and the manifests of a part again when it is written.
+Files are sorted by partition and cut into parts of about equal numbers of files. The size of the old manifests gives
+the number of parts. A part ends at the end of a partition, so planning a query on a partition opens few manifests. At
+most `limits.MANIFEST_REWRITE_ENTRIES` files are in memory, unless one part has more. The manifests of a larger table
+are read once to count the files of each partition, and again to write each part.
 
 Source: Iceberg's `RewriteManifestsSparkAction` and `BaseRewriteManifests`.
 """
@@ -52,7 +52,7 @@ class ManifestDecision:
     Attributes:
         manifest: The manifest.
         is_rewritten: True if it is replaced.
-        reason: Why, for users.
+        reason: The reason, for users.
     """
 
     manifest: ManifestFile
@@ -87,12 +87,12 @@ class ManifestRewrite:
 
     @property
     def sources(self) -> tuple["ManifestSource", ...]:
-        """The manifests to replace, of each content that has any."""
+        """The manifests to replace, grouped by content."""
         by_content = {content: [one for one in self.removed if one.content is content] for content in ManifestContent}
         return tuple(ManifestSource(self, tuple(manifests)) for manifests in by_content.values() if manifests)
 
     def estimate_added(self) -> int:
-        """Read the manifests to replace, and return how many new ones there will be, estimated from their sizes."""
+        """Read the manifests to replace, and estimate the number of new ones from their sizes."""
         return sum(source.estimate_added() for source in self.sources)
 
 
@@ -116,8 +116,8 @@ def plan_manifest_rewrite(
 ) -> ManifestRewrite:
     """Decide which manifests to rewrite. No manifest is read.
 
-    All manifests of a partition spec are rewritten, data manifests and delete manifests each for themselves, unless
-    there is one that does not exceed the target size.
+    All manifests of a partition spec are rewritten, data manifests and delete manifests separately, unless there is
+    only one, within the target size.
 
     Args:
         table: The table, newly loaded.
@@ -197,7 +197,7 @@ def sort_fields(spec: PartitionSpec, sort_by: Sequence[str] | None) -> tuple[str
 
 
 def worth_rewriting(manifests: Sequence[ManifestFile], target: int) -> Sequence[ManifestFile]:
-    """Return the manifests of a content, or none if they are one manifest that needs no split."""
+    """Return the manifests of a content, or none if there is only one manifest that needs no split."""
     for manifest in manifests:
         if None in (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count):
             raise ValidationFailedError(
@@ -209,7 +209,7 @@ def worth_rewriting(manifests: Sequence[ManifestFile], target: int) -> Sequence[
 
 
 def parts_for(manifests: Iterable[ManifestFile], target: int) -> int:
-    """Return the number of manifests of the target size that have the size of others."""
+    """Return the number of manifests of the target size that the given manifests fill."""
     return -(-sum(manifest.manifest_length for manifest in manifests) // target)
 
 
@@ -225,7 +225,7 @@ def reason_of(manifest: ManifestFile, spec: PartitionSpec, target: int, *, is_re
 
 
 def size_text(size: int) -> str:
-    """Format bytes for users: `2.1 MB`."""
+    """Format bytes for users, as in `2.1 MB`."""
     for unit, scale in (("MB", 2**20), ("kB", 2**10)):
         if size >= scale:
             return f"{size / scale:.1f}".removesuffix(".0") + f" {unit}"
@@ -241,10 +241,10 @@ def rewrite_manifests(plan: ManifestRewrite, summary: Mapping[str, str] | None =
 
     Raises:
         CommitConflictError: A manifest was replaced by another commit meanwhile; the new ones are deleted.
-        ValidationFailedError: The new manifests do not list what the old ones list; they are deleted.
+        ValidationFailedError: Old and new manifests list different files; the new ones are deleted.
         CommitStateUnknownError: The commit may have landed; no file is deleted.
         CorruptFileError: A manifest is missing or damaged; the new ones are deleted.
-        ExecutionError: The storage failed; likewise.
+        ExecutionError: The storage failed; the new manifests are deleted.
     """
     removed = plan.removed
     if not removed:
@@ -267,14 +267,14 @@ def rewrite_manifests(plan: ManifestRewrite, summary: Mapping[str, str] | None =
         )
     except CommitStateUnknownError:
         raise
-    except Exception:  # an interrupt is no Exception: the commit may have landed
+    except Exception:  # not on an interrupt: the commit may have landed
         delete_files(table.io, locations)
         raise
     return ReplacedManifests(removed=removed, added=added, snapshot=snapshot)
 
 
 PartitionCounts = Sequence[tuple[Partition, int]]
-"""Partitions with their numbers of live files. Pairs, because -0.0 and 0.0 are two partitions and equal as keys."""
+"""Partitions with their numbers of live files. Pairs, because the partitions -0.0 and 0.0 are equal as dict keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,13 +298,13 @@ class ManifestSource:
         return ManifestParts.of(counts, parts_for(self.manifests, self.plan.target_size), self.plan)
 
     def estimate_added(self) -> int:
-        """Read the manifests, and return how many new ones there will be, estimated from their sizes."""
+        """Read the manifests, and estimate the number of new ones from their sizes."""
         counts = self.count_files()
         files, size = sum(number for _, number in counts), sum(manifest.manifest_length for manifest in self.manifests)
         return self.parts(counts).estimate(OVERSHOOT * self.plan.target_size * files / size)
 
     def write(self, writer: ManifestWriter, location: Callable[[], str]) -> Iterator[ManifestFile]:
-        """Write the new manifests, and yield their lines in a manifest list.
+        """Write the new manifests, and yield their entries in a manifest list.
 
         Args:
             writer: Writes manifests.
@@ -335,7 +335,7 @@ class ManifestSource:
             def test(values: tuple[Any, ...]) -> bool:
                 return partition_key(spec_id, values) in keys
 
-        # A few at a time, because fetched manifests stay in memory until they are decoded.
+        # A few at a time, because fetched manifests are kept in memory until they are decoded.
         for start in range(0, len(manifests), limits.READ_THREADS):
             group = manifests[start : start + limits.READ_THREADS]
             for entries in read_all(group, lambda manifest: live_entries(manifest, io, test)):
@@ -372,11 +372,11 @@ class ManifestParts:
     """The files of new manifests, by partition.
 
     Attributes:
-        partitions: The partitions in their order.
+        partitions: The partitions in sort order.
         files: The number of files of each.
-        ranks: The place of each partition in that order, by key.
-        numbers: The number of the part of each partition.
-        slices: The number of parts of the only partition of an unpartitioned spec, which is cut anywhere; else 1.
+        ranks: The index of each partition in that order, by key.
+        numbers: The part number of each partition.
+        slices: For an unpartitioned spec, the number of parts, which are cut anywhere; otherwise 1.
     """
 
     partitions: tuple[Partition, ...]
@@ -391,7 +391,7 @@ class ManifestParts:
 
         Args:
             counts: The partitions.
-            parts: The number of parts. There are fewer if a partition has more files than a part.
+            parts: The maximum number of parts; fewer if a partition has more files than a part.
             plan: The plan, with the order of partition fields.
         """
         names = [partition_field.name for partition_field in plan.spec.fields]
@@ -408,7 +408,7 @@ class ManifestParts:
         )
 
     def estimate(self, most: float) -> int:
-        """Return the number of manifests of these files.
+        """Estimate the number of new manifests.
 
         Args:
             most: The number of files that fit into one manifest.
@@ -421,11 +421,11 @@ class ManifestParts:
         return sum(ceil(size / most) for size in sizes.values())
 
     def rank_of(self, entry: LiveEntry) -> int:
-        """Return the place of a file's partition."""
+        """Return the index of a file's partition in sort order."""
         return self.ranks[partition_key(self.partitions[0][0], entry.partition)]
 
     def batches(self, most: int) -> Iterator[tuple[Partition, ...]]:
-        """Yield partitions of consecutive parts that have a number of files together, or of one part with more."""
+        """Yield the partitions of consecutive parts with at most `most` files together, or of one larger part."""
         batch: list[Partition] = []
         size = 0
         for _, ranks in groupby(range(len(self.partitions)), key=self.numbers.__getitem__):
@@ -440,9 +440,9 @@ class ManifestParts:
             yield tuple(batch)
 
     def numbering(self) -> Callable[[LiveEntry], int]:
-        """Return a function that returns the part of each file, called for one after another in their order.
+        """Return a function that returns the part number of each file. Call it once for each file, in sort order.
 
-        The files of an unpartitioned spec are cut by their number.
+        Files of an unpartitioned spec are cut by count.
         """
         if self.slices > 1:
             place, total = count(), sum(self.files)

@@ -19,7 +19,7 @@ __all__ = ["JobOrder", "RewriteOptions"]
 MIN_SIZE_SHARE: Final = 0.75
 MAX_SIZE_SHARE: Final = 1.8
 SPREAD_SHARE: Final = 1.1
-"""The largest average size of files, over the target, that take the rows of a remainder."""
+"""A remainder is spread over the other files if their average size stays below this multiple of the target."""
 
 SPLIT_OVERHEAD: Final = 5 * 1024
 
@@ -39,30 +39,30 @@ class JobOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteOptions:
-    """The options of a rewrite; sizes in bytes. A field is the option of its name.
+    """The options of a rewrite; sizes in bytes. The name of each field is that of its option.
 
     Attributes:
         target_file_size_bytes: The size of new files.
         min_file_size_bytes: Smaller files are rewritten.
         max_file_size_bytes: Larger files are rewritten.
-        min_input_files: A group of that many files is rewritten.
+        min_input_files: A group of at least this many files is rewritten.
         rewrite_all: Rewrite all files.
-        max_file_group_size_bytes: The most bytes of a group.
-        max_file_group_input_files: The most files of a group.
-        max_files_to_rewrite: The most files of all groups; None for any number.
-        delete_file_threshold: Files with that many delete files are rewritten.
-        delete_ratio_threshold: Files of which such a share of rows is deleted are rewritten.
+        max_file_group_size_bytes: The maximum size of a group.
+        max_file_group_input_files: The maximum number of files of a group.
+        max_files_to_rewrite: The maximum number of files of all groups; None for any number.
+        delete_file_threshold: Files with at least this many delete files are rewritten.
+        delete_ratio_threshold: Files with at least this fraction of deleted rows are rewritten.
         rewrite_job_order: The order of groups.
         output_spec_id: The partition spec of new files.
-        max_concurrent_file_group_rewrites: Groups that are rewritten at once, with partial progress.
-        partial_progress_enabled: Commit groups as they are finished.
-        partial_progress_max_commits: The most commits then.
-        partial_progress_max_failed_commits: The most commits that may fail.
+        max_concurrent_file_group_rewrites: The maximum number of groups at once, with partial progress.
+        partial_progress_enabled: Commit finished groups while others are running.
+        partial_progress_max_commits: The maximum number of these commits.
+        partial_progress_max_failed_commits: The number of commits that may fail before the call fails.
         use_starting_sequence_number: New files keep the sequence number of the snapshot that was read.
-        remove_dangling_deletes: Remove delete files that apply to no data file any more.
+        remove_dangling_deletes: Remove delete files that no longer apply to any data file.
         cache_delete_files: Accepted for compatibility: a task always keeps the deletes that its files share.
-        compression_factor: For sorting: the size of sorted rows in files, relative to that of the old files.
-        shuffle_partitions_per_file: For sorting: accepted for compatibility, as rows are not shuffled.
+        compression_factor: `sort` only: the size of sorted rows in files, relative to the old files.
+        shuffle_partitions_per_file: `sort` only: accepted for compatibility; rows are not shuffled.
     """
 
     target_file_size_bytes: int
@@ -103,7 +103,7 @@ class RewriteOptions:
             properties: The table's properties.
             spec_id: The table's partition spec.
             spec_ids: All of its partition specs.
-            sorts: Whether the strategy sorts rows, which has further options.
+            sorts: Whether the strategy is `sort`, which has further options.
 
         Raises:
             AnalysisError: An option is unknown, or its value is invalid.
@@ -169,14 +169,14 @@ class RewriteOptions:
     def max_output_size(self) -> int:
         """The size at which a new file is closed: halfway from the target to the maximum.
 
-        New files that turn out larger than estimated would otherwise leave a small remainder in a file of its own.
+        Otherwise, a new file that is larger than estimated would leave a small remainder in another file.
         """
         return int(self.target_file_size_bytes + (self.max_file_size_bytes - self.target_file_size_bytes) * 0.5)
 
     def expected_files(self, size: int) -> int:
         """Return how many files of the target size hold the rows of a group.
 
-        A remainder becomes a file if it is larger than the minimum size, or if the others would grow by a tenth.
+        A remainder becomes a file if it exceeds the minimum size, or if the other files would grow by a tenth.
 
         Args:
             size: The bytes of the group's files.

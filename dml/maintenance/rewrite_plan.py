@@ -1,11 +1,11 @@
-"""Choose the data files to rewrite, pack them into groups, and say why. Pure; driver.
+"""Select the data files to rewrite, pack them into groups, and give the reasons. Pure; driver.
 
 Input: the scan tasks of a snapshot's live data files and the options. Output: a `RewritePlan`: groups of files to
-rewrite, the files that are left, and the decisions about all of them. Source: Iceberg's `BinPackRewriteFilePlanner`.
+rewrite, the files to leave, and a decision about each. Source: Iceberg's `BinPackRewriteFilePlanner`.
 
-A file is a candidate if its size or its deletes call for it. Candidates of one partition are packed into groups, and a
-group is rewritten if that makes fewer or better files. Files of a sorted table are packed in the order of their bounds:
-neighbours share a new file, so that new files overlap no more than the old ones.
+A file is a candidate if its size is outside the limits or it has many deletes. Candidates of one partition are packed
+into groups, and a group is rewritten if the result is fewer or better files. Files of a sorted table are packed in the
+order of their bounds: neighbours share a new file, so new files overlap no more than the old ones.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -23,7 +23,7 @@ from dml.write.carried_rows import RewriteRun
 __all__ = ["FileGroup", "RewritePlan", "plan_rewrite"]
 
 SPLITTABLE = frozenset({"parquet"})
-"""Formats of which several tasks can read parts of one file."""
+"""File formats in which several tasks can each read a part of one file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class FileGroup:
     """Data files that are rewritten together.
 
     Attributes:
-        number: Its place in the plan, from 1.
+        number: Its number in the plan, from 1.
         tasks: The scan tasks of whole files, in the order in which they are read.
-        partition: The partition of all of its rows under the output spec; None if rows are routed one by one.
+        partition: The partition of all its rows under the output spec; None if it is computed for each row.
     """
 
     number: int
@@ -52,18 +52,18 @@ class FileGroup:
 
     @property
     def deletion_vectors(self) -> int:
-        """The number of its files' deletion vectors, which leave the table with them."""
+        """The number of its files' deletion vectors, which are removed with the files."""
         return sum(task.deletion_vector is not None for task in self.tasks)
 
     def sorted_run(self, options: RewriteOptions) -> RewriteRun:
-        """Return all files as one run: its rows are sorted together, and fill one file after the other."""
+        """Return all files as one run, whose rows are sorted together and fill one file after another."""
         return RewriteRun(tasks=self.tasks, partition=self.partition, target_file_size=options.split_size(self.size))
 
     def runs(self, options: RewriteOptions, parallelism: int) -> tuple[RewriteRun, ...]:
-        """Cut the files where row groups start, into as many runs as new files are expected.
+        """Cut the files at row groups into as many runs as new files are expected.
 
-        A run becomes one file. If files without row groups to cut at (ORC, Avro) do not fill new files well, fewer
-        tasks write several files each.
+        A run becomes one file. ORC and Avro files cannot be cut: if they do not fill new files well, fewer tasks write
+        several files each.
 
         Args:
             options: The options of the rewrite.
@@ -101,7 +101,7 @@ def row_groups(task: ScanTask) -> Iterator[ScanTask]:
 
 
 def joined(pieces: Iterable[ScanTask]) -> Iterator[ScanTask]:
-    """Join neighbouring parts of a file."""
+    """Join adjacent parts of a file."""
     last: ScanTask | None = None
     for piece in pieces:
         if last is not None and last.file_ordinal == piece.file_ordinal:
@@ -115,7 +115,7 @@ def joined(pieces: Iterable[ScanTask]) -> Iterator[ScanTask]:
 
 
 def pack(tasks: Iterable[ScanTask], limit: int, most: int | None = None) -> list[list[ScanTask]]:
-    """Pack tasks in their order into lists of at most `limit` bytes and `most` tasks; a larger task is alone."""
+    """Pack tasks, in order, into lists of at most `limit` bytes and `most` tasks; a larger task is alone."""
     packed: list[list[ScanTask]] = []
     size = 0
     for task in tasks:
@@ -130,14 +130,14 @@ def pack(tasks: Iterable[ScanTask], limit: int, most: int | None = None) -> list
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewritePlan:
-    """The groups to rewrite, and what is left.
+    """The groups to rewrite, and the files to leave.
 
     Attributes:
         options: The options.
         groups: The groups to rewrite, in the order of the jobs.
         small_groups: Candidates whose groups are not worth a rewrite.
-        beyond_limit: Candidates that `max-files-to-rewrite` leaves.
-        fitting: Files that are no candidates.
+        beyond_limit: Candidates beyond `max-files-to-rewrite`.
+        fitting: Files that are not candidates.
     """
 
     options: RewriteOptions
@@ -185,9 +185,9 @@ def plan_rewrite(
     Args:
         tasks: The scan tasks of the live data files.
         options: The options.
-        spec_id: The table's partition spec. Files of other specs are packed together, as their rows may belong to any
-            partition.
-        places: For a sorted table, a number for each task, by which the files of a partition are ordered.
+        spec_id: The table's partition spec. Files of other specs are packed together, because their rows may belong to
+            any partition.
+        places: For a sorted table, the rank of each file, by which the files of a partition are ordered.
     """
     chosen = [task for task in tasks if options.rewrite_all or is_candidate(task, options)]
     fitting = () if len(chosen) == len(tasks) else tuple(task for task in tasks if not is_candidate(task, options))
@@ -217,7 +217,7 @@ def plan_rewrite(
 
 
 def pool_key(task: ScanTask, spec_id: int) -> Hashable:
-    """Return the key of files that may share a group. As in the reference, the pool of other specs is that of NULLs."""
+    """Return the key of files that may share a group. As in the reference, files of other specs share that of NULLs."""
     partition = task.partition if task.spec_id == spec_id else ()
     return None if all(value is None for value in partition) else partition_key(0, partition)
 
@@ -230,7 +230,7 @@ def common_partition(tasks: Sequence[ScanTask], spec_id: int) -> tuple[Any, ...]
 
 
 def cut(groups: Sequence[list[ScanTask]], most: int | None) -> tuple[list[list[ScanTask]], list[ScanTask]]:
-    """Take groups until they have `most` files; the last one is cut. Return the taken groups and the files left."""
+    """Take groups until they have `most` files, and cut the last one. Return these groups and the remaining files."""
     if most is None:
         return list(groups), []
     taken: list[list[ScanTask]] = []
@@ -263,7 +263,7 @@ def deletes_of(task: ScanTask) -> int:
 
 
 def known_deleted(task: ScanTask) -> int:
-    """Return the deleted rows that metadata attributes to a file: those of delete files for this file alone."""
+    """Return the deleted rows that metadata attributes to a file: those of delete files for this file only."""
     if task.deletion_vector is not None:
         return min(task.deletion_vector.record_count, task.record_count)
     own = (ref.record_count for ref in task.position_deletes if ref.referenced_data_file is not None)
@@ -275,7 +275,7 @@ def has_wrong_size(task: ScanTask, options: RewriteOptions) -> bool:
 
 
 def has_many_deletes(task: ScanTask, options: RewriteOptions) -> bool:
-    # Without deletes also: a threshold of 0 selects every file.
+    # Also without deletes: a threshold of 0 selects every file.
     return deletes_of(task) >= options.delete_file_threshold
 
 

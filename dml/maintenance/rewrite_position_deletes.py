@@ -1,11 +1,11 @@
-"""Rewrites position delete files into few larger ones, or after an upgrade to version 3 into deletion vectors. Driver.
+"""Rewrite position delete files into fewer ones, or after an upgrade to version 3 into deletion vectors. Driver.
 
 Input: a table, a branch, options and a filter. Output: snapshots with operation `replace` that delete the same rows.
 
 Positions of data files that are no longer live are dropped. New files have the greatest data sequence number of the
-files that they replace, and a position only stays if its old file applied to the data file. A deletion vector replaces
-all position delete files of its data file for readers, so that it gets the positions of all of them, also of those that
-are not rewritten; a data file that has a vector already needs none.
+files that they replace, so a position is only kept if its old file applied to the data file. Readers ignore position
+delete files of a data file with a deletion vector, so a new vector gets the positions of all of them, including those
+that are not rewritten. A data file that already has a vector needs no new one.
 
 Spec: "Position Delete Files", "Deletion Vectors". Source: Iceberg's `RewritePositionDeleteFilesSparkAction`.
 """
@@ -69,7 +69,7 @@ class PositionDeleteRewrite:
         branch: The branch.
         snapshot: Its head; None if there is none.
         options: The options.
-        files: The position delete files that the filter selects; deletion vectors are none.
+        files: The position delete files that the filter selects, without deletion vectors.
         deletes: All delete files of the snapshot.
         groups: The groups to rewrite.
     """
@@ -117,14 +117,14 @@ def plan_position_delete_rewrite(
     branch: str | None = None,
     case_sensitive: bool = False,
 ) -> PositionDeleteRewrite:
-    """Read the delete manifests and choose the files to rewrite.
+    """Read the delete manifests and select the files to rewrite.
 
     Args:
         table: The table, newly loaded.
         options: The options.
-        row_filter: Only files of partitions that may hold rows of it.
+        row_filter: Only files of partitions that may contain matching rows are selected.
         branch: The branch; None for main.
-        case_sensitive: How names in the filter match.
+        case_sensitive: Whether the case of names in the filter matters.
 
     Raises:
         NotFoundError: The branch does not exist.
@@ -158,7 +158,7 @@ def plan_position_delete_rewrite(
 
 
 def group_limits(options: PositionDeleteOptions, table: Table) -> PositionDeleteOptions:
-    """Return the options with the limits of groups: two groups must not write vectors of one data file."""
+    """Return the options, without group limits in version 3: two groups must not write vectors of one data file."""
     if table.format_version < DELETION_VECTOR_VERSION:
         return options
     return replace(options, group_size=UNLIMITED, group_files=UNLIMITED)
@@ -180,14 +180,15 @@ def rewrite_position_deletes(
         summary: Keys of the engine and of the user for the summaries of the snapshots.
 
     Returns:
-        The groups that were committed: with partial progress those of some commits may be missing.
+        The committed groups. With partial progress, the groups of failed commits are missing.
 
     Raises:
         CommitConflictError: Another commit removed one of the files meanwhile; the new files are deleted.
         CommitStateUnknownError: A commit may have landed; its files are not deleted.
-        ValidationFailedError: The table lists a data file twice, and a delete file applies to one entry; likewise.
+        ValidationFailedError: The table lists a data file twice, and a delete file applies to only one entry; the new
+            files are deleted.
         CorruptFileError: A delete file is damaged; the new files are deleted.
-        ExecutionError: The storage failed; likewise.
+        ExecutionError: The storage failed; the new files are deleted.
     """
     if not plan.groups:
         return ()
@@ -238,7 +239,7 @@ def rewrite_groups(
         commit(plan.table, action, branch=plan.branch, summary=summary)
     except CommitStateUnknownError:
         raise
-    except Exception as error:  # an interrupt is no Exception: the commit may have landed
+    except Exception as error:  # not on an interrupt: the commit may have landed
         remove(plan.table, added)
         if isinstance(error, CommitConflictError) and not plan.options.partial_progress:
             error.hint = "Call it again; partial-progress.enabled commits in smaller steps"
@@ -272,8 +273,8 @@ class GroupWriter:
     Attributes:
         context: The context of the writes.
         options: The options.
-        data_files: The live data files of the groups' partitions, by path; the newest entry of each.
-        oldest: The data sequence numbers of the oldest entries of files that are listed several times, by path.
+        data_files: The newest entry of each live data file in the groups' partitions, by path.
+        oldest: The data sequence number of the oldest entry of each file that is listed several times, by path.
         index: The delete files of the snapshot.
         table: The table.
     """
@@ -317,7 +318,7 @@ class GroupWriter:
         )
 
     def write(self, group: PositionDeleteGroup) -> RewrittenPositionDeletes:
-        """Write the new files of a group; none if none of its positions is needed."""
+        """Write the new files of a group; none if no position is needed."""
         loader = DeleteLoader(self.table.schema(), self.context.io_properties)
         output = OutputFileFactory(replace(self.context, query_id=str(uuid.uuid4())), TaskIdentity())
         try:
@@ -364,7 +365,7 @@ class GroupWriter:
         return vectors.close()
 
     def _positions(self, group: PositionDeleteGroup, loader: DeleteLoader) -> dict[str, PositionDeleteIndex]:
-        """Return the positions of a group that delete rows, by data file."""
+        """Return the positions of a group that still delete rows, by data file."""
         found: dict[str, PositionDeleteIndex] = {}
         key: Hashable = partition_key(*group.partition)
         for delete in group.files:

@@ -1,12 +1,12 @@
 """Stage copies of a table's metadata for another location, and list the files to copy there. Driver.
 
-Input: a table and the options. Output: the staged files, with the other prefix in all locations: metadata files,
-manifest lists, manifests, position delete files and files of deletion vectors; a list of `source,target` pairs of these
-and of all other files of the table. Nothing of the table changes, and no existing file is overwritten.
+Input: a table and the options. Output: the staged files, with the new prefix in all locations: metadata files, manifest
+lists, manifests, position delete files and files of deletion vectors; and a list of `source,target` pairs of these and
+of all other files of the table. The table does not change, and no existing file is overwritten.
 
 An incremental copy omits the metadata files up to the start version, and the data files, equality delete files and
-statistics that were copied with it. Other metadata and position deletes are staged again: a manifest list has the sizes
-of manifests, a manifest those of delete files, and another release of a library may encode them in another size.
+statistics that were copied with it. Other metadata and position deletes are staged again: a manifest list contains the
+sizes of manifests, a manifest those of delete files, and another library version may encode them in another size.
 Source: Iceberg's `RewriteTablePathSparkAction` and `RewriteTablePathUtil`.
 """
 
@@ -87,12 +87,12 @@ class RewriteTablePath:
 
     Attributes:
         source_prefix: The folder of all files of the table.
-        target_prefix: The folder to which they move.
+        target_prefix: The new folder of these files.
         start_version: The name of the metadata file up to which the table was copied before; None to copy all.
         end_version: The name of the newest metadata file to copy; None for the table's newest one.
         staging_location: The folder for the copies; None for a new one in the folder of the table's metadata.
         create_file_list: Write the list of the files to copy.
-        dry_run: Do all but write, and return the decisions.
+        dry_run: Write nothing, and return the decisions.
 
     Raises:
         AnalysisError: An option is empty, or the prefixes are equal.
@@ -156,10 +156,10 @@ class Version:
         return tuple(one["statistics-path"] for one in files)
 
     def holds(self, snapshot_id: int, sequence_number: int) -> bool:
-        """Return True if a file that is live in a later snapshot was live in this version, too.
+        """Return True if a file that is live in a later snapshot was already live in this version.
 
         Args:
-            snapshot_id: The snapshot that added the file. It is unknown if it was expired before this version or since.
+            snapshot_id: The snapshot that added the file; this version may not list it if it has expired.
             sequence_number: The sequence number of that snapshot, which orders snapshots; 0 in version 1.
         """
         last = int(self.content.get("last-sequence-number") or 0)
@@ -174,7 +174,7 @@ def read_version(io: FileIO, location: str) -> Version:
     """Read a metadata file.
 
     Raises:
-        CorruptFileError: The file is missing or is no metadata file.
+        CorruptFileError: The file is missing or is not a metadata file.
         ExecutionError: The storage failed.
     """
     with file_errors(location, io.properties):
@@ -200,15 +200,15 @@ class StagedDeletes:
 
 @dataclass(slots=True, kw_only=True)
 class Staging:
-    """The staged files, and the decisions about the files of the table. Threads share it.
+    """The staged files, and the decisions about the files of the table. Shared by threads.
 
     Attributes:
         io: The table's FileIO.
         prefix: The prefixes.
         folder: The folder for staged files.
-        stores: False in a dry run.
+        stores: Whether files are written; False in a dry run.
         written: The staged files.
-        decisions: The decisions, by the location of the file.
+        decisions: The decisions, by location.
     """
 
     io: FileIO
@@ -219,7 +219,7 @@ class Staging:
     decisions: dict[str, Decision] = field(default_factory=dict)
 
     def place(self, location: str) -> str:
-        """Return where the copy of a file of the table is staged."""
+        """Return the staging location of the copy of a file."""
         return below(self.folder, self.prefix.relative(location, "the file"))
 
     def store(self, location: str, data: bytes) -> None:
@@ -245,7 +245,7 @@ class Staging:
             raise storage_failure("Writing the file", location, error, self.io.properties) from error
 
     def decide(self, decision: str, location: str, reason: str) -> None:
-        """Keep a decision about a file; one to leave a file does not replace another one."""
+        """Record a decision about a file; `leave` does not replace another decision."""
         if decision != "leave" or location not in self.decisions:
             self.decisions[location] = Decision(decision=decision, object=location, reason=reason)
 
@@ -304,7 +304,7 @@ def find_version(table: Table, name: str) -> Version:
 
 
 def later_versions(start: Version | None, end: Version) -> tuple[str, ...]:
-    """Return the metadata files before the end version; those after the start version, if there is one."""
+    """Return the metadata files before the end version, and after the start version, if there is one."""
     if start is None:
         return end.log
     if start.location not in end.log:
@@ -326,10 +326,10 @@ def staging_folder(table: Table, call: RewriteTablePath) -> str:
 def stage(
     staging: Staging, versions: tuple[Version, ...], start: Version | None, call: RewriteTablePath
 ) -> RewrittenTablePath:
-    """Stage the copies, and decide about each file; a file comes before those that name it.
+    """Stage the copies, and decide about each file. In the list, a file comes before those that name it.
 
     Args:
-        staging: Receives them.
+        staging: Receives the copies and decisions.
         versions: The metadata files, oldest first.
         start: The version up to which the table was copied before.
         call: The options.
@@ -369,7 +369,7 @@ def stage(
 
 
 def in_threads(work: Callable[[Item], Outcome], items: Iterable[Item]) -> list[Outcome]:
-    """Do work in several threads, as it mostly waits for the storage."""
+    """Run work on items in several threads, because it mostly waits for the storage."""
     with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="rowdelta-paths") as pool:
         return list(pool.map(work, items))
 
@@ -404,7 +404,7 @@ def position_deletes(io: FileIO, manifests: Iterable[ManifestFile]) -> dict[Dele
 
 
 def stage_deletes(staging: Staging, file: ContentFile) -> StagedDeletes:
-    """Stage the copy of a position delete file or a file of deletion vectors; it names other data files."""
+    """Stage the copy of a position delete file or deletion vector file, with the new locations of data files."""
     move = partial(staging.prefix.move, what="data file")
     if file.is_deletion_vector:
         size = file.file_size_in_bytes
@@ -416,7 +416,7 @@ def stage_deletes(staging: Staging, file: ContentFile) -> StagedDeletes:
         with file_errors(file.path, staging.io.properties):
             batches = [with_other_paths(batch, move, file=file.path) for batch in position_batches(staging.io, ref)]
         sink = pa.BufferOutputStream()
-        # Not with the table's options: the copies of all versions of the table have equal sizes.
+        # The table's options are not used, so that the copies of all versions of the table have equal sizes.
         options = WriteOptions(delete_file_format=file.file_format)
         _, offsets = write_positions(sink, pa.Table.from_batches(batches, SCHEMA), options)
         changed = sink.getvalue().to_pybytes()
@@ -430,7 +430,7 @@ def stage_deletes(staging: Staging, file: ContentFile) -> StagedDeletes:
 def stage_manifest(
     staging: Staging, deletes: Mapping[str, StagedDeletes], start: Version | None, manifest: ManifestFile
 ) -> int:
-    """Stage the copy of a manifest, decide about the files that are copied as they are, and return its length."""
+    """Stage the copy of a manifest, decide about the files that are copied unchanged, and return its length."""
 
     def change(entry: RecordFields, file: RecordFields) -> None:
         location, content = file[FILE_PATH], FileContent(file[CONTENT] or 0)
@@ -451,7 +451,7 @@ def stage_manifest(
 
 
 def origin(entry: RecordFields, manifest: ManifestFile) -> tuple[int, int]:
-    """Return the snapshot that added a file, and its sequence number, which an entry inherits if it has none."""
+    """Return the snapshot that added a file, and its sequence number; an entry without them inherits the manifest's."""
     snapshot_id, number = entry[SNAPSHOT_ID], entry[FILE_SEQUENCE_NUMBER]
     return (
         manifest.added_snapshot_id if snapshot_id is None else snapshot_id,
@@ -462,8 +462,8 @@ def origin(entry: RecordFields, manifest: ManifestFile) -> tuple[int, int]:
 def move_references(prefix: PathPrefix, file: RecordFields) -> None:
     """Change the location of the data file of position deletes.
 
-    If the bounds of the column `file_path` are equal, they are a location. Others may be truncated, so they are
-    dropped, as in Java: they only help to plan scans.
+    Equal bounds of the column `file_path` are a complete location. Other bounds may be truncated, so they are dropped,
+    as in Java: they only help to plan scans.
     """
     if file[REFERENCED_DATA_FILE] is not None:
         file[REFERENCED_DATA_FILE] = prefix.move(file[REFERENCED_DATA_FILE], KINDS[FileContent.DATA])

@@ -1,8 +1,8 @@
 """Write statistics files, and register them in a table's metadata. Driver.
 
-A snapshot has at most one statistics file of each kind. Setting another one replaces the entry; the old file stays, as
-with Iceberg's Java library, until `remove_orphan_files` deletes it. The update needs only that the table is the same
-and still has the snapshot, so commits of others never conflict with it. Source: Iceberg specification, "Table
+A snapshot has at most one statistics file of each kind. Setting another one replaces the entry. As in Iceberg's Java
+library, the old file stays until `remove_orphan_files` deletes it. The update only requires that the table still has
+the snapshot, so it never conflicts with other commits. Source: Iceberg specification, "Table
 Statistics", "Partition Statistics"; `UpdateStatistics`.
 """
 
@@ -27,7 +27,7 @@ Update = SetStatisticsUpdate | SetPartitionStatisticsUpdate
 
 
 def snapshot_with(metadata: TableMetadata, snapshot_id: int | None) -> Snapshot | None:
-    """Return the snapshot to compute statistics of.
+    """Return the snapshot whose statistics to compute.
 
     Args:
         metadata: The table's metadata.
@@ -61,14 +61,14 @@ def write_statistics_file(table: Table, name: str, write: Callable[[pa.NativeFil
 
     Args:
         table: The table.
-        name: The name of the file, which is new.
+        name: The name of the new file.
         write: Writes its content to an open stream.
 
     Returns:
         Its location, and its size in bytes.
 
     Raises:
-        DmlError: The file could not be written; nothing is left of it.
+        DmlError: The file could not be written; no partial file is left.
     """
     location = table.location_provider().new_metadata_location(name)
     try:
@@ -84,13 +84,13 @@ def write_statistics_file(table: Table, name: str, write: Callable[[pa.NativeFil
 
 
 def register_statistics(catalog: Catalog, table: Table, location: str, update: Update, snapshot_id: int) -> None:
-    """Set the statistics file of a snapshot; the file is deleted if it certainly was not set.
+    """Register the statistics file of a snapshot, or delete the file if it was certainly not registered.
 
     Args:
         catalog: The table's catalog.
         table: The table.
         location: The file.
-        update: The update that sets it.
+        update: The update that registers it.
         snapshot_id: Its snapshot.
 
     Raises:

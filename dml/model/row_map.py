@@ -1,10 +1,10 @@
-"""The row map of a compacted data file: in its footer, where each of its rows came from. Worker-safe.
+"""Encode and decode row maps: the origin of each row of a compacted data file, in the file's footer. Worker-safe.
 
 Input: the row origins that a task reported, and the paths of the old files. Output: text for the footer, and the map
-again from such text. A statement that has marked rows of an old file finds them with it in the new one.
+decoded from such text. With it, a statement that marked rows of an old file finds them in the new file.
 
-The map names its own file: another writer may copy a footer's keys into the next file. A map that does not fit its
-file counts as none.
+The map names its own file, because another writer may copy the keys of a footer into its own file. A map that does not
+fit its file is ignored.
 """
 
 import base64
@@ -29,7 +29,7 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowMap:
-    """Where the rows of one data file came from.
+    """The origins of the rows of one data file.
 
     Attributes:
         sources: The paths of the old data files, by ordinal.
@@ -72,10 +72,10 @@ class RowMap:
         Args:
             text: The value of the key in its footer.
             path: The data file.
-            record_count: Its rows.
+            record_count: Its row count.
 
         Returns:
-            The map; None if the value is not a map of this file and of all its rows.
+            The map; None if the value is not a map of this file that covers all its rows.
         """
         try:
             found = json.loads(text)
@@ -110,7 +110,7 @@ class RowMap:
         )
 
     def find(self, path: str, positions: PositionDeleteIndex) -> tuple[PositionDeleteIndex, PositionDeleteIndex]:
-        """Find rows of an old file in this one.
+        """Find rows of an old file in this file.
 
         Args:
             path: The old file.

@@ -1,7 +1,7 @@
 """Copy the live rows of data files into new files: the tasks of a compaction. Worker.
 
 Input: runs of scan tasks. Output: a `TaskCommit` with the new files and counts, or a `TaskFailure`. Rows keep their
-order, unless the table has a sort order; on version 3 they keep their ids and sequence numbers. Source: Iceberg's
+order unless the write sorts them. In format version 3 they keep their row ids and sequence numbers. Source: Iceberg's
 `SparkBinPackFileRewriteRunner`. Spec: "Row Lineage".
 """
 
@@ -37,7 +37,7 @@ class RewriteRun:
 
     Attributes:
         tasks: The scan tasks, in their order.
-        partition: The partition of all rows under the spec of new files; None if each row's is computed.
+        partition: The partition of all rows under the output spec; None if it is computed for each row.
         target_file_size: The size in bytes at which a new file is closed.
     """
 
@@ -47,7 +47,7 @@ class RewriteRun:
 
 
 def copied_columns(spec: WriterSpec) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the columns that new files hold: the field ids of the table's, and the names of row lineage's."""
+    """Return the field ids of the table's columns in new files, and the names of their row lineage columns."""
     metadata = (ROW_ID, LAST_UPDATED_SEQUENCE_NUMBER) if spec.row_lineage else ()
     columns = file_layout(spec.context, row_lineage=spec.row_lineage).columns
     return tuple(column.field_id for column in columns[: len(columns) - len(metadata)]), metadata
@@ -60,7 +60,7 @@ class CopyRows:
     Attributes:
         input: Groups of one `RewriteRun`, with a `ScanContext` that projects `copied_columns`.
         spec: The write.
-        reads_ahead: Whether a second thread reads and decodes while the task's own one encodes and writes, because
+        reads_ahead: Whether a second thread reads and decodes while the task's own thread encodes and writes. Used when
             there are fewer tasks than cores.
     """
 
@@ -100,7 +100,7 @@ def copy_runs(
         reads_ahead: Whether a second thread reads.
 
     Raises:
-        RowConservationError: A file has another number of rows than in its manifest.
+        RowConservationError: Another number of rows was written than were live.
         DmlError: A file cannot be read or written.
     """
     layout = file_layout(spec.context, row_lineage=spec.row_lineage)
@@ -159,7 +159,7 @@ def copy_run(
 
 
 def read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches that another thread makes, a few of them ahead."""
+    """Yield batches that another thread reads a few batches ahead."""
     with ThreadPoolExecutor(1, thread_name_prefix="rowdelta-read") as thread:
         pending = deque(thread.submit(next, batches, None) for _ in range(limits.BATCHES_AHEAD))
         while (batch := pending.popleft().result()) is not None:
@@ -175,8 +175,8 @@ class LiveRows:
         origins: If given, the last column of each batch holds the origins of its rows.
 
     Attributes:
-        carried: The live rows so far.
-        deleted: The deleted rows so far.
+        carried: The number of live rows so far.
+        deleted: The number of deleted rows so far.
     """
 
     def __init__(self, reader: TaskReader, origins: OriginLog | None) -> None:

@@ -1,4 +1,4 @@
-"""Describe data files that other programs wrote as entries of a manifest, if the table can read them. Worker.
+"""Create manifest entries for data files of other programs, if the table can read them. Worker.
 
 Input: a file, its partition, and the table's schema. Output: a `ContentFile` with the row count and the metrics of its
 footer, or an error that names the file, the column and the types. Spec: "Column Projection", "Name Mapping", "Schema
@@ -70,11 +70,11 @@ __all__ = ["ImportContext", "ImportTask", "ImportedFile", "SourceFile", "read_so
 
 NO_NAMES: Final = NameMapping([])
 LAST_ID: Final = 2147483447
-"""The greatest field id of a table's columns. Higher ones are reserved, for row lineage among others."""
+"""The greatest field id of a table's columns. Higher ids are reserved, for row lineage among others."""
 INT96: Final = "INT96"
 BYTE_ARRAYS: Final = frozenset({"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"})
 SIGNED_ORDER: Final = re.compile(r"parquet-cpp-arrow version \d|parquet-mr version 1\.[1-9]\d")
-"""Writers whose statistics of decimals in byte arrays have the order of numbers; older ones compared bytes."""
+"""Writers that order decimals in byte arrays numerically in their statistics. Older ones compared bytes."""
 
 FILE_TYPES: Final[Mapping[type[IcebergType], frozenset[pa.DataType]]] = {
     BooleanType: frozenset({pa.bool_()}),
@@ -86,7 +86,7 @@ FILE_TYPES: Final[Mapping[type[IcebergType], frozenset[pa.DataType]]] = {
     BinaryType: frozenset({pa.binary(), pa.large_binary()}),
     DateType: frozenset({pa.date32()}),
 }
-"""The types in files that every engine reads as a type of the table, with the promotions of all format versions."""
+"""The types in files that every engine reads as a table type, including the promotions of all format versions."""
 
 LOCAL_TIMESTAMP: Final = b'"local-timestamp-'
 
@@ -138,7 +138,7 @@ class ImportedFile:
     Attributes:
         location: The location.
         content_file: The entry for a manifest; None if the table cannot read the file.
-        unknown_columns: Columns of the file that the table does not have: their values are not read.
+        unknown_columns: Columns of the file that the table does not have. They are not read.
         error: The reason why the table cannot read the file.
     """
 
@@ -168,7 +168,7 @@ class ImportTask:
 
 
 def try_source_file(context: ImportContext, file: SourceFile, io: FileIO) -> ImportedFile:
-    """Examine a file; an error becomes a part of the result."""
+    """Examine a file, and return an error as part of the result."""
     try:
         return read_source_file(context, file, io)
     except DmlError as error:
@@ -233,7 +233,7 @@ def parsed(schema_json: str, mapping_json: str) -> tuple[Schema, NameMapping]:
 
 
 def has_ids(opened: DataFile) -> bool:
-    """Return True if the file itself stores field ids: then all readers select columns by id, else by name."""
+    """Return True if the file stores field ids. If so, all readers select columns by id, otherwise by name."""
     match opened:
         case ParquetFile():
             stored = file_fields(opened.file.schema_arrow, NO_NAMES)
@@ -256,7 +256,7 @@ class OpenedSource:
         context: The facts about the table.
         schema: The table's schema.
         file: The file.
-        opened: The same, open.
+        opened: The open file.
     """
 
     def __init__(self, context: ImportContext, schema: Schema, file: SourceFile, opened: DataFile) -> None:
@@ -394,12 +394,12 @@ class OpenedSource:
         is_instant = isinstance(kind, TimestamptzType | TimestamptzNanoType)
         is_nano = isinstance(kind, TimestampNanoType | TimestamptzNanoType)
         if stored is not None:
-            # The digits of an INT96 are those of UTC for all readers, whether or not they take them for an instant.
+            # All readers return the same digits for INT96, those of UTC, with or without a time zone.
             int96 = stored.physical_type == INT96
             unit = "ns" if is_nano else "us"
             return source.unit == unit and not (int96 and is_nano) and (int96 or is_instant == (source.tz is not None))
         if isinstance(self.opened, AvroFile):
-            # Timestamps of Avro are instants, unless Iceberg wrote them, which marks others.
+            # Avro timestamps have a time zone, unless Iceberg wrote them and marked them otherwise.
             return (is_instant or self.has_ids) and source.unit in ({"ns"} if is_nano else {"ms", "us"})
         return is_instant == (source.tz is not None) and (self.has_ids or not is_nano)
 
@@ -416,14 +416,14 @@ class OpenedSource:
     # ---- values
 
     def check_values(self) -> int:
-        """Check the values that decide whether readers agree, and return the row count.
+        """Check the values on which readers could disagree, and return the row count.
 
-        Engines take the value of an identity partition field from the partition or from the file, so that both must be
-        equal. Columns that are NOT NULL in the table must have no NULL.
+        Engines read an identity partition column from the partition or from the file, so the values must be equal.
+        Columns that are NOT NULL in the table must have no NULLs.
 
         Raises:
-            AnalysisError: A value contradicts the partition, or is NULL.
-            CorruptFileError: The file has another row count than its footer says.
+            AnalysisError: A value contradicts the partition, or is NULL in a NOT NULL column.
+            CorruptFileError: The file has another row count than its footer records.
         """
         opened, partition = self.opened, self.file.partition
         by_id = {one.field_id: place for place, one in enumerate(opened.fields) if one.field_id is not None}
@@ -483,7 +483,7 @@ def is_constant(values: pa.Array, value: Any, wanted: NestedField) -> bool:
 
 
 def offsets_of(opened: ParquetFile) -> tuple[int, ...]:
-    """Return where row groups start; nothing if they are not in ascending order, as manifests need them."""
+    """Return the offsets of row groups; empty if they do not ascend, as manifests require."""
     starts = tuple(piece.start for piece in opened.pieces)
     return starts if list(starts) == sorted(set(starts)) else ()
 
@@ -491,8 +491,8 @@ def offsets_of(opened: ParquetFile) -> tuple[int, ...]:
 def footer_metrics(opened: ParquetFile, schema: Schema, modes: Mapping[int, MetricsMode]) -> ColumnMetrics:
     """Return the metrics of a Parquet file of any writer.
 
-    A file of another writer differs from RowDelta's own (`parquet_metrics`): a floating-point chunk without bounds may
-    hold numbers beside NaN, bounds may be NaN, and old writers ordered some types in another way.
+    Unlike in RowDelta's own files (`parquet_metrics`), a floating-point column chunk without bounds may hold numbers
+    as well as NaN, bounds may be NaN, and old writers ordered some types differently.
 
     Args:
         opened: The file.
@@ -508,7 +508,7 @@ def footer_metrics(opened: ParquetFile, schema: Schema, modes: Mapping[int, Metr
         chunks = [group.column(place) for group in groups]
         result.column_sizes[leaf.field_id] = sum(chunk.total_compressed_size for chunk in chunks)
         if leaf.field_id not in opened.leaf_of:
-            continue  # values inside lists and maps do not correspond to rows
+            continue  # values inside lists and maps are not one per row
         result.value_counts[leaf.field_id] = sum(chunk.num_values for chunk in chunks)
         statistics = [chunk.statistics for chunk in chunks]
         if any(one is None or not one.has_null_count for one in statistics):
@@ -522,7 +522,7 @@ def footer_metrics(opened: ParquetFile, schema: Schema, modes: Mapping[int, Metr
 
 
 def has_iceberg_order(footer: Any, place: int, kind: IcebergType) -> bool:
-    """Return True if a column's statistics have the order of its Iceberg type."""
+    """Return True if the writer ordered a column's statistics like its Iceberg type."""
     physical = footer.schema.column(place).physical_type
     if isinstance(kind, DecimalType) and physical in BYTE_ARRAYS:
         return SIGNED_ORDER.match(footer.created_by or "") is not None
@@ -534,11 +534,11 @@ def add_bounds(
 ) -> None:
     assert isinstance(kind, PrimitiveType)
     if not statistics or not all(one.has_min_max for one in statistics):
-        return  # the values of a chunk without bounds may be any
+        return  # a column chunk without bounds may hold any values
     least = [comparable(one.min_raw, kind) for one in statistics]
     greatest = [comparable(one.max_raw, kind) for one in statistics]
     if any(isinstance(one, float) and math.isnan(one) for one in (*least, *greatest)):
-        return  # the smallest of numbers and NaN depends on their order
+        return  # min() of numbers and NaN depends on their order
     low, high = lower_bound(min(least), kind, mode.length), upper_bound(max(greatest), kind, mode.length)
     if low is not None:
         result.lower_bounds[field_id] = low

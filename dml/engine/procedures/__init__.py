@@ -1,7 +1,7 @@
 """The procedures of the namespace `system`, which CALL runs. Driver.
 
-Input: a CALL. Output: the rows of the procedure. `declaration` says what a procedure is, `binding` evaluates the
-arguments and runs it; each other module declares a group of procedures.
+Input: a CALL. Output: the rows of the procedure. `declaration` defines what a procedure is, `binding` evaluates its
+arguments and runs it, and each other module declares a group of procedures.
 """
 
 from dml.engine.procedures.binding import PROCEDURES, run_call, table_of_call

@@ -29,7 +29,7 @@ __all__ = ["CHANGELOG"]
 
 
 def create_changelog_view(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[str]]:
-    """Create or replace the view, and return its name as it is written in SQL."""
+    """Create or replace the view, and return its name as SQL."""
     resolved = whole_table(engine, parts, "the option end-snapshot-id selects the snapshot of a branch or tag")
     table, settings = resolved.table, StatementSettings.of(engine)
     view = values.get("changelog_view", quoted(f"{resolved.identifier[-1]}_changes"))

@@ -8,8 +8,8 @@
         changes_table=True,
     )
 
-From a declaration come the binding of `CALL` (`binding`), the method `Session.call` and the command of the shell. A
-type converts an argument in SQL, so that its value does not depend on Python's time zone.
+The binding of `CALL` (`binding`), the method `Session.call` and the command of the shell are derived from it. A type
+converts an argument in SQL, so its value does not depend on Python's time zone.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -139,7 +139,7 @@ BRANCH: Final = Parameter(name="branch", type=STRING)
 DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
 
 DECISION_COLUMNS: Final = "decision string, object string, reason string"
-"""What the rows of a dry run have in addition to the columns of their procedure."""
+"""The columns of a dry run in addition to those of the procedure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +154,8 @@ class Procedure:
         run: Runs it: takes the session, the parts of the table's name with the catalog of the call in front, and the
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
-        in_session: True if its effect ends with the session, so that the shell has no command for it.
-        explains: True if the rows of a dry run have the columns `DECISION_COLUMNS`, too; see `dry_run_rows`.
+        in_session: True if its effect ends with the session, so the shell has no command for it.
+        explains: True if the rows of a dry run also have `DECISION_COLUMNS`; see `dry_run_rows`.
     """
 
     name: str
@@ -175,7 +175,7 @@ class Procedure:
 
 
 def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:
-    """Return the rows of a dry run: the procedure's result without a decision, then a row for each decision.
+    """Return the rows of a dry run: one with the procedure's result, then one for each decision.
 
     Args:
         result: The values of the procedure's own columns, which are NULL in the rows of decisions.
@@ -216,7 +216,7 @@ def table_of_branch(engine: Engine, parts: tuple[str, ...], branch: str | None) 
     Args:
         engine: The session and its catalogs.
         parts: The table's name, with or without a branch.
-        branch: The branch by the argument; it precedes that of the name.
+        branch: The branch argument; it overrides the branch in the name.
 
     Returns:
         The table, and the branch; None for main.

@@ -1,7 +1,7 @@
-"""The procedures that bring in files of other programs: `add_files`, `snapshot` and `migrate`. Driver.
+"""The procedures that import files of other programs: `add_files`, `snapshot` and `migrate`. Driver.
 
 `add_files` appends files to a table; `snapshot` creates a table that reads the files of a table of Spark. Both examine
-all files before anything is written, and commit them at once; a new table appears with its files. Source: Iceberg's
+all files before they write anything, and commit them together. Source: Iceberg's
 Spark procedures (`AddFilesProcedure`, `SnapshotTableProcedure`, `MigrateTableProcedure`); decision 048.
 """
 
@@ -66,7 +66,7 @@ IMPORTABLE: Final = frozenset({*FORMATS, "hive"})
 NOT_COPIED: Final = frozenset(
     {"path", "transient_lastDdlTime", "serialization.format", "location", "provider", *FOLDER_PROPERTIES}
 )
-"""Properties of the source of a snapshot that describe the source alone."""
+"""Properties that describe only the source of a snapshot and are not copied to the new table."""
 
 
 def add_files(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row]:
@@ -149,7 +149,7 @@ def explained(plan: ImportPlan, counts: tuple[int, ...]) -> list[Row]:
 
 
 def source_of(engine: Engine, text: str) -> FolderSource | TableSource:
-    """Return the source that a name stands for: a folder as parquet.`/folder`, or a table of Spark."""
+    """Return the source that a name refers to: a folder, as in parquet.`/folder`, or a table of Spark."""
     parts = name_parts(text)
     if len(parts) == 2 and parts[0].lower() in FORMATS:
         if not parts[1].strip():
@@ -160,7 +160,7 @@ def source_of(engine: Engine, text: str) -> FolderSource | TableSource:
 
 
 def source_table(engine: Engine, text: str) -> SessionTable:
-    """Return the table of Spark's session catalog that a name stands for."""
+    """Return the table of Spark's session catalog that a name refers to."""
     parts = name_parts(text)
     if not parts:
         raise AnalysisError(
@@ -268,7 +268,7 @@ def check_source(table: SessionTable) -> None:
     """Refuse tables that an Iceberg table cannot read.
 
     Raises:
-        NotSupportedError: Its provider, its buckets or its location do not allow it.
+        NotSupportedError: The provider is not supported, or the table is bucketed or has no location.
     """
     if table.provider not in IMPORTABLE:
         raise NotSupportedError(
@@ -325,7 +325,7 @@ def check_no_overlap(location: str, source: str) -> None:
 
 
 def migrate(_: Engine, parts: tuple[str, ...], __: Values) -> list[Row]:
-    """Refuse: a table of the session catalog cannot be replaced there."""
+    """Raise NotSupportedError: RowDelta cannot replace a table of the session catalog."""
     name = quote_name(parts)
     raise NotSupportedError(
         f"Cannot migrate {name}: it would be replaced in {SESSION_CATALOG}, which is Spark's own catalog and holds no "

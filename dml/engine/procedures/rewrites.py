@@ -46,7 +46,7 @@ Row = tuple[Any, ...]
 
 
 def manifest_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
-    """Rewrite manifests; in a dry run return the decision about each."""
+    """Rewrite manifests; for a dry run, return a decision about each."""
     resolved, branch = table_of_branch(engine, parts, values.get("branch"))
     with translate_errors(f"Rewriting the manifests of the table '{resolved.name}'", resolved.catalog):
         plan = plan_manifest_rewrite(
@@ -70,7 +70,7 @@ def manifest_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, A
 
 
 def position_delete_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
-    """Rewrite position delete files; in a dry run return the decision about each."""
+    """Rewrite position delete files; for a dry run, return a decision about each."""
     resolved, branch = table_of_branch(engine, parts, values.get("branch"))
     table, where = resolved.table, values.get("where")
     with translate_errors(f"Rewriting the position delete files of the table '{resolved.name}'", resolved.catalog):
@@ -96,7 +96,7 @@ def position_delete_rows(engine: Engine, parts: tuple[str, ...], values: Mapping
 
 
 def file_filter(engine: Engine, resolved: ResolvedTable, where: str) -> BooleanExpression:
-    """Return the condition of a call as an Iceberg expression, which selects the files that may hold matching rows."""
+    """Return the condition of a call as an Iceberg expression, which selects files that may contain matching rows."""
     rules = StatementSettings.of(engine).rules
     names = TargetNames(schema=resolved.table.schema(), qualifiers=((resolved.identifier[-1],),), rules=rules)
     return where_filter(where, names)

@@ -1,7 +1,7 @@
 """The procedures that compute statistics, and ANALYZE TABLE. Driver.
 
-Source: Iceberg's `ComputeTableStatsProcedure` and `ComputePartitionStatsProcedure`. For a table without snapshots both
-return no row. Iceberg's library has no ANALYZE TABLE: with FOR it is the first of them, without FOR the second.
+Source: Iceberg's `ComputeTableStatsProcedure` and `ComputePartitionStatsProcedure`. Both return no row for a table
+without snapshots. Iceberg has no ANALYZE TABLE: here, it runs the first with FOR, and the second without FOR.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ def table_statistics(engine: Engine, parts: tuple[str, ...], values: Mapping[str
 
 
 def partition_statistics(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Compute the files and rows of a table's partitions."""
+    """Count the files and rows of a table's partitions."""
     return rows_of(of_partitions(whole_table(engine, parts, OF_SNAPSHOTS), **values))
 
 
@@ -37,10 +37,10 @@ def of_partitions(resolved: ResolvedTable, snapshot_id: int | None = None) -> st
 
 
 def analyze_table(engine: Engine, statement: AnalyzeTable) -> None:
-    """Compute the statistics of the table's columns, or without FOR those of its partitions.
+    """Compute the statistics of the table's columns, or of its partitions without FOR.
 
-    The number of rows and the size of the whole table are in its metadata, so there is nothing to compute without FOR
-    if the table is not partitioned.
+    The row count and size of the whole table are already in its metadata, so there is nothing to compute for an
+    unpartitioned table without FOR.
     """
     resolved = whole_table(engine, statement.table.parts, "statistics are those of the whole table")
     if statement.of_columns:

@@ -1,7 +1,7 @@
-"""The procedures about the files of a table, which change no row: rewrites, expiry, orphans, verification. Driver.
+"""The procedures on the files of a table, which change no row: rewrites, expiry, orphans, verification. Driver.
 
 Source: Iceberg's Spark procedures of the same names, which define the names and order of parameters and columns;
-`verify`, and `dry_run` beside that of `remove_orphan_files`, are RowDelta's own.
+`verify`, and `dry_run` of all but `remove_orphan_files`, are RowDelta's own.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ def verify_table(
 
 
 def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the numbers of deleted files, and the decisions of a dry run."""
+    """Return the counts of deleted files, and the decisions of a dry run."""
     resolved = whole_table(engine, parts, "snapshots belong to the whole table")
     options = {name: value for name, value in values.items() if name != "stream_results"}
     expiry = expire_snapshots(resolved.catalog, resolved.identifier, ExpireSnapshots(**options))
@@ -112,7 +112,7 @@ def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any
 
 
 def path_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return the staged copy of a table's metadata, and the decisions of a dry run."""
+    """Return the row about the staged copy of a table's metadata, and the decisions of a dry run."""
     call = RewriteTablePath(**values)
     staged = rewrite_table_path(whole_table(engine, parts, "the files of the whole table move").table, call)
     result = (
@@ -132,7 +132,7 @@ def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[st
 
 
 def rewrite_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return one row with the counters; of a dry run one row for each group and each file."""
+    """Return one row with the counters, and the decisions of a dry run."""
     return rewrite_data_files(engine, parts, RewriteDataFiles(**values))
 
 
