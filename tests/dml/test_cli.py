@@ -70,7 +70,7 @@ def test_the_version_is_that_of_the_package():
 
 
 def test_every_procedure_is_a_command_with_its_parameters():
-    """They are generated, without Java."""
+    """They are generated, without Java; a procedure whose effect would end with the command has none."""
     lines = dml("procedures", JAVA_HOME="/nowhere").stdout.splitlines()
     commands = {name: procedure for name, procedure in PROCEDURES.items() if not procedure.in_session}
     assert [line.partition(":")[0].replace("-", "_") for line in lines] == list(commands)
