@@ -413,7 +413,7 @@ def test_a_column_of_the_filter_that_was_dropped_meanwhile_is_a_conflict(catalog
 def test_checks_run_in_this_order():
     """An upgrade explains more than a missing file, and what others added is looked at before manifests are written."""
     assert [check.label for check in CHECKS] == [
-        *("branch", "upgrade", "format", "V8", "history", "filter"),
+        *("branch", "upgrade", "manifests", "format", "V8", "history", "filter"),
         *("V4", "V1", "V7", "V10", "rows", "V5", "V6", "format"),
         *("V9", "V2", "V3", "rewrite", "V3"),
     ]
