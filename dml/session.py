@@ -751,7 +751,6 @@ class Session:
         source_table: str,
         partition_filter: Mapping[str, Any] | None = None,
         *,
-        check_duplicate_files: bool = True,
         parallelism: int | None = None,
         dry_run: bool = False,
     ) -> AddedFiles:
@@ -761,7 +760,6 @@ class Session:
             table: The name of the table, optionally followed by a branch to append to.
             source_table: A folder or file with its format, "parquet.`/data/orders`", or a table of `spark_catalog`.
             partition_filter: Values by partition column; only files of matching partitions are added.
-            check_duplicate_files: Reject files that are already in the table.
             parallelism: The number of files that the driver reads at once; many files are read by Spark tasks.
             dry_run: Return what would happen to each file, with reasons, and change nothing.
 
@@ -778,7 +776,6 @@ class Session:
                 table=table,
                 source_table=source_table,
                 partition_filter=partition_filter or None,
-                check_duplicate_files=check_duplicate_files,
                 parallelism=parallelism,
                 dry_run=dry_run,
             )

@@ -125,14 +125,12 @@ class ImportOptions:
 
     Attributes:
         partition_filter: Values by partition column. Only matching partitions are imported.
-        check_duplicate_files: Reject files that are already in the table.
         parallelism: The number of files that the driver reads at once.
         ignore_missing_files: Skip partitions whose folder does not exist.
         time_zone: The session's time zone, for timestamps in folder names.
     """
 
     partition_filter: Mapping[str, str] = field(default_factory=dict)
-    check_duplicate_files: bool = True
     parallelism: int = limits.READ_THREADS
     ignore_missing_files: bool = False
     time_zone: str = "UTC"
@@ -262,7 +260,7 @@ def plan_import(
         )
     decisions |= repeated(chosen)
     if head is not None:
-        decisions |= duplicates(chosen, table.io, head, only_with_vectors=not options.check_duplicate_files)
+        decisions |= duplicates(chosen, table.io, head)
     mapping = metadata.properties.get(DEFAULT_NAME_MAPPING) or new_mapping(metadata)
     left = {place: file for place, file in chosen.items() if place not in decisions}
     context = import_context(table, mapping, spec, typer)
@@ -484,43 +482,30 @@ def repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
     return result
 
 
-def duplicates(
-    chosen: Mapping[int, SourceFile], io: FileIO, head: Snapshot, *, only_with_vectors: bool
-) -> dict[int, FileDecision]:
+def duplicates(chosen: Mapping[int, SourceFile], io: FileIO, head: Snapshot) -> dict[int, FileDecision]:
     """Reject files that are already in a snapshot."""
     keys = {file_key(file.location): place for place, file in chosen.items()}
-    held = files_in(io, head, frozenset(keys), only_with_vectors=only_with_vectors)
-    places = sorted(keys[key] for key in held)
-    error = duplicate_error([chosen[place].location for place in places], only_with_vectors=only_with_vectors)
+    places = sorted(keys[key] for key in files_in(io, head, frozenset(keys)))
+    error = duplicate_error([chosen[place].location for place in places])
     return {place: rejected(chosen[place].location, error) for place in places}
 
 
-def duplicate_error(locations: Sequence[str], *, only_with_vectors: bool) -> ValidationFailedError:
+def duplicate_error(locations: Sequence[str]) -> ValidationFailedError:
     listing = ",".join(locations[:SHOWN])
-    if only_with_vectors:
-        return ValidationFailedError(
-            f"Cannot import data files again that have a deletion vector in the target table: {listing}",
-            hint="A deletion vector cannot be older than its data file: rewrite them with rewrite_data_files first",
-        )
     return ValidationFailedError(
         f"Cannot complete import because data files to be imported already exist within the target table: {listing}",
-        hint="A table should refer to a file once; check_duplicate_files => false imports them again",
+        hint="A table refers to a data file once: leave these files out, or import copies of them",
     )
 
 
-def files_in(io: FileIO, head: Snapshot, wanted: frozenset[FileKey], *, only_with_vectors: bool) -> set[FileKey]:
-    """Return the wanted files that are live in a snapshot, or only those with a deletion vector."""
+def files_in(io: FileIO, head: Snapshot, wanted: frozenset[FileKey]) -> set[FileKey]:
+    """Return the wanted files that are live in a snapshot."""
 
     def keys_of(manifest: ManifestFile) -> set[FileKey]:
-        files = (entry.data_file for entry in entries_of(manifest, io, live_only=True))
-        if only_with_vectors:
-            paths = (file.referenced_data_file or "" for file in files if file.is_deletion_vector)
-        else:
-            paths = (file.path for file in files)
+        paths = (entry.data_file.path for entry in entries_of(manifest, io, live_only=True))
         return {key for path in paths if (key := file_key(path)) in wanted}
 
-    content = ManifestContent.DELETES if only_with_vectors else ManifestContent.DATA
-    manifests = [one for one in manifests_of(io, head) if one.content is content and one.has_live_files]
+    manifests = [one for one in manifests_of(io, head) if one.content is ManifestContent.DATA and one.has_live_files]
     return set[FileKey]().union(*read_all(manifests, keys_of))
 
 
@@ -601,18 +586,16 @@ def mapping_update(metadata: TableMetadata, mapping: str) -> tuple[TableUpdate, 
     return (SetPropertiesUpdate(updates={DEFAULT_NAME_MAPPING: mapping}),)
 
 
-def load_for_import(
-    planned: Table, plan: ImportPlan, load: LoadState, branch: str, *, check_duplicate_files: bool
-) -> LoadState:
+def load_for_import(planned: Table, plan: ImportPlan, load: LoadState, branch: str) -> LoadState:
     """Return a loader for the commit of an import, which sets the name mapping if the table has none.
+
+    The commit fails if a concurrent one has added a file of the plan.
 
     Args:
         planned: The table that the files were examined for.
         plan: The decisions about the files.
         load: Loads the newest table, or a staged one.
         branch: The branch that receives the files.
-        check_duplicate_files: Refuse files that concurrent commits have added; if False, only those with deletion
-            vectors.
     """
     head = planned.metadata.refs.get(branch)
     keys = frozenset(file_key(file.path) for file in plan.data_files)
@@ -630,13 +613,10 @@ def load_for_import(
             )
         newest = metadata.refs.get(branch)
         if newest is not None and newest != head:
-            snapshot, only_with_vectors = metadata.snapshot_by_id(newest.snapshot_id), not check_duplicate_files
-            added: set[FileKey] = set()
-            if snapshot is not None:
-                added = files_in(base.table.io, snapshot, keys, only_with_vectors=only_with_vectors)
+            snapshot = metadata.snapshot_by_id(newest.snapshot_id)
+            added = files_in(base.table.io, snapshot, keys) if snapshot is not None else set()
             if added:
-                paths = [file.path for file in plan.data_files if file_key(file.path) in added]
-                raise duplicate_error(paths, only_with_vectors=only_with_vectors)
+                raise duplicate_error([file.path for file in plan.data_files if file_key(file.path) in added])
         updates = mapping_update(metadata, plan.mapping)
         if base.requirements is not None:  # a staged table, whose only requirement is that it does not exist
             return replace(base, updates=(*base.updates, *updates))

@@ -85,14 +85,8 @@ class RowMap:
             origins = RowOrigins(data_file=path, runs=found["runs"], encoded=encoded)
             row_map = RowMap(sources=tuple(map(str, found["sources"])), origins=origins)
             return row_map if row_map._fits(record_count) else None
-        except (
-            KeyError,
-            RecursionError,
-            TypeError,
-            ValueError,
-            OSError,
-            pa.ArrowException,
-        ):  # Arrow reports damaged bytes as an OSError
+        # Arrow reports damaged bytes as an OSError.
+        except (KeyError, RecursionError, TypeError, ValueError, OSError, pa.ArrowException):
             return None
 
     def _fits(self, record_count: int) -> bool:

@@ -86,7 +86,7 @@ def add_files(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Ro
         return CommitBase(table=load_table(catalog, identifier))
 
     if plan.data_files:
-        commit_import(engine, target, plan, load, started, check_duplicate_files=options.check_duplicate_files)
+        commit_import(engine, target, plan, load, started)
     return [(len(plan.data_files), plan.changed_partitions)]
 
 
@@ -104,19 +104,16 @@ def target_of_import(resolved: ResolvedTable, parts: tuple[str, ...], settings: 
     return writable_target(resolved, reference, text, settings, "add_files")
 
 
-def import_options(values: Values, settings: StatementSettings, **changes: bool) -> ImportOptions:
-    given = {
-        "partition_filter": values.get("partition_filter", {}),
-        "check_duplicate_files": values.get("check_duplicate_files", True),
-        "parallelism": values.get("parallelism", limits.READ_THREADS),
-        "ignore_missing_files": values.get("ignore_missing_files", False),
-    }
-    return ImportOptions(time_zone=settings.time_zone, **(given | changes))
+def import_options(values: Values, settings: StatementSettings) -> ImportOptions:
+    return ImportOptions(
+        partition_filter=values.get("partition_filter", {}),
+        parallelism=values.get("parallelism", limits.READ_THREADS),
+        ignore_missing_files=values.get("ignore_missing_files", False),
+        time_zone=settings.time_zone,
+    )
 
 
-def commit_import(
-    engine: Engine, target: Target, plan: ImportPlan, load: LoadState, started: float, *, check_duplicate_files: bool
-) -> None:
+def commit_import(engine: Engine, target: Target, plan: ImportPlan, load: LoadState, started: float) -> None:
     """Append the files of a plan in one commit."""
     rows = sum(file.record_count for file in plan.data_files)
     planned = time.perf_counter()
@@ -133,9 +130,7 @@ def commit_import(
         ),
         AppendFiles(data_files=plan.data_files),
         summary=conservation_summary(RowCounts(inserted=rows)),
-        load_state=load_for_import(
-            target.table, plan, load, target.branch, check_duplicate_files=check_duplicate_files
-        ),
+        load_state=load_for_import(target.table, plan, load, target.branch),
     )
 
 
@@ -227,7 +222,7 @@ def snapshot(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
             location=location,
         )
     source = table_source(engine, table)
-    options = import_options(values, settings, check_duplicate_files=False)
+    options = import_options(values, settings)
     statement, schema = creation(parts, table, values), schema_from_json(table.schema.json())
     dry_run = values.get("dry_run", False)
 
@@ -240,7 +235,7 @@ def snapshot(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
             return explained(plan, (len(plan.data_files),))
         plan.check()
         target = target_of_import(resolved, parts, settings)
-        commit_import(engine, target, plan, load, started, check_duplicate_files=False)
+        commit_import(engine, target, plan, load, started)
         return [(len(plan.data_files),)]
 
     load_state = ddl.stage_table(statement, catalog, identifier, schema, time_zone=settings.time_zone)

@@ -14,7 +14,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform
 
 from dml import limits
 from dml.catalog import CommitBase, create_table, load_table
-from dml.commit import AppendFiles, RowDelta, commit
+from dml.commit import AppendFiles, commit
 from dml.ddl.new_schema import schema_from_json
 from dml.errors import AnalysisError, CommitConflictError, CorruptFileError, NotFoundError, ValidationFailedError
 from dml.maintenance.import_files import (
@@ -27,8 +27,7 @@ from dml.maintenance.import_files import (
     load_for_import,
     plan_import,
 )
-from dml.options import DEFAULT_NAME_MAPPING, Command
-from tests.dml.commit.builders import vectors
+from dml.options import DEFAULT_NAME_MAPPING
 from tests.interop.readers import read_duckdb
 from tests.other_writers import set_properties
 
@@ -77,7 +76,6 @@ class World:
             plan,
             lambda: CommitBase(table=load_table(self.catalog, NAME)),
             "main",
-            check_duplicate_files=options.get("check_duplicate_files", True),
         )
         commit(table, AppendFiles(data_files=plan.data_files), load_state=checked)
         return len(plan.data_files)
@@ -222,8 +220,8 @@ def test_an_earlier_spec_takes_the_files(world: World) -> None:
     assert world.add() == 1
     assert world.rows() == [(1, "x", None)]
     world.write("b/c.parquet", 2)
+    assert {file.spec_id for file in world.plan("b").data_files} == {1}
     assert world.add("b") == 1
-    assert {file.spec_id for file in (*world.plan("b", check_duplicate_files=False).data_files,)} == {1}
 
 
 def test_the_filter_selects_partitions(world: World) -> None:
@@ -237,7 +235,7 @@ def test_the_filter_selects_partitions(world: World) -> None:
 
 
 def test_a_file_is_not_added_twice(world: World) -> None:
-    """Whatever its location is spelled like; unless the caller insists."""
+    """Whatever its location is spelled like."""
     world.create()
     path = world.write("a.parquet", 1)
     assert world.add() == 1
@@ -252,25 +250,6 @@ def test_a_file_is_not_added_twice(world: World) -> None:
         )
         with pytest.raises(ValidationFailedError, match=r"already exist within the target table: .*a.parquet"):
             plan.check()
-    assert world.add(check_duplicate_files=False) == 1
-    assert len(world.rows()) == 2
-
-
-def test_a_file_with_a_deletion_vector_is_never_added_again(world: World) -> None:
-    """Its second entry would be newer than its vector, which the specification forbids: no engine reads the table."""
-    table, before = world.create(version="3"), load_table(world.catalog, NAME)
-    world.write("a.parquet", 1, 2)
-    planned = world.plan(check_duplicate_files=False)
-    assert world.add() == 1
-    (file,) = world.plan(check_duplicate_files=False).data_files
-    start = table.refresh().metadata.current_snapshot_id
-    delete = vectors(table, [(file, [0])])
-    commit(table, RowDelta(command=Command.DELETE, delete_files=delete, starting_snapshot_id=start))
-    with pytest.raises(ValidationFailedError, match=r"have a deletion vector in the target table: .*a.parquet"):
-        world.add(check_duplicate_files=False)
-    with pytest.raises(ValidationFailedError, match=r"have a deletion vector in the target table: .*a.parquet"):
-        world.add(planned=planned, check_duplicate_files=False, table=before)
-    assert world.rows() == [(2, None, None)]
 
 
 def test_names_that_only_look_alike_are_other_files(world: World) -> None:
