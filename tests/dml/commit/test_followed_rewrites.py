@@ -1,4 +1,4 @@
-"""Deletes of rows whose file another commit has compacted, in either order: nobody fails, and no row comes back."""
+"""Deletes of rows whose file another commit has compacted, in either order: neither commit fails, and no deleted row comes back."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -230,7 +230,7 @@ def test_a_row_that_was_deleted_before_the_compaction_is_a_conflict(catalog: Cat
 
 @BOTH
 def test_a_row_that_was_dropped_by_the_compaction_is_a_conflict(catalog: Catalog, version: int) -> None:
-    """Somebody deleted the row, and the compaction left it out."""
+    """Another commit deleted the row, and the compaction left it out."""
     scene = Scene(catalog, version)
     statement = scene.delete([0, 7])
     start = scene.start

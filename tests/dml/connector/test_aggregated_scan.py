@@ -139,9 +139,9 @@ OF_ROWS = (
     ("count(DISTINCT s)",),
     ("sum(DISTINCT i)",),
 )
-"""What tasks do not compute. Each is asked for alone, the expected values of several together.
+"""Aggregations that tasks do not compute. Each query runs alone; the expected values of several are computed at once.
 
-DISTINCT stands alone: Spark sums up rows in another order beside it.
+DISTINCT is computed alone: beside it, Spark adds up rows in another order.
 """
 
 
