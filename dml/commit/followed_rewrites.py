@@ -187,11 +187,16 @@ def row_maps_of(
     """
     every = Pruner(metadata.specs(), metadata.schema(), AlwaysTrue(), case_sensitive=True)
     removed = compaction.entries(ManifestContent.DATA, EntryStatus.DELETED, REPLACING, every)
-    replaced = {entry.data_file.path for entry in removed}.intersection(paths)
+    wanted = frozenset(paths)
+    replaced = {entry.data_file.path: entry.data_file for entry in removed if entry.data_file.path in wanted}
     if not replaced:
         return RowMaps(by_source={}, are_complete=True)
     entries = compaction.entries(ManifestContent.DATA, EntryStatus.ADDED, REPLACING, every)
     added = [entry.data_file for entry in entries]
+    if len({file.spec_id for file in (*replaced.values(), *added)}) == 1:
+        # Rows stay in their partition, so footers of other partitions need not be read.
+        partitions = {partition_key(file.spec_id, file.partition) for file in replaced.values()}
+        added = [file for file in added if partition_key(file.spec_id, file.partition) in partitions]
     unknown = [file for file in added if file.path not in files.row_maps]
     with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="row-maps") as pool:
         read = tuple(pool.map(partial(read_row_map, io), unknown))
@@ -200,7 +205,7 @@ def row_maps_of(
     for file in added:
         row_map = files.row_maps[file.path]
         if row_map is not None:
-            for path in replaced.intersection(row_map.sources):
+            for path in replaced.keys() & set(row_map.sources):
                 by_source[path].append((file, row_map))
     complete = all(files.row_maps[file.path] is not None for file in added)
     return RowMaps(by_source=by_source, are_complete=complete)

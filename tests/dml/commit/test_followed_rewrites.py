@@ -1,4 +1,4 @@
-"""Deletes of rows whose file another commit has compacted, in either order: neither commit fails, and no deleted row comes back."""
+"""Deletes of rows whose file another commit has compacted: in either order both commit, and no deleted row returns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,14 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
+from pyiceberg.io import FileIO
 from pyiceberg.transforms import TruncateTransform
 
-from dml.commit import AppendFiles, CommittedSnapshot, RewriteFiles, RowDelta, commit
+from dml.commit import AppendFiles, CommittedSnapshot, RewriteFiles, RowDelta, commit, followed_rewrites
 from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.writes import write_context
 from dml.errors import CommitConflictError
+from dml.model.manifest import ContentFile
 from dml.model.row_map import ROW_MAP_KEY, RowMap
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins, origins
@@ -346,6 +348,33 @@ def test_without_a_map_a_compaction_is_a_conflict(catalog: Catalog, version: int
         Path(first.path.removeprefix("file://")).unlink()
     with pytest.raises(CommitConflictError, match="missing data files"):
         scene.commit(statement)
+
+
+@BOTH
+def test_footers_of_other_partitions_are_not_read(
+    catalog: Catalog, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(catalog, version)
+    elsewhere = data_file(scene.table, [50], "b")
+    scene.commit(AppendFiles(data_files=(elsewhere,)))
+    scene.go_on()
+    statement, compaction = scene.delete([0, 13]), scene.compact([file.path for file in scene.files])
+    compaction = replace(
+        compaction,
+        data_files=(*compaction.data_files, data_file(scene.table, [50], "b")),
+        removed_data_files=compaction.removed_data_files | {elsewhere.path},
+    )
+    scene.commit(compaction)
+    original, read = followed_rewrites.read_row_map, []
+
+    def recorded(io: FileIO, file: ContentFile) -> RowMap | None:
+        read.append(file.path)
+        return original(io, file)
+
+    monkeypatch.setattr(followed_rewrites, "read_row_map", recorded)
+    made = scene.commit(statement)
+    assert read == [compaction.data_files[0].path]
+    assert ids(made.metadata_location) == [*left(20, 0, 13), 50]
 
 
 @BOTH
