@@ -11,8 +11,9 @@ from typing import Final
 
 from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_key, read_properties, read_value
-from dml.sqlparse.fragments import FragmentReader, table_name
+from dml.sqlparse.fragments import FragmentReader, table_and_column, table_name
 from dml.sqlparse.statements import (
+    AlterColumn,
     AlterTable,
     AnalyzeTable,
     CallArgument,
@@ -40,6 +41,7 @@ __all__ = [
     "PROCEDURES",
     "read_analyze_table",
     "read_call",
+    "read_comment_on_column",
     "read_comment_on_namespace",
     "read_comment_on_table",
     "read_create_namespace",
@@ -281,6 +283,15 @@ def read_comment_on_table(cursor: Cursor, reader: FragmentReader) -> AlterTable:
     if comment is None:
         return AlterTable(table=table, action=UnsetProperties(keys=(COMMENT,)))
     return AlterTable(table=table, action=SetProperties(properties=((COMMENT, comment),)))
+
+
+def read_comment_on_column(cursor: Cursor, reader: FragmentReader) -> AlterTable:
+    """Read `COMMENT ON COLUMN table.column IS text | NULL`; as in Spark, it takes no fields of structs."""
+    cursor.expect("COMMENT", "ON", "COLUMN")
+    table, column = table_and_column(cursor, reader)
+    comment = read_comment(cursor)
+    action = AlterColumn(column=column.parts, span=column.span, comment=comment, drop_comment=comment is None)
+    return AlterTable(table=table, action=action)
 
 
 def read_comment_on_namespace(cursor: Cursor, _: FragmentReader) -> CommentOnNamespace:

@@ -17,7 +17,7 @@ from dml.sqlparse.relations import Block, Relation, RelationScan, read_ctes, sca
 from dml.sqlparse.statements import ColumnReference, Fragment, Span, TableReference
 from dml.sqlparse.tokens import Source, TokenKind, words
 
-__all__ = ["FragmentReader", "read_target", "table_name"]
+__all__ = ["FragmentReader", "read_target", "table_and_column", "table_name"]
 
 NO_OPERAND = words("SELECT DISTINCT ALL REDUCE MAP BY AGGREGATE EXTEND")
 NO_COLUMN = words("SELECT FROM WHERE AND OR NOT IN IS NULL TRUE FALSE LIKE ILIKE RLIKE BETWEEN AS BY JOIN DISTINCT")
@@ -218,7 +218,24 @@ def table_name(cursor: Cursor, reader: FragmentReader) -> TableReference:
     reference = found.reference
     if reference.version is not None or reference.timestamp is not None:
         cursor.fail_at(reference.span, "Time travel is not allowed here", expected="the plain name of a table")
-    reader.relations.append(
-        Relation(reference=reference, block=Block(reference.span.start, reference.span.end), alias_place=None)
-    )
+    add_table(reader, reference)
     return reference
+
+
+def table_and_column(cursor: Cursor, reader: FragmentReader) -> tuple[TableReference, ColumnReference]:
+    """Read the name of a column with its table before it: `db.t.c`. Return the table's name, and the column's."""
+    if not cursor.at_name():
+        cursor.fail(expected="the name of a table and a column")
+    begin = cursor.index
+    *parts, column = cursor.names("the name of a table and a column")
+    if not parts:
+        cursor.fail_at(cursor.span_from(begin), "The column needs the name of its table", expected=f"table.{column}")
+    tokens = cursor.source.tokens
+    table = TableReference(parts=tuple(parts), span=Span(tokens[begin].start, tokens[cursor.index - 3].end))
+    add_table(reader, table)
+    return table, ColumnReference(parts=(column,), span=cursor.span_from(cursor.index - 1))
+
+
+def add_table(reader: FragmentReader, reference: TableReference) -> None:
+    block = Block(reference.span.start, reference.span.end)
+    reader.relations.append(Relation(reference=reference, block=block, alias_place=None))

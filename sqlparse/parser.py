@@ -15,6 +15,7 @@ from dml.sqlparse.alter_table import read_alter_table
 from dml.sqlparse.catalog_statements import (
     read_analyze_table,
     read_call,
+    read_comment_on_column,
     read_comment_on_namespace,
     read_comment_on_table,
     read_create_namespace,
@@ -70,6 +71,7 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("SHOW", "COLUMNS"), read_show_columns),
     (("SHOW", "PARTITIONS"), read_show_partitions),
     (("COMMENT", "ON", "TABLE"), read_comment_on_table),
+    (("COMMENT", "ON", "COLUMN"), read_comment_on_column),
     *((("COMMENT", "ON", word), read_comment_on_namespace) for word in NAMESPACE),
     (("REFRESH", "TABLE"), read_refresh_table),
     (("ANALYZE", "TABLE"), read_analyze_table),

@@ -619,6 +619,7 @@ class AlterColumn:
         span: The span of its name.
         data_type: The new type.
         comment: The new comment.
+        drop_comment: True if the comment is removed: `COMMENT ON COLUMN t.c IS NULL`.
         position: The new position.
         required: True for SET NOT NULL, False for DROP NOT NULL.
         default: The text of the expression of SET DEFAULT.
@@ -629,6 +630,7 @@ class AlterColumn:
     span: Span
     data_type: str | None = None
     comment: str | None = None
+    drop_comment: bool = False
     position: ColumnPosition | None = None
     required: bool | None = None
     default: str | None = None

@@ -220,7 +220,7 @@ def altered_column(action: AlterColumn, schema: Schema, format_version: int, tim
     if action.required is not None and action.required != field.required:
         changes["required"] = check_optional(path, required=action.required)
         refuse_identifier(schema, field, path)
-    if action.comment is not None:
+    if action.comment is not None or action.drop_comment:
         changes["doc"] = action.comment
     if action.drop_default:
         changes["write_default"] = None

@@ -76,6 +76,8 @@ def statements() -> None:
     assert [row[0] for row in rows(spark, "DESCRIBE TABLE lake.db.s")][:3] == ["id", "s", "n"]
     assert rows(spark, "SHOW COLUMNS IN s IN lake.db") == [("id",), ("s",), ("n",)]
     assert rows(spark, "COMMENT ON TABLE lake.db.s IS 'of a client'") == rows(spark, "REFRESH TABLE lake.db.s") == []
+    assert rows(spark, "COMMENT ON COLUMN lake.db.s.id IS 'the key'") == []
+    assert rows(spark, "DESCRIBE TABLE lake.db.s")[0] == ("id", "bigint", "the key")
     assert rows(spark, "ANALYZE TABLE lake.db.s COMPUTE STATISTICS FOR ALL COLUMNS") == []
     assert rows(spark, "ALTER TABLE lake.db.s CREATE BRANCH audit RETAIN 7 DAYS") == []
     assert rows(spark, "CREATE TABLE lake.db.like LIKE lake.db.s") == []

@@ -65,6 +65,8 @@ WRONG = [
     "SHOW PARTITIONS db.t PARTITION (dep = 'a', ^nope = 1^)",
     "COMMENT ON TABLE ^db.nope^ IS 'x'",
     "COMMENT ON NAMESPACE ^nodb^ IS NULL",
+    "COMMENT ON COLUMN ^db.nope^.id IS 'x'",
+    "COMMENT ON COLUMN db.t.^nope^ IS NULL",
     "CREATE TABLE ^db.t^ LIKE db.other",
     "CREATE TABLE db.x LIKE ^db.nope^",
     "CREATE TABLE db.x LIKE db.t TBLPROPERTIES (^'format-version'^ = '9')",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError
+from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, SqlError
 from tests.dml.ddl.conftest import Lake
 
 NewTable = Callable[..., Lake]
@@ -140,6 +140,17 @@ def test_show_columns_names_the_columns_and_takes_the_namespace_apart(new_table:
         assert (shown.columns, shown.rows) == ((("col_name", "string"),), (("id",), ("a b",), ("s",)))
     with pytest.raises(NotFoundError):
         lake.run("SHOW COLUMNS IN nope IN db")
+
+
+def test_comments_of_columns_are_set_and_removed(new_table: NewTable) -> None:
+    lake = new_table("id INT, `a b` STRING COMMENT 'first', s STRUCT<x: INT>")
+    for name, column in (("lake.db.t.`a b`", "a b"), ("db.t.s", "s"), ("`db`.t.ID", "id")):
+        for text, comment in (("'it''s' ' it'", "it's it"), ("''", ""), ("NULL", None), ("NULL", None)):
+            lake.run(f"COMMENT ON COLUMN {name} IS {text}")
+            assert lake.table().schema().find_field(column).doc == comment
+    for name, error in (("id", SqlError), ("db.nope.id", NotFoundError), ("db.t.s.x", NotFoundError)):
+        with pytest.raises(error):
+            lake.run(f"COMMENT ON COLUMN {name} IS 'x'")
 
 
 def test_comments_are_set_and_removed(new_table: NewTable) -> None:

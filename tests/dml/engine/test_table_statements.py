@@ -72,6 +72,8 @@ def test_statements_on_tables_need_no_full_name_and_work_in_spark_sql(lake: Lake
         assert rows(f"SHOW PARTITIONS {full} PARTITION (dep = 'a')") == [("dep=a",)]
         assert rows(f"COMMENT ON TABLE {full} IS 'of {prefix}'") == []
         assert lake.table(name).properties["comment"] == f"of {prefix}"
+        assert rows(f"COMMENT ON COLUMN {full}.dep IS 'of {prefix}'") == []
+        assert rows(f"DESCRIBE TABLE {full}")[1] == ("dep", "string", f"of {prefix}")
         assert rows(f"COMMENT ON NAMESPACE {prefix}{namespace} IS 'of {prefix}'") == []
         assert ("Comment", f"of {prefix}") in rows(f"DESCRIBE NAMESPACE {prefix}{namespace}")
         assert rows(f"ALTER TABLE {full} SET IDENTIFIER FIELDS id") == []

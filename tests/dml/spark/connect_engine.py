@@ -166,6 +166,8 @@ def table_statements(lake, name):
         assert run(f"SHOW COLUMNS IN {full}").collect()[-1] == ("extra",)
         run(f"COMMENT ON TABLE {full} IS 'of {full}'")
         assert ("Comment", f"of {full}", "") in run(f"DESCRIBE EXTENDED {full}").collect()
+        run(f"COMMENT ON COLUMN {full}.extra IS 'of {full}'")
+        assert ("extra", "int", f"of {full}") in run(f"DESCRIBE TABLE {full}").collect()
         run(f"CREATE TABLE {full}_like LIKE {full}")
         run(f"REFRESH TABLE {full}_like")
         run(f"ANALYZE TABLE {full} COMPUTE STATISTICS FOR ALL COLUMNS")
