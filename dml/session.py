@@ -347,7 +347,7 @@ class Session:
                 procedure.
 
         Returns:
-            The locations of the orphans.
+            The locations of the orphans. `call("remove_orphan_files", table=..., dry_run=True)` returns the reasons.
 
         Raises:
             DmlError: The table does not exist, its orphans cannot be determined, or some could not be deleted.
@@ -356,7 +356,7 @@ class Session:
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
-        return remove_orphans(self.engine, parts, call)
+        return remove_orphans(self.engine, parts, call).orphans
 
     def rewrite_data_files(
         self,

@@ -21,7 +21,7 @@ from dml.maintenance.expired_files import FileKind
 from dml.maintenance.orphan_choice import PrefixMismatchMode
 from dml.maintenance.partition_statistics import compute_partition_statistics
 from dml.maintenance.position_delete_groups import PositionDeleteOptions
-from dml.maintenance.remove_orphan_files import RemoveOrphanFiles, remove_orphan_files
+from dml.maintenance.remove_orphan_files import OrphanRemoval, RemoveOrphanFiles, remove_orphan_files
 from dml.maintenance.rewrite_manifests import plan_manifest_rewrite, rewrite_manifests
 from dml.maintenance.rewrite_options import RewriteOptions
 from dml.maintenance.rewrite_plan import FileGroup, RewritePlan, plan_rewrite
@@ -32,6 +32,7 @@ __all__ = [
     "ExpireSnapshots",
     "FileGroup",
     "FileKind",
+    "OrphanRemoval",
     "PositionDeleteOptions",
     "PrefixMismatchMode",
     "RemoveOrphanFiles",

@@ -167,9 +167,9 @@ class Plan:
             yield Decision(decision="delete" if number else "keep", object=kind.value, reason=reason)
         for location, reason in self.files.unreadable:
             yield Decision(
-                decision="skip",
+                decision="keep",
                 object=location,
-                reason=f"{reason}; it and the files that only it names are left to remove_orphan_files",
+                reason=f"{reason}; remove_orphan_files deletes it and the files that only it names",
             )
 
 

@@ -5,7 +5,7 @@
     s3://b1/t/a.parquet  and  s3://b2/t/a.parquet                       may be one file: the path is the same
 
 Input: the files that a storage lists, the locations that the table's metadata needs, and the rules. Output: the
-orphans, and the ambiguous files. A file is an orphan only if all rules allow it. Names that might mean the same file
+orphans, the other unneeded files with the reason why they are kept, and the ambiguous files. A file is an orphan only if all rules allow it. Names that might mean the same file
 are treated as equal: this may keep an orphan, but never deletes a needed file. Source: Iceberg's
 `DeleteOrphanFilesSparkAction` (`FileURI`), `HiddenPathFilter`, `PartitionAwareHiddenPathFilter`.
 """
@@ -19,6 +19,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import unquote
+
+from dml.maintenance.retention import time_text
 
 __all__ = [
     "Equivalents",
@@ -223,11 +225,15 @@ class OrphanChoice:
     """The selected files.
 
     Attributes:
-        orphans: The files that are not needed.
+        orphans: The files that are not needed and may be deleted.
+        kept: The files that are not needed but must not be deleted, each with the reason.
+        needed: The number of files that the metadata needs.
         conflicts: The ambiguous files; none of them is an orphan.
     """
 
     orphans: tuple[ListedFile, ...]
+    kept: tuple[tuple[ListedFile, str], ...] = ()
+    needed: int = 0
     conflicts: tuple[PrefixMismatch, ...] = ()
 
 
@@ -267,23 +273,28 @@ def choose_orphans(listed: Iterable[ListedFile], needed: NeededFiles, rules: Orp
         rules: The rules for deletion.
 
     Returns:
-        The orphans in the order of `listed`, and the ambiguous files.
+        The orphans in the order of `listed`, the unneeded files that are kept, and the ambiguous files.
     """
     orphans: list[ListedFile] = []
+    kept: list[tuple[ListedFile, str]] = []
     conflicts: list[PrefixMismatch] = []
+    number = 0
     for file in listed:
-        if not may_delete(file, rules):
-            continue
         alike = needed.named_like(file)
         if any(alike.values()):
-            continue
-        if not alike or rules.prefix_mismatch is PrefixMismatchMode.DELETE:
+            number += 1
+        elif reason := reason_to_keep(file, rules):
+            kept.append((file, reason))
+        elif not alike or rules.prefix_mismatch is PrefixMismatchMode.DELETE:
             orphans.append(file)
-        elif rules.prefix_mismatch is PrefixMismatchMode.ERROR:
+        elif rules.prefix_mismatch is PrefixMismatchMode.IGNORE:
+            other = next(iter(alike))
+            kept.append((file, f"the metadata names its path in '{other.scheme}://{other.authority}'"))
+        else:
             conflicts += [
                 PrefixMismatch(listed=file.location, scheme=other.scheme, authority=other.authority) for other in alike
             ]
-    return OrphanChoice(orphans=tuple(orphans), conflicts=tuple(conflicts))
+    return OrphanChoice(orphans=tuple(orphans), kept=tuple(kept), needed=number, conflicts=tuple(conflicts))
 
 
 def is_hidden(relative: str, partition_fields: frozenset[str]) -> bool:
@@ -299,13 +310,19 @@ def is_hidden(relative: str, partition_fields: frozenset[str]) -> bool:
     )
 
 
-def may_delete(file: ListedFile, rules: OrphanRules) -> bool:
-    """Return True if all rules allow deleting the file, regardless of the needed locations."""
-    return (
-        file.modified_ms is not None
-        and file.modified_ms < rules.older_than_ms
-        and file.relative.rpartition("/")[2] != VERSION_HINT
-        and not is_hidden(file.relative, rules.partition_fields)
-        and (rules.within is None or is_inside(file.real_location, rules.within, rules.equivalents))
-        and not any(is_inside(file.real_location, other, rules.equivalents) for other in rules.others)
-    )
+def reason_to_keep(file: ListedFile, rules: OrphanRules) -> str | None:
+    """Return why a file must not be deleted even if it is not needed; None if all rules allow deleting it."""
+    if rules.within is not None and not is_inside(file.real_location, rules.within, rules.equivalents):
+        return f"it is outside of '{rules.within}'"
+    if file.relative.rpartition("/")[2] == VERSION_HINT:
+        return "a Hadoop catalog finds the table by it"
+    if is_hidden(file.relative, rules.partition_fields):
+        return "its name, or that of a folder, starts with _ or ."
+    other = next((one for one in rules.others if is_inside(file.real_location, one, rules.equivalents)), None)
+    if other is not None:
+        return f"another table is in '{other}'"
+    if file.modified_ms is None:
+        return "the storage does not list when it was written"
+    if file.modified_ms >= rules.older_than_ms:
+        return f"it was not written before {time_text(rules.older_than_ms)}"
+    return None

@@ -243,8 +243,8 @@ def group_reasons(
     for entry in files:
         size = f"{entry.data_file.file_size_in_bytes} bytes"
         if entry.data_file.path in chosen:
-            yield entry, True, f"{size}, one of {chosen[entry.data_file.path]} files of its partition: merged"
+            yield entry, True, f"{size}, one of {chosen[entry.data_file.path]} files of its partition"
         elif has_wrong_size(entry, options):
-            yield entry, False, f"{size}, fewer than {MIN_FILES} ({options.min_files}) in its partition: left"
+            yield entry, False, f"{size}, fewer than {MIN_FILES} ({options.min_files}) in its partition"
         else:
-            yield entry, False, f"{size}, between {MIN_SIZE} and {MAX_SIZE}: left"
+            yield entry, False, f"{size}, between {MIN_SIZE} and {MAX_SIZE}"

@@ -1,13 +1,14 @@
 """Removes unneeded files below a table's folders. Driver.
 
-Input: a catalog, a table's identifier and the validated options. Output: the locations of the orphans.
+Input: a catalog, a table's identifier and the validated options. Output: the locations of the orphans, and with
+`dry_run` the decisions.
 
 The order matters. Files are listed before metadata is read, so that files of a commit in between are either not listed
 or needed. Before each batch is deleted the newest metadata is read again: a file may be in use again. Source: Iceberg's
 `DeleteOrphanFilesSparkAction` and its Spark procedure (`RemoveOrphanFilesProcedure`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
@@ -26,6 +27,7 @@ from dml.maintenance.orphan_choice import (
     Equivalents,
     ListedFile,
     NeededFiles,
+    OrphanChoice,
     OrphanRules,
     PrefixMismatch,
     PrefixMismatchMode,
@@ -39,9 +41,11 @@ from dml.maintenance.reachable_files import (
     outermost,
     refuse_shared_folders,
 )
+from dml.maintenance.retention import duration
 from dml.maintenance.storage import RealNames, Storage, storage_of
+from dml.result import Decision
 
-__all__ = ["RemoveOrphanFiles", "remove_orphan_files"]
+__all__ = ["OrphanRemoval", "RemoveOrphanFiles", "remove_orphan_files"]
 
 
 DEFAULT_AGE: Final = timedelta(days=3)
@@ -111,6 +115,19 @@ class RemoveOrphanFiles:
         return Equivalents.of(self.equal_schemes, self.equal_authorities)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanRemoval:
+    """The outcome of a call.
+
+    Attributes:
+        orphans: The locations of the deleted files; for a dry run, of the files to delete.
+        decisions: The decisions of a dry run, those about the orphans first and in their order.
+    """
+
+    orphans: tuple[str, ...]
+    decisions: tuple[Decision, ...] = ()
+
+
 def is_map_of_texts(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
 
@@ -162,16 +179,13 @@ def prefix_mismatch_mode(text: str) -> PrefixMismatchMode:
     return mode
 
 
-def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
+def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: RemoveOrphanFiles) -> OrphanRemoval:
     """Remove the unneeded files below a table's folders.
 
     Args:
         catalog: The catalog.
         identifier: Namespace and name of the table.
         call: The options.
-
-    Returns:
-        The locations of the orphans, which a dry run does not delete.
 
     Raises:
         NotFoundError: The table does not exist.
@@ -189,7 +203,27 @@ def remove_orphan_files(catalog: Catalog, identifier: tuple[str, ...], call: Rem
         if choice.conflicts:
             raise prefix_mismatch_error(choice.conflicts)
         orphans = choice.orphans if call.dry_run else delete_orphans(search, rules, choice.orphans)
-        return tuple(file.location for file in orphans)
+        return OrphanRemoval(
+            orphans=tuple(file.location for file in orphans),
+            decisions=tuple(decisions_of(choice, int(datetime.now(UTC).timestamp() * 1000))) if call.dry_run else (),
+        )
+
+
+def decisions_of(choice: OrphanChoice, now_ms: int) -> Iterator[Decision]:
+    """Yield a decision about each unneeded file, and one about the needed files together."""
+    unneeded = "the table's metadata does not need it"
+    for file in choice.orphans:
+        yield Decision(decision="delete", object=file.location, reason=f"{unneeded}, and {age_text(file, now_ms)}")
+    for file, reason in choice.kept:
+        age = "" if file.modified_ms is None else f" ({age_text(file, now_ms)})"
+        yield Decision(decision="keep", object=file.location, reason=f"{unneeded}, but {reason}{age}")
+    if choice.needed:
+        yield Decision(decision="keep", object=f"{choice.needed} files", reason="the table's metadata needs them")
+
+
+def age_text(file: ListedFile, now_ms: int) -> str:
+    assert file.modified_ms is not None
+    return f"it is {duration(now_ms - file.modified_ms)} old"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.options import MAX_REF_AGE_MS, MAX_SNAPSHOT_AGE_MS, MIN_SNAPSHOTS_TO_KEEP, integer
 from dml.result import Decision
 
-__all__ = ["RetentionPlan", "RetentionRules", "plan_retention", "time_text"]
+__all__ = ["RetentionPlan", "RetentionRules", "duration", "plan_retention", "time_text"]
 
 HOUR_MS: Final = 60 * 60 * 1000
 DAY_MS: Final = 24 * HOUR_MS
@@ -119,7 +119,7 @@ def plan_retention(metadata: TableMetadata, rules: RetentionRules) -> RetentionP
     for name, ref in kept_refs.items():
         names[ref.snapshot_id].append(name)
     for snapshot_id, heads in names.items():
-        kept[snapshot_id] = f"{', '.join(heads)} {'is' if len(heads) == 1 else 'are'} at it"
+        kept[snapshot_id] = f"referenced by {', '.join(heads)}"
     for snapshot_id in rules.snapshot_ids:
         kept.pop(snapshot_id, None)
 
@@ -213,6 +213,7 @@ def time_text(millis: int) -> str:
 
 
 def duration(millis: int) -> str:
+    """Return a span of time as text: in days, in hours or in milliseconds."""
     hours = millis / HOUR_MS
     if abs(hours) < 1:
         return f"{millis} ms"

@@ -215,13 +215,13 @@ def parts_for(manifests: Iterable[ManifestFile], target: int) -> int:
 
 def reason_of(manifest: ManifestFile, spec: PartitionSpec, target: int, *, is_rewritten: bool) -> str:
     if manifest.partition_spec_id != spec.spec_id:
-        return f"of partition spec {manifest.partition_spec_id}, not {spec.spec_id}: left"
+        return f"of partition spec {manifest.partition_spec_id}, not {spec.spec_id}"
     size, limit = size_text(manifest.manifest_length), size_text(target)
     if not is_rewritten:
-        return f"{size}, the only one of its kind, within target {limit}: left"
+        return f"{size}, the only one of its kind, within target {limit}"
     if manifest.manifest_length > target:
-        return f"{size}, above target {limit}: split"
-    return f"{size}, below target {limit}: merged"
+        return f"{size}, above target {limit}"
+    return f"{size}, below target {limit}"
 
 
 def size_text(size: int) -> str:

@@ -147,7 +147,7 @@ class RewritePlan:
     fitting: tuple[ScanTask, ...] = ()
 
     def decisions(self, partition_text: Callable[[tuple[Any, ...]], str]) -> Iterator[Decision]:
-        """Yield a decision, `rewrite` or `leave`, for each group to rewrite and for each file.
+        """Yield a decision, `rewrite` or `keep`, for each group to rewrite and for each file.
 
         Args:
             partition_text: Returns the name of a partition of the output spec; empty if it is unpartitioned.
@@ -168,13 +168,13 @@ class RewritePlan:
             text = f"{less} min-input-files {options.min_input_files} and the size of one new file"
             for task in tasks:
                 why = candidate_reason(task, options)
-                yield Decision(decision="leave", object=task.path, reason=f"{why}, but {text}: left")
+                yield Decision(decision="keep", object=task.path, reason=f"{why}, but {text}")
         for task in self.beyond_limit:
             why = f"max-files-to-rewrite {options.max_files_to_rewrite} is reached"
-            reason = f"{candidate_reason(task, options)}, but {why}: left"
-            yield Decision(decision="leave", object=task.path, reason=reason)
+            reason = f"{candidate_reason(task, options)}, but {why}"
+            yield Decision(decision="keep", object=task.path, reason=reason)
         for task in self.fitting:
-            yield Decision(decision="leave", object=task.path, reason=f"{fitting_reason(task, options)}: left")
+            yield Decision(decision="keep", object=task.path, reason=f"{fitting_reason(task, options)}")
 
 
 def plan_rewrite(

@@ -245,8 +245,8 @@ class Staging:
             raise storage_failure("Writing the file", location, error, self.io.properties) from error
 
     def decide(self, decision: str, location: str, reason: str) -> None:
-        """Record a decision about a file; `leave` does not replace another decision."""
-        if decision != "leave" or location not in self.decisions:
+        """Record a decision about a file; `keep` does not replace another decision."""
+        if decision != "keep" or location not in self.decisions:
             self.decisions[location] = Decision(decision=decision, object=location, reason=reason)
 
     def store_list(self) -> str:
@@ -254,7 +254,7 @@ class Staging:
         text = StringIO()
         writer = csv.writer(text, lineterminator="\n")
         for location, one in self.decisions.items():
-            if one.decision != "leave":
+            if one.decision != "keep":
                 source = self.place(location) if one.decision == "rewrite" else location
                 writer.writerow((source, self.prefix.move(location, "the file")))
         place = below(self.folder, FILE_LIST)
@@ -345,7 +345,7 @@ def stage(
     sizes = {manifest.manifest_path: length for manifest, length in zip(manifests, lengths, strict=True)}
     for location in end.statistics:
         if start is not None and location in start.statistics:
-            staging.decide("leave", location, f"statistics: copied with {start.name}")
+            staging.decide("keep", location, f"statistics: copied with {start.name}")
         else:
             staging.decide("copy", location, "statistics: name no files")
     for location in by_path:
@@ -441,7 +441,7 @@ def stage_manifest(
                 set_size(file, deletes[location])
         elif entry[STATUS] != EntryStatus.DELETED:
             if start is not None and start.holds(*origin(entry, manifest)):
-                staging.decide("leave", location, f"{KINDS[content]}: copied with {start.name}")
+                staging.decide("keep", location, f"{KINDS[content]}: copied with {start.name}")
             else:
                 staging.decide("copy", location, f"{KINDS[content]}: names no files")
 

@@ -128,7 +128,7 @@ def find_what_is_left(place: Place, name: str) -> None:
     """The orphan finder tells the files that killed writers left, and no other."""
     catalog, identifier = place.catalog(), tuple(name.split(".")[1:])
     any_age = RemoveOrphanFiles(older_than=datetime.now(UTC) + timedelta(hours=1), dry_run=True)
-    found = set(remove_orphan_files(catalog, identifier, any_age))
+    found = set(remove_orphan_files(catalog, identifier, any_age).orphans)
     table = catalog.load_table(identifier)
     left = leftovers(table, place.files) - set(place.files.uploads())
     print(f"{name}: {len(found)} files of killed writers")

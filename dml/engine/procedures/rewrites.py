@@ -60,7 +60,7 @@ def manifest_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, A
         counts,
         (
             Decision(
-                decision="rewrite" if one.is_rewritten else "leave",
+                decision="rewrite" if one.is_rewritten else "keep",
                 object=one.manifest.manifest_path,
                 reason=one.reason,
             )
@@ -89,7 +89,7 @@ def position_delete_rows(engine: Engine, parts: tuple[str, ...], values: Mapping
     return dry_run_rows(
         counts,
         (
-            Decision(decision="rewrite" if is_rewritten else "leave", object=entry.data_file.path, reason=reason)
+            Decision(decision="rewrite" if is_rewritten else "keep", object=entry.data_file.path, reason=reason)
             for entry, is_rewritten, reason in plan.decisions()
         ),
     )

@@ -1,10 +1,11 @@
 """The procedures on the files of a table, which change no row: rewrites, expiry, orphans, verification. Driver.
 
 Source: Iceberg's Spark procedures of the same names, which define the names and order of parameters and columns;
-`verify`, and `dry_run` of all but `remove_orphan_files`, are RowDelta's own.
+`verify`, and `dry_run` of all but `remove_orphan_files` and its decisions, are RowDelta's own.
 """
 
 from collections.abc import Mapping
+from itertools import chain, repeat
 from typing import Any, Final
 
 from dml.catalog.translation import translate_errors
@@ -28,6 +29,7 @@ from dml.errors import NotFoundError, NotSupportedError
 from dml.maintenance import (
     ExpireSnapshots,
     FileKind,
+    OrphanRemoval,
     RemoveOrphanFiles,
     RewriteTablePath,
     expire_snapshots,
@@ -39,16 +41,13 @@ from dml.verification import Verification, verify
 __all__ = ["UPKEEP", "remove_orphans", "verify_table"]
 
 
-def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> tuple[str, ...]:
+def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> OrphanRemoval:
     """Remove the orphan files of a table.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name.
         call: The options of the removal.
-
-    Returns:
-        The locations of the orphans.
 
     Raises:
         NotFoundError: no such table.
@@ -107,8 +106,15 @@ def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any
 
 
 def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return one row for each orphan file, with its location."""
-    return [(location,) for location in remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))]
+    """Return one row for each orphan file with its location; for a dry run, one for each decision."""
+    removal = remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))
+    if not values.get("dry_run"):
+        return [(location,) for location in removal.orphans]
+    locations = chain(removal.orphans, repeat(None))
+    return [
+        (location, one.decision, one.object, one.reason)
+        for location, one in zip(locations, removal.decisions, strict=False)
+    ]
 
 
 def path_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -182,6 +188,7 @@ UPKEEP: Final = (
         ),
         columns="orphan_file_location string",
         run=orphan_rows,
+        explains=True,
     ),
     Procedure(
         name="rewrite_data_files",

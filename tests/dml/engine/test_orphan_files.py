@@ -37,10 +37,15 @@ def files(folder: Path) -> set[Path]:
 
 
 def call(lake, arguments: str) -> set[str]:
-    """The names of the files that a CALL returns."""
-    frame = lake.session.sql(f"CALL system.remove_orphan_files({arguments})")
-    assert frame.columns == ["orphan_file_location"]
-    return {row[0].rpartition("/")[2] for row in frame.collect()}
+    """The names of the orphans that a CALL returns, which are also its decisions `delete` if it is a dry run."""
+    rows = lake.session.sql(f"CALL system.remove_orphan_files({arguments})").collect()
+    found = [row.orphan_file_location for row in rows if row.orphan_file_location is not None]
+    assert all(tuple(row) == (row.orphan_file_location,) for row in rows if len(row) == 1)
+    if rows and len(rows[0]) > 1:
+        assert rows[0].asDict().keys() == {"orphan_file_location", "decision", "object", "reason"}
+        assert found == [row.object for row in rows if row.decision == "delete"]
+        assert {row.decision for row in rows if row.orphan_file_location is None} == {"keep"}
+    return {location.rpartition("/")[2] for location in found}
 
 
 def test_every_kind_of_table_keeps_all_it_needs(balanced_kind):
@@ -157,7 +162,7 @@ def test_python_calls_and_spark_sql(lake):
     spark = lake.session.spark
     for procedure in ("system", "lake.system"):
         rows = spark.sql(f"CALL {procedure}.remove_orphan_files(table => '{name}', dry_run => true)").collect()
-        assert [tuple(row) for row in rows] == [location]
+        assert [(row.orphan_file_location,) for row in rows if row.decision == "delete"] == [location]
     assert path.exists()
     assert lake.session.remove_orphan_files(name) == location
     assert not path.exists()

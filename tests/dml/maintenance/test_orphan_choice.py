@@ -183,6 +183,27 @@ def test_hidden_files_are_none_of_the_tables(relative, hidden):
     assert is_hidden(relative, frozenset({"_day"})) is hidden
 
 
+def test_each_rule_that_keeps_a_file_is_a_reason():
+    """One word for each rule, so that a user sees which option to change."""
+    file, outside = listed("s3://lake/db/t/data/a"), ["s3://other/db/t/data/a"]
+
+    def reason(found, needed=(), **rules):
+        index = NeededFiles(PLAIN)
+        index.add(needed)
+        choice = choose_orphans([found], index, OrphanRules(older_than_ms=NOW, equivalents=PLAIN, **rules))
+        assert choice.orphans == choice.conflicts == ()
+        return choice.kept[0][1] if choice.kept else choice.needed
+
+    assert reason(file, [file.location]) == 1
+    assert "outside of 's3://lake/db/t/x'" in reason(file, within="s3://lake/db/t/x")
+    assert "another table is in 's3://lake/db/t/data'" in reason(file, others=("s3://lake/db/t/data",))
+    assert "a Hadoop catalog finds" in reason(listed("s3://lake/db/t/metadata/version-hint.text"))
+    assert "starts with _ or ." in reason(listed("s3://lake/db/t/_tmp/a"))
+    assert "not list when it was written" in reason(replace(file, modified_ms=None))
+    assert "not written before 1970-01-01 00:16:40" in reason(replace(file, modified_ms=NOW))
+    assert "names its path in 's3://other'" in reason(file, outside, prefix_mismatch=PrefixMismatchMode.IGNORE)
+
+
 def test_the_version_hint_and_files_elsewhere_stay():
     """Whatever the age."""
     files = [listed(f"s3://lake/db/t/{name}") for name in ("metadata/version-hint.text", "data/a", "data2/b")]

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import time
 from datetime import UTC, datetime, timedelta
@@ -66,7 +67,7 @@ def files(place: Path) -> set[Path]:
 
 
 def remove(catalog: Catalog, name: tuple[str, ...] = NAME, **call) -> set[Path]:
-    found = remove_orphan_files(catalog, name, RemoveOrphanFiles(**call))
+    found = remove_orphan_files(catalog, name, RemoveOrphanFiles(**call)).orphans
     assert len(set(found)) == len(found)
     return {Path(location.removeprefix("file://")) for location in found}
 
@@ -98,6 +99,36 @@ def test_a_dry_run_deletes_nothing(catalog):
     assert remove(catalog, dry_run=True, older_than=LATER) == {old, young}
     assert remove(catalog) == {old}
     assert young.exists()
+
+
+def test_a_dry_run_gives_the_reason_for_each_unneeded_file(catalog):
+    """Needed files are only counted: a table may have millions."""
+    place = folder(make(catalog))
+    age(place)
+    needed = len(files(place))
+    old, hidden = stray(place / "data/a.parquet"), stray(place / "data/_tmp/b.parquet")
+    young = place / "data/c.parquet"
+    young.write_bytes(b"")
+    older_than = datetime(2026, 1, 1, tzinfo=UTC)
+    os.utime(young, (older_than.timestamp(),) * 2)
+    os.utime(old, (older_than.timestamp() - 1,) * 2)
+    removal = remove_orphan_files(catalog, NAME, RemoveOrphanFiles(dry_run=True, older_than=older_than))
+    found = {one.object.rpartition("/")[2]: (one.decision, one.reason) for one in removal.decisions}
+    days = r"it is \d+\.\d days old"
+    unneeded = "the table's metadata does not need it"
+    assert set(found) == {"a.parquet", "b.parquet", "c.parquet", f"{needed} files"}
+    assert found["a.parquet"][0] == "delete"
+    assert re.fullmatch(f"{unneeded}, and {days}", found["a.parquet"][1])
+    assert found["b.parquet"][0] == found["c.parquet"][0] == found[f"{needed} files"][0] == "keep"
+    assert re.fullmatch(
+        rf"{unneeded}, but its name, or that of a folder, starts with _ or \. \({days}\)", found["b.parquet"][1]
+    )
+    assert re.fullmatch(
+        rf"{unneeded}, but it was not written before 2026-01-01 00:00:00.000\+00:00 \({days}\)", found["c.parquet"][1]
+    )
+    assert removal.decisions[0].object == removal.orphans[0]
+    assert files(place) >= {old, hidden, young}
+    assert remove_orphan_files(catalog, NAME, RemoveOrphanFiles()).decisions == ()
 
 
 def test_less_than_a_day_is_refused(catalog):

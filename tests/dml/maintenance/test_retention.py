@@ -104,7 +104,7 @@ def test_reasons():
         ),
         ("expire", "snapshot 2", "snapshot_ids names it"),
         ("keep", "snapshot 3", "one of the last 2 snapshots of main"),
-        ("keep", "snapshot 4", "main is at it"),
+        ("keep", "snapshot 4", "referenced by main"),
         (
             "expire",
             "snapshot 5",
@@ -115,7 +115,7 @@ def test_reasons():
             "snapshot 6",
             f"no kept branch or tag reaches it, but it is of 2027-01-15 07:30:00.000+00:00, not before {limit}",
         ),
-        ("keep", "snapshot 7", "v2 is at it"),
+        ("keep", "snapshot 7", "referenced by v2"),
         ("skip", "snapshot 99", "the table has no such snapshot"),
     ]
 

@@ -228,17 +228,17 @@ def test_every_file_has_a_decision_with_its_reason() -> None:
     assert reasons(files, SIZES) == [
         ("rewrite", "group 1", "deletes: 1 file of 400 bytes become 1"),
         ("rewrite", "f0", "50 of 100 rows deleted, at least ratio 0.3: in group 1"),
-        ("leave", "f1", "300 bytes, a size from 250 to 750: left"),
-        ("leave", "f2", "400 bytes, a size from 250 to 750; 2 of 9 rows deleted, below ratio 0.3: left"),
+        ("keep", "f1", "300 bytes, a size from 250 to 750"),
+        ("keep", "f2", "400 bytes, a size from 250 to 750; 2 of 9 rows deleted, below ratio 0.3"),
     ]
-    few = "only 2 such files of 20 bytes in the group, below min-input-files 5 and the size of one new file: left"
+    few = "only 2 such files of 20 bytes in the group, below min-input-files 5 and the size of one new file"
     assert reasons([file(10)] * 2, SIZES) == [
-        ("leave", f"f{place}", f"10 bytes, below min-file-size-bytes 250, but {few}") for place in range(2)
+        ("keep", f"f{place}", f"10 bytes, below min-file-size-bytes 250, but {few}") for place in range(2)
     ]
     assert reasons([file(900)] * 2, {**SIZES, "max-files-to-rewrite": 1})[-1] == (
-        "leave",
+        "keep",
         "f1",
-        "900 bytes, above max-file-size-bytes 750, but max-files-to-rewrite 1 is reached: left",
+        "900 bytes, above max-file-size-bytes 750, but max-files-to-rewrite 1 is reached",
     )
 
 

@@ -279,7 +279,7 @@ def test_a_later_copy_lists_new_data_files_only_and_completes_the_first(
     decided = run(table, tmp_path / "moved", start_version=first.latest_version, dry_run=True).decisions
     data = [one for one in decided if one.reason.startswith(("data file", "equality delete file"))]
     assert [one.object for one in data if one.decision == "copy"] == [new.path]
-    assert {one.object for one in data if one.decision == "leave"} <= old
+    assert {one.object for one in data if one.decision == "keep"} <= old
     second = run(table, tmp_path / "moved", start_version=first.latest_version)
     assert {target for _, target in copy_files(second) if target.endswith(".metadata.json")} == {
         f"file://{tmp_path}/moved/metadata/{Path(entry.metadata_file).name}"
