@@ -25,11 +25,12 @@ def create_empty_branch(engine: Engine, statement: AlterTable) -> bool:
         statement: The statement.
 
     Returns:
-        False if the statement does something else, which `dml.ddl` runs.
+        False if the statement does something else, which `dml.ddl` runs; also if another commit has added a snapshot or
+        this branch meanwhile.
 
     Raises:
         NotFoundError: The table does not exist.
-        CommitConflictError: The table changed meanwhile.
+        CommitConflictError: Other commits landed first on every attempt.
         CommitStateUnknownError: The commit may have landed.
     """
     action = statement.action
@@ -40,15 +41,20 @@ def create_empty_branch(engine: Engine, statement: AlterTable) -> bool:
     table = load_table(catalog, identifier)
     if not needs_empty_snapshot(action, table.metadata):
         return False
-    commit(
-        table,
-        AppendFiles(is_fast=True),
-        branch=action.name,
-        create_branch=True,
-        retention=action.retention,
-        summary=engine.commit_summary(),
-        load_state=lambda: load_without_snapshot(catalog, identifier, action),
-    )
+    try:
+        commit(
+            table,
+            AppendFiles(is_fast=True),
+            branch=action.name,
+            create_branch=True,
+            retention=action.retention,
+            summary=engine.commit_summary(),
+            load_state=lambda: load_without_snapshot(catalog, identifier, action),
+        )
+    except CommitConflictError:
+        if needs_empty_snapshot(action, load_table(catalog, identifier).metadata):
+            raise
+        return False
     return True
 
 

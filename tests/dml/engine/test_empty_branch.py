@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dml.engine import empty_branch
-from dml.errors import AnalysisError, CommitConflictError
+from dml.errors import AlreadyExistsError, AnalysisError
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -40,15 +40,32 @@ def test_a_branch_of_an_empty_table_has_an_empty_snapshot(lake: Lake, version: s
     assert lake.rows(f"{name}.tag_v1") == [(2,)]
 
 
-def test_a_table_that_gets_a_snapshot_meanwhile_is_a_conflict(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("meanwhile", "statement", "rows"),
+    [
+        ("INSERT INTO {t} VALUES (1)", "CREATE BRANCH audit", [(1,)]),
+        ("ALTER TABLE {t} CREATE BRANCH audit", "CREATE BRANCH IF NOT EXISTS audit", []),
+        ("ALTER TABLE {t} CREATE BRANCH other", "CREATE BRANCH audit", []),
+        ("ALTER TABLE {t} CREATE BRANCH audit", "CREATE BRANCH audit", None),
+    ],
+)
+def test_a_commit_that_lands_meanwhile_is_as_one_before(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, meanwhile: str, statement: str, rows: list[tuple[int]] | None
+) -> None:
     name = lake.create("id BIGINT")
     commit = empty_branch.commit
 
-    def after_an_insert(*positional: Any, **named: Any) -> Any:
-        lake.session.sql(f"INSERT INTO {name} VALUES (1)")
+    def after_another(*positional: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        lake.session.sql(meanwhile.replace("{t}", name))
         return commit(*positional, **named)
 
-    monkeypatch.setattr(empty_branch, "commit", after_an_insert)
-    with pytest.raises(CommitConflictError, match=r"got a snapshot or a branch audit"):
-        lake.session.sql(f"ALTER TABLE {name} CREATE BRANCH audit")
-    assert set(lake.table(name).metadata.refs) == {"main"}
+    monkeypatch.setattr(empty_branch, "commit", after_another)
+    if rows is None:
+        with pytest.raises(AlreadyExistsError, match="Ref audit already exists"):
+            lake.session.sql(f"ALTER TABLE {name} {statement}")
+        rows = []
+    else:
+        lake.session.sql(f"ALTER TABLE {name} {statement}")
+    assert lake.rows(f"{name}.branch_audit") == rows
+    assert len(lake.table(name).metadata.snapshots) == (2 if "other" in meanwhile else 1)
