@@ -33,6 +33,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
+from itertools import takewhile
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -536,7 +537,7 @@ class Finished:
         identifier: Its name in its catalog.
         staged: Whether its snapshot is staged, and on no branch.
         settings: The session's settings, by the names of the table properties that they override.
-        added: The data files that it added.
+        added: The data files that it added; None to read those of the snapshots that the branch got.
         callbacks: The session's callbacks.
     """
 
@@ -545,7 +546,7 @@ class Finished:
     identifier: tuple[str, ...]
     staged: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
-    added: Sequence[ContentFile] = field(default=(), repr=False)
+    added: Sequence[ContentFile] | None = field(default=(), repr=False)
     callbacks: Callbacks = field(default_factory=Callbacks)
 
     @property
@@ -626,11 +627,27 @@ def mark_done(finished: Finished, options: HookOptions) -> None:
     if snapshot is None:
         return  # it has expired already
     with_files = options.mark_done is MarkDone.SUCCESS_FILE
-    done = done_partitions(table, snapshot, finished.added, options, with_files=with_files)
+    added = finished.added
+    if added is None:
+        added = new_files(table, snapshot, finished.table.metadata.current_snapshot_id) if with_files else ()
+    done = done_partitions(table, snapshot, added, options, with_files=with_files)
     if done.partitions:
         write_success_files(table, done, now_ms=time.time_ns() // 1_000_000)
     if done.moved:
         commit_change(finished.catalog, finished.identifier, lambda metadata: until_change(metadata, done))
+
+
+def new_files(table: Table, snapshot: Snapshot, previous_id: int | None) -> list[ContentFile]:
+    """Return the live data files of a snapshot that the snapshots after its ancestor `previous_id` added."""
+    history = ancestors(table.metadata, snapshot.snapshot_id)
+    new = {one.snapshot_id for one in takewhile(lambda one: one.snapshot_id != previous_id, history)}
+    return [
+        entry.data_file
+        for manifest in manifests_of(table.io, snapshot)
+        if manifest.content is ManifestContent.DATA and manifest.added_snapshot_id in new
+        for entry in entries_of(manifest, table.io, live_only=True)
+        if entry.snapshot_id in new
+    ]
 
 
 # ---- callbacks

@@ -58,7 +58,8 @@ class Result:
     """The outcome of DELETE, UPDATE, MERGE, INSERT or TRUNCATE.
 
     Attributes:
-        command: `DELETE`, `UPDATE`, `MERGE`, `INSERT`, `INSERT OVERWRITE` or `TRUNCATE`.
+        command: `DELETE`, `UPDATE`, `MERGE`, `INSERT`, `INSERT OVERWRITE` or `TRUNCATE`; for callbacks and metrics also
+            `PUBLISH CHANGES`, `CHERRYPICK SNAPSHOT` or `FAST FORWARD`, with the counts of the published snapshot.
         table: The full name of the table.
         mode: `copy-on-write`, `merge-on-read`, `auto` (per file), `metadata` (whole files, nothing read), `append` or
             `none`.
@@ -228,8 +229,8 @@ class Decision:
     """A decision of a procedure about one object.
 
     Attributes:
-        decision: What happens to the object: `keep`, `expire`, `remove`, `delete`, `skip`, `rewrite`,
-            `copy`, `leave`, `add`, `reject`.
+        decision: What happens to the object: `keep` if it stays as it is, else `expire`, `remove`,
+            `delete`, `rewrite`, `copy`, `add`, `reject`, or `skip` for an input that is ignored.
         object: The object: `branch main`, `snapshot 1`, `data files`, a group of files, the path of a file.
         reason: The reason.
     """
@@ -377,7 +378,7 @@ class RewrittenTablePath:
         file_list_location: The list of files to copy, with lines of `source,target`; "N/A" if none was written.
         rewritten_manifest_file_paths_count: The number of manifests.
         rewritten_delete_file_paths_count: The number of position delete files and deletion vectors.
-        decisions: The decisions of a dry run about each file: `rewrite`, `copy` or `leave`.
+        decisions: The decisions of a dry run about each file: `rewrite`, `copy` or `keep`.
     """
 
     latest_version: str
@@ -394,7 +395,7 @@ class RewrittenManifests:
     Attributes:
         rewritten_manifests_count: The number of manifests that were replaced; 0 if there was nothing to rewrite.
         added_manifests_count: The number of manifests that replace them.
-        decisions: For a dry run, a decision about each manifest: `rewrite` or `leave`.
+        decisions: For a dry run, a decision about each manifest: `rewrite` or `keep`.
     """
 
     rewritten_manifests_count: int
@@ -411,7 +412,7 @@ class RewrittenDeleteFiles:
         added_delete_files_count: The number of files, or deletion vectors, that replace them; None for a dry run.
         rewritten_bytes_count: The bytes of the replaced files.
         added_bytes_count: The bytes of the new files; None for a dry run.
-        decisions: For a dry run, a decision about each file: `rewrite` or `leave`.
+        decisions: For a dry run, a decision about each file: `rewrite` or `keep`.
     """
 
     rewritten_delete_files_count: int

@@ -9,7 +9,7 @@ concurrent runs one is applied, and the other deletes its files. The result of a
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog import LoadState
+from dml.catalog.registry import ResolvedTable
 from dml.commit import (
     Action,
     AlreadyAppliedError,
@@ -32,7 +33,7 @@ from dml.commit import (
     has_epochs,
     refuse_second_run,
 )
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import Target
 from dml.errors import CorruptFileError
 from dml.hooks import Finished, after_statement
@@ -52,7 +53,16 @@ from dml.model.write_task import TaskMetrics
 from dml.options import HOOK_PROPERTIES
 from dml.result import PhaseSeconds, Result
 
-__all__ = ["METADATA", "UNCHANGED", "Outcome", "merge_summary", "publish", "run_once"]
+__all__ = [
+    "METADATA",
+    "UNCHANGED",
+    "Outcome",
+    "Publication",
+    "finish_publication",
+    "merge_summary",
+    "publish",
+    "run_once",
+]
 
 METADATA: Final = "metadata"
 """The mode of a metadata delete."""
@@ -152,6 +162,78 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
             staged=target.wap_id is not None,
             settings={name: value for name, value in target.session.items() if name in HOOK_PROPERTIES},
             added=() if action is None else changes_of(action).added_data_files,
+            callbacks=engine.callbacks,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """The snapshot that a branch was moved to.
+
+    Attributes:
+        snapshot_id: Its id.
+        operation: Its operation; empty if it has no summary.
+        summary: All keys of its summary, without the operation.
+    """
+
+    snapshot_id: int
+    operation: str
+    summary: Mapping[str, str]
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> "Publication":
+        """Describe a snapshot that exists already."""
+        if snapshot.summary is None:
+            return Publication(snapshot_id=snapshot.snapshot_id, operation="", summary=NO_SUMMARY)
+        return Publication(
+            snapshot_id=snapshot.snapshot_id,
+            operation=snapshot.summary.operation.value,
+            summary=snapshot.summary.additional_properties,
+        )
+
+
+def finish_publication(
+    engine: Engine, resolved: ResolvedTable, command: str, branch: str, committed: Publication, seconds: float
+) -> None:
+    """Run the post-commit actions of a procedure that moved a branch to a snapshot with new rows.
+
+    Staged snapshots and those of other branches get no tags and marks until they are published: then main has the rows.
+
+    Args:
+        engine: The session and its catalogs.
+        resolved: The table, as the procedure loaded it.
+        command: The command of the result.
+        branch: The branch that moved.
+        committed: Its new head.
+        seconds: How long the procedure took.
+    """
+    summary = committed.summary
+    result = Result(
+        command=command,
+        table=resolved.name,
+        mode=METADATA,
+        rows_matched=None,
+        seconds=PhaseSeconds(commit=seconds),
+        snapshot_id=committed.snapshot_id,
+        branch=branch,
+        summary={"operation": committed.operation, **summary},
+    )
+    with suppress(ValueError):  # any program may have staged the snapshot, and written anything to its summary
+        result = replace(
+            add_file_counts(result, committed.operation, summary, rewrites=False),
+            rows_deleted=count(summary, ROWS_DELETED),
+            rows_updated=count(summary, ROWS_UPDATED),
+            rows_inserted=count(summary, ROWS_INSERTED),
+        )
+    session = StatementSettings.of(engine).iceberg
+    after_statement(
+        Finished(
+            result=result,
+            table=resolved.table,
+            identifier=resolved.identifier,
+            settings={name: session[name] for name in HOOK_PROPERTIES if name in session},
+            added=None,
             callbacks=engine.callbacks,
         )
     )

@@ -2,10 +2,11 @@
 
 Rollbacks, `set_current_snapshot` and `fast_forward` move a reference and change nothing else: schema, partitioning and
 properties stay. `cherrypick_snapshot` and `publish_changes` commit the changes of a staged snapshot to main. Each
-attempt starts from the newest metadata. Source: Iceberg's Spark procedures and `SnapshotManager`, whose messages these
+attempt starts from the newest metadata. Publications run the post-commit actions, because main got new rows. Source: Iceberg's Spark procedures and `SnapshotManager`, whose messages these
 are.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -30,6 +31,7 @@ from dml.commit import (
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.engine import Engine
 from dml.engine.procedures.declaration import BIGINT, STRING, TABLE, TIMESTAMP, Parameter, Procedure, whole_table
+from dml.engine.publish import Publication, finish_publication
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, NotFoundError, ValidationFailedError
 from dml.hints import did_you_mean
 from dml.model.summary_keys import WAP_ID
@@ -113,17 +115,17 @@ def ancestor_of_main(metadata: TableMetadata, snapshot_id: int) -> int:
     return snapshot_id
 
 
-def ancestor_before(metadata: TableMetadata, time: datetime) -> int:
+def ancestor_before(metadata: TableMetadata, moment: datetime) -> int:
     """Return the newest ancestor of main's head that was committed before a time.
 
     Raises:
         ValidationFailedError: There is none.
     """
-    millis = int(time.timestamp() * 1000)
+    millis = int(moment.timestamp() * 1000)
     history = list(ancestors(metadata, metadata.current_snapshot_id))
     older = [one for one in history if one.timestamp_ms < millis]
     if not older:
-        early = f"{time.isoformat()} is before the first snapshot that main still has; ancestors_of lists them"
+        early = f"{moment.isoformat()} is before the first snapshot that main still has; ancestors_of lists them"
         raise ValidationFailedError(
             f"Cannot roll back, no valid snapshot older than: {millis}",
             hint=early if history else "Main has no snapshots",
@@ -161,6 +163,7 @@ def fast_forward(engine: Engine, parts: tuple[str, ...], values: Values) -> list
     """Move a branch to the head of another one that descends from it."""
     resolved = whole_table(engine, parts, "the procedure takes the branches as arguments")
     branch, to = values["branch"], values["to"]
+    started = time.perf_counter()
     moved: dict[str, int | None] = {}
 
     def change(metadata: TableMetadata) -> MetadataChange:
@@ -169,7 +172,13 @@ def fast_forward(engine: Engine, parts: tuple[str, ...], values: Values) -> list
         moved.update(previous=None if ref is None else ref.snapshot_id, updated=metadata.refs[to].snapshot_id)
         return planned
 
-    commit_change(resolved.catalog, resolved.identifier, change)
+    newest = commit_change(resolved.catalog, resolved.identifier, change)
+    head = newest.metadata.snapshot_by_id(moved["updated"] or 0)
+    is_new_branch = moved["previous"] is None and branch != MAIN_BRANCH
+    if head is not None and moved["previous"] != moved["updated"] and not is_new_branch:
+        finish_publication(
+            engine, resolved, "FAST FORWARD", branch, Publication.of(head), time.perf_counter() - started
+        )
     return [(branch, moved["previous"], moved["updated"])]
 
 
@@ -203,14 +212,22 @@ def fast_forward_move(metadata: TableMetadata, branch: str, to: str) -> Metadata
 
 def cherrypick_snapshot(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row]:
     """Commit the changes of a snapshot to main."""
-    resolved = whole_table(engine, parts, "the procedure writes to main")
-    return [cherry_pick(resolved.table, values["snapshot_id"], engine.commit_summary())]
+    return pick(engine, parts, "CHERRYPICK SNAPSHOT", lambda _: values["snapshot_id"])
 
 
 def publish_changes(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row]:
     """Commit the changes that were staged under a WAP id to main."""
-    table = whole_table(engine, parts, "the procedure writes to main").table
-    return [cherry_pick(table, staged_snapshot_id(table.metadata, values["wap_id"]), engine.commit_summary())]
+    return pick(engine, parts, "PUBLISH CHANGES", lambda metadata: staged_snapshot_id(metadata, values["wap_id"]))
+
+
+def pick(engine: Engine, parts: tuple[str, ...], command: str, choose: Callable[[TableMetadata], int]) -> list[Row]:
+    """Cherry-pick the snapshot that `choose` returns, and run the post-commit actions."""
+    started = time.perf_counter()
+    resolved = whole_table(engine, parts, "the procedure writes to main")
+    snapshot_id = choose(resolved.table.metadata)
+    picked = cherry_pick(resolved.table, snapshot_id, engine.commit_summary())
+    finish_publication(engine, resolved, command, MAIN_BRANCH, picked, time.perf_counter() - started)
+    return [(snapshot_id, picked.snapshot_id)]
 
 
 def staged_snapshot_id(metadata: TableMetadata, wap_id: str) -> int:
@@ -240,7 +257,7 @@ def staged_snapshot_id(metadata: TableMetadata, wap_id: str) -> int:
     return found[0]
 
 
-def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> tuple[int, int]:
+def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> Publication:
     """Move main to a snapshot that directly follows it, or else commit its changes as a new snapshot.
 
     Args:
@@ -249,7 +266,7 @@ def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> t
         summary: Keys of the engine for a new snapshot's summary.
 
     Returns:
-        The id of the snapshot, and that of the snapshot of main with its changes.
+        The snapshot of main with the changes.
 
     Raises:
         NotFoundError: The table has no such snapshot.
@@ -259,8 +276,9 @@ def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> t
     pick = CherryPick.of(table.metadata, snapshot_id)
     table = commit_change(table.catalog, table.name(), partial(pick_by_fast_forward, pick=pick))
     metadata = table.metadata
-    if any(one.snapshot_id == snapshot_id for one in ancestors(metadata, metadata.current_snapshot_id)):
-        return snapshot_id, snapshot_id
+    for one in ancestors(metadata, metadata.current_snapshot_id):
+        if one.snapshot_id == snapshot_id:
+            return Publication.of(one)
     try:
         committed = commit(table, picked_changes(table, pick), summary=summary, idempotency_key=pick)
     except CommitConflictError as error:
@@ -271,7 +289,9 @@ def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> t
             hint="Its partitions were changed after it was staged: run its statement again",
             snapshot_id=snapshot_id,
         ) from error
-    return snapshot_id, committed.snapshot_id
+    return Publication(
+        snapshot_id=committed.snapshot_id, operation=committed.operation, summary=committed.summary
+    )
 
 
 def pick_by_fast_forward(metadata: TableMetadata, *, pick: CherryPick) -> MetadataChange:

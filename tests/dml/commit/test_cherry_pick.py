@@ -34,9 +34,9 @@ def stage(table: Table, action: Action, wap_id: str = "w") -> CommittedSnapshot:
 
 def pick(table: Table, snapshot_id: int) -> TableMetadata:
     """Cherry-pick a snapshot and return the table's metadata, whose head is what the pick reports."""
-    source, current = history.cherry_pick(table.refresh(), snapshot_id, {"engine-name": "tests"})
+    current = history.cherry_pick(table.refresh(), snapshot_id, {"engine-name": "tests"}).snapshot_id
     metadata = table.refresh().metadata
-    assert (source, current) == (snapshot_id, metadata.current_snapshot_id)
+    assert current == metadata.current_snapshot_id
     return metadata
 
 

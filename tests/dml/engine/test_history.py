@@ -129,9 +129,11 @@ def test_staged_changes_are_published(balanced_kind: Kind) -> None:
 
 
 def test_branches_move_forward(lake: Lake) -> None:
-    name = lake.create("id BIGINT", **{"write.wap.enabled": "true"})
+    name = lake.create("id BIGINT", **{"write.wap.enabled": "true", "commit.tag.creation": "commit"})
     lake.session.sql(f"INSERT INTO {name} VALUES (1)")
     first = head(lake, name)
+    called: list[dml.Result] = []
+    stop = lake.session.after_commit(called.append)
     lake.session.spark.conf.set("spark.wap.branch", "audit")
     try:
         second = lake.session.sql(f"INSERT INTO {name} VALUES (2)").snapshot_id
@@ -141,7 +143,36 @@ def test_branches_move_forward(lake: Lake) -> None:
         branch_updated="main", previous_ref=first, updated_ref=second
     )
     assert lake.rows(f"CALL system.fast_forward('{name}', 'new', to => 'main')") == [("new", None, second)]
+    stop()
     assert lake.rows(f"{name}.branch_new") == lake.rows(name) == [(1,), (2,)]
+    assert [(one.command, one.branch, one.snapshot_id, one.rows_inserted) for one in called] == [
+        ("INSERT", "audit", second, 1),
+        ("FAST FORWARD", "main", second, 1),
+    ]
+    tags = {ref: one.snapshot_id for ref, one in lake.table(name).metadata.refs.items() if ref.startswith("commit-")}
+    assert tags == {f"commit-{first}": first, f"commit-{second}": second}
+
+
+def test_a_publication_marks_partitions_as_done(lake: Lake) -> None:
+    """Staged rows mark none: they are not in main until they are published."""
+    properties = {"write.wap.enabled": "true", "commit.mark-done.action": "success-file"}
+    name = lake.create("id BIGINT, day DATE", "PARTITIONED BY (day)", **properties)
+
+    def done() -> set[str]:
+        return {path.parent.name for path in lake.folder(name).rglob("_SUCCESS")}
+
+    for wap_id, day in (("moved", "2020-01-01"), ("picked", "2020-01-02")):
+        lake.session.spark.conf.set("spark.wap.id", wap_id)
+        try:
+            lake.session.sql(f"INSERT INTO {name} VALUES (1, DATE '{day}')")
+        finally:
+            lake.session.spark.conf.unset("spark.wap.id")
+    assert done() == set()
+    lake.session.publish_changes(name, "moved")
+    assert done() == {"day=2020-01-01"}
+    published = lake.session.publish_changes(name, "picked")
+    assert published.source_snapshot_id != published.current_snapshot_id
+    assert done() == {"day=2020-01-01", "day=2020-01-02"}
 
 
 def test_a_table_is_registered_by_its_metadata_file(lake: Lake) -> None:
