@@ -2,22 +2,25 @@
 
 Input: a table in one state, the columns and rows that Spark may need. Output: Spark's `Batch`: one partition for each
 group of scan tasks, read by the reader of `dml.read` in Python workers or by Spark's own (`dml.spark_scan.vectorized`),
-and statistics of its size.
+and statistics of its size and, for Spark's cost-based optimizer, of its columns.
 
 Spark applies its whole filter again to these rows, unless the remaining files hold no others.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import NestedField
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from dml.commit import ancestors
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.names import SqlRules
 from dml.pruning.filter_text import filter_text
@@ -33,6 +36,9 @@ from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
 __all__ = ["FILTER_PREDICATE", "PlannedScan", "SparkBatch", "SparkRead", "SparkScan", "SparkStatistics", "references"]
+
+COUNT = re.compile("[0-9]{1,18}")
+"""A number of distinct values in metadata of any program, which fits Java's long."""
 
 FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
 
@@ -104,7 +110,16 @@ class SparkScan(Proxy):
     def estimateStatistics(self) -> "SparkStatistics":
         """Estimate rows and bytes of the remaining files and the projected columns."""
         found = self.read.size(self.plan.tasks, self.row_schema)
-        return SparkStatistics(found.rows, found.size)
+        if self.spark.conf.get("spark.sql.cbo.enabled") != "true":
+            return SparkStatistics(found.rows, found.size)
+        read = self.read
+        counts = distinct_counts(read.table.metadata, read.snapshot_id)
+        columns = {
+            known.name: SparkColumnStatistics(min(counts[known.field_id], found.rows), 0 if known.required else None)
+            for known in read.schema.fields
+            if known.field_id in read.columns and known.field_id in counts
+        }
+        return SparkStatistics(found.rows, found.size, columns)
 
     def filterAttributes(self) -> JavaObject:
         """Return the source columns of partition fields. Their values on the other side of a join can prune files."""
@@ -246,13 +261,17 @@ class SparkStatistics(Proxy):
     Args:
         rows: Rows; None if unknown.
         size: Bytes; None if unknown.
+        columns: The statistics of columns by name.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.Statistics",)
 
-    def __init__(self, rows: int | None, size: int | None) -> None:
+    def __init__(
+        self, rows: int | None, size: int | None, columns: "Mapping[str, SparkColumnStatistics] | None" = None
+    ) -> None:
         self.rows = rows
         self.size = size
+        self.columns = columns or {}
 
     def numRows(self) -> JavaObject:
         """Return the number of rows."""
@@ -263,5 +282,52 @@ class SparkStatistics(Proxy):
         return optional_long(self.size)
 
     def columnStats(self) -> JavaObject:
-        """Return no column statistics."""
-        return java_class("java.util.HashMap")()
+        """Return the statistics of columns by Spark's references to them."""
+        column = static_method(CONNECTOR + "expressions.FieldReference", "column")
+        found = java_class("java.util.HashMap")()
+        for name, one in self.columns.items():
+            found.put(column(name), one)
+        return found
+
+
+class SparkColumnStatistics(Proxy):
+    """The statistics of a column.
+
+    Spark estimates joins and groups only by columns whose NULLs are counted. Scan tasks have no such counts, so these
+    are the columns that are NOT NULL.
+
+    Args:
+        distinct: The number of distinct values.
+        nulls: The number of NULLs; None if unknown.
+    """
+
+    interfaces: ClassVar[tuple[str, ...]] = ("read.colstats.ColumnStatistics",)
+
+    def __init__(self, distinct: int, nulls: int | None) -> None:
+        self.distinct = distinct
+        self.nulls = nulls
+
+    def distinctCount(self) -> JavaObject:
+        """Return the number of distinct values."""
+        return optional_long(self.distinct)
+
+    def nullCount(self) -> JavaObject:
+        """Return the number of NULLs."""
+        return optional_long(self.nulls)
+
+
+def distinct_counts(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:
+    """Return the numbers of distinct values by column, from the statistics of a snapshot or its nearest ancestor.
+
+    Source: Iceberg specification, "Table Statistics"; Puffin specification, "apache-datasketches-theta-v1 blob type".
+    """
+    files = {file.snapshot_id: file for file in metadata.statistics}
+    if not files:
+        return {}
+    found = next((files[one.snapshot_id] for one in ancestors(metadata, snapshot_id) if one.snapshot_id in files), None)
+    counts = {}
+    for blob in () if found is None else found.blob_metadata:
+        text = (blob.properties or {}).get("ndv", "")
+        if blob.type == "apache-datasketches-theta-v1" and len(blob.fields) == 1 and COUNT.fullmatch(text):
+            counts[blob.fields[0]] = int(text)
+    return counts

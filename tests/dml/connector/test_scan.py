@@ -500,6 +500,42 @@ def test_statistics_are_true(lake, spark):
     assert leaf(table.select("id")).sizeInBytes() < leaf(table).sizeInBytes()
 
 
+def test_sketches_are_statistics_of_columns(lake, spark):
+    """Of the nearest ancestor that has them; never more distinct values than rows."""
+    name = lake.create(
+        "id bigint NOT NULL, k int NOT NULL, v int, `a b` int NOT NULL", "PARTITIONED BY (truncate(100, id))"
+    )
+    lake.session.sql(f"INSERT INTO {name} SELECT id, id % 7, id % 5, 1 FROM range(1000)")
+    lake.session.compute_table_stats(name)
+    lake.session.sql(f"INSERT INTO {name} SELECT id, id % 7, id % 5, 1 FROM range(1000, 1100)")
+    table = spark.table(f"lake.{name}")
+
+    def counts(frame):
+        leaf = optimized(frame).collectLeaves().head()
+        found = leaf.stats().attributeStats()
+        shown = {}
+        for place in range(leaf.output().length()):
+            one = found.get(leaf.output().apply(place))
+            if one.isDefined():
+                distinct, nulls = one.get().distinctCount(), one.get().nullCount()
+                shown[leaf.output().apply(place).name()] = (
+                    int(distinct.get().toString()),
+                    int(nulls.get().toString()) if nulls.isDefined() else None,
+                )
+        return shown
+
+    assert counts(table) == {}
+    spark.conf.set("spark.sql.cbo.enabled", "true")
+    try:
+        known = counts(table.select("id", "k", "v"))
+        assert known == {"id": (1000, 0), "k": (7, 0), "v": (5, None)}
+        assert counts(table.where("id < 100").select("id"))["id"] == (100, 0)
+        assert optimized(table.groupBy("k").count()).stats().rowCount().get() == 7
+        assert optimized(table.join(table.select("id"), "id")).stats().rowCount().get() == 1210
+    finally:
+        spark.conf.unset("spark.sql.cbo.enabled")
+
+
 def test_two_large_tables_are_not_broadcast(lake, spark):
     left, right = lake.create("id bigint, v string"), lake.create("id bigint, w string")
     for name in (left, right):
