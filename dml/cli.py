@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, TextIO, cast
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import dml
 from dml.errors import DmlError, ExecutionError, SetupError, SqlError
@@ -109,11 +109,72 @@ def guarded_stdout() -> Iterator[GuardedOutput]:
 INTERRUPTED = 130
 
 
+QUERY: Final = "Query"
+UPKEEP: Final = "Upkeep"
+HISTORY: Final = "History"
+IMPORT: Final = "Import and move"
+SERVER: Final = "Server"
+MORE: Final = "More"
+
+PROCEDURES: Final[Mapping[str, Mapping[str, str]]] = {
+    UPKEEP: {
+        "rewrite-data-files": "Rewrite small files, and files with deleted rows, into files of the target size.",
+        "rewrite-position-delete-files": "Merge small position delete files, and drop positions of data files that are "
+        "gone.",
+        "rewrite-manifests": "Replace manifests by ones of the target size that list each partition together.",
+        "expire-snapshots": "Remove old snapshots, and the files that only they need.",
+        "remove-orphan-files": "Remove the files below a table's folders that its metadata does not need.",
+        "compute-table-stats": "Estimate the number of distinct values of columns, and add it to the table's metadata.",
+        "compute-partition-stats": "Count the files and rows of each partition, and add the counts to the table's "
+        "metadata.",
+    },
+    HISTORY: {
+        "ancestors-of": "List a snapshot and its ancestors, newest first.",
+        "rollback-to-snapshot": "Move main back to one of its earlier snapshots.",
+        "rollback-to-timestamp": "Move main back to its newest snapshot before a time.",
+        "set-current-snapshot": "Move main to any snapshot, or to that of a branch or tag.",
+        "fast-forward": "Move a branch to the head of another one that descends from it.",
+        "publish-changes": "Commit the changes that were staged under a WAP id to main.",
+        "cherrypick-snapshot": "Commit the changes of a staged snapshot to main.",
+    },
+    IMPORT: {
+        "add-files": "Append the data files of a folder, or of a table of Spark, to a table.",
+        "snapshot": "Create a table that reads the files of a table of Spark, to try it without changing the source.",
+        "register-table": "Add a table to the catalog by its metadata file.",
+        "rewrite-table-path": "Stage copies of a table's metadata for another location, and list the files to copy "
+        "there.",
+    },
+}
+"""The commands of procedures by panel of the help, each with its summary as in the declaration.
+
+`migrate` is always refused, so the help leaves it out.
+"""
+
+
 class Commands(TyperGroup):
     """The commands; those of procedures are generated when they are called, because their declarations load Spark."""
 
+    shows_help = False
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Show the commands without loading Spark."""
+        self.shows_help = True
+        super().format_help(ctx, formatter)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands, those of one panel together."""
+        panels = {name: panel for panel, commands in PROCEDURES.items() for name in commands}
+        own = [name for name in super().list_commands(ctx) if name not in panels]
+        panels |= {name: str(getattr(self.commands[name], "rich_help_panel", MORE)) for name in own}
+        order = (QUERY, UPKEEP, HISTORY, IMPORT, SERVER, MORE)
+        return sorted([*own, *(name for name in panels if name not in own)], key=lambda name: order.index(panels[name]))
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name, in which `-` and `_` are equal for procedures."""
+        if self.shows_help:
+            for panel, commands in PROCEDURES.items():
+                if cmd_name in commands:
+                    return TyperCommand(cmd_name, help=commands[cmd_name], rich_help_panel=panel)
         return super().get_command(ctx, cmd_name) or procedure_command(cmd_name.replace("-", "_"))
 
 
@@ -121,11 +182,14 @@ app = typer.Typer(
     name="dml",
     cls=Commands,
     help="Row-level DML for Apache Iceberg tables on PySpark.",
-    epilog="Procedures are commands, too: dml rollback-to-snapshot db.t --snapshot-id 1. `dml procedures` lists them.",
+    epilog="`dml COMMAND --help` explains the arguments, for example `dml expire-snapshots --help`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+FORMAT_HELP: Final = "How to print rows: table, json or csv."
 
 
 class OutputFormat(StrEnum):
@@ -175,13 +239,17 @@ def options(
     )
 
 
-@app.command()
+@app.command(rich_help_panel=QUERY)
 def sql(
     context: typer.Context,
     statement: Annotated[str, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")],
     *,
-    output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
-    limit: Annotated[int, typer.Option(help="Maximum number of rows to print as a table.", min=1)] = 100,
+    output: Annotated[
+        OutputFormat, typer.Option("--format", "-f", metavar="FORMAT", help=FORMAT_HELP)
+    ] = OutputFormat.TABLE,
+    limit: Annotated[
+        int, typer.Option(metavar="ROWS", help="Maximum number of rows to print as a table.", min=1)
+    ] = 100,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Change rows only once: a second run with this key shows the first result.")
     ] = None,
@@ -193,7 +261,7 @@ def sql(
     dml.shell.run_sql(session, text, output=output, limit=limit, idempotency_key=idempotency_key)
 
 
-@app.command()
+@app.command(rich_help_panel=UPKEEP)
 def verify(
     context: typer.Context,
     table: Annotated[str, typer.Argument(help="The table, as db.t or db.t.branch_audit.")],
@@ -210,7 +278,7 @@ def verify(
     raise typer.Exit(0 if found.ok else 1)
 
 
-@app.command()
+@app.command(rich_help_panel=MORE)
 def procedures() -> None:
     """List the procedures, each of which is a command."""
     for procedure in dml.shell.PROCEDURES.values():
@@ -219,15 +287,15 @@ def procedures() -> None:
 
 
 OPTION_KINDS: Final[Mapping[Any, tuple[Any, str]]] = {
-    dict: (list[str], "KEY=VALUE; may be repeated."),
-    list[str]: (list[str], "A value; may be repeated."),
-    list[int]: (list[int], "A whole number; may be repeated."),
+    dict: (list[str], "; KEY=VALUE, may be repeated"),
+    list[str]: (list[str], "; may be repeated"),
+    list[int]: (list[int], "; may be repeated"),
 }
-"""By type of the values of a parameter: the type and the help text of its option, if they differ."""
+"""By type of the values of a parameter: the type of its option, and what its help adds, if they differ."""
 
 
 def procedure_command(name: str) -> Any:
-    """Generate the command of a procedure, with the table as argument and the other parameters as options.
+    """Generate the command of a procedure: required parameters are arguments, the others are options.
 
     Returns:
         The command; None if there is no such procedure, or its effect would end with the command.
@@ -250,8 +318,11 @@ def procedure_command(name: str) -> Any:
     parameters = [Parameter("context", Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     for parameter in procedure.parameters:
         if parameter.rejection is None:
-            kind, text = OPTION_KINDS.get(parameter.type.python, (parameter.type.python, f"{parameter.type.text}."))
-            info = typer.Argument(help="The table.") if parameter.name == "table" else typer.Option(help=text)
+            kind, more = OPTION_KINDS.get(parameter.type.python, (parameter.type.python, ""))
+            text = f"{parameter.doc or parameter.type.text}{more}."
+            flag = f"--{parameter.name.replace('_', '-')}"
+            names = [flag] if kind is bool and not parameter.is_on else []  # others have --no-flag too
+            info = typer.Argument(help=text) if parameter.required else typer.Option(*names, help=text)
             annotation: Any = Annotated[kind if parameter.required else kind | None, info]
             default = Parameter.empty if parameter.required else None
             parameters.append(Parameter(parameter.name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default))
@@ -263,7 +334,7 @@ def procedure_command(name: str) -> Any:
     return typer.main.get_command(commands)
 
 
-@app.command()
+@app.command(rich_help_panel=SERVER)
 def serve(
     context: typer.Context,
     *,
@@ -299,7 +370,7 @@ def serve(
     raise typer.Exit(code)
 
 
-@app.command()
+@app.command(rich_help_panel=MORE)
 def demo(context: typer.Context) -> None:
     """Correct 336,776 real flights with DELETE, UPDATE and MERGE, and let other engines check every row."""
     connection: Connection = context.obj

@@ -6,8 +6,11 @@ changes rows, its counts.
 
 import csv
 import json
+import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
@@ -18,7 +21,7 @@ from dml.active_session import DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
-from dml.result import Result
+from dml.result import Decision, Result
 from dml.session import Session
 from dml.spark.errors import translate
 from dml.spark.jobs import cancel_on_interrupt
@@ -37,6 +40,14 @@ __all__ = [
 ]
 
 NULL: Final = "NULL"
+
+NO_WIDTH: Final = 1_000_000
+"""The width of output that is no terminal, in columns."""
+
+WIDE: Final = 140
+"""The least width of a terminal, in columns, in which decisions have their reasons beside them."""
+
+PATH: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?/")
 
 
 def open_session(
@@ -105,12 +116,16 @@ def run_statement(session: Session, text: str, output: str, limit: int, idempote
 
 
 def run_procedure(session: Session, procedure: str, arguments: Mapping[str, Any], *, output: str, limit: int) -> None:
-    """Run a procedure and print its rows; `output` and `limit` as for `run_sql`.
+    """Run a procedure and print its rows, as a table those of a dry run apart; `output` and `limit` as for `run_sql`.
 
     Raises:
         DmlError: An argument is invalid, or the procedure failed.
     """
-    print_frame(session.call(procedure, **arguments), output, limit)
+    frame = session.call(procedure, **arguments)
+    if output == "table" and set(Decision.__slots__) <= set(frame.columns):
+        print_dry_run(frame.columns, frame.collect(), limit)
+    else:
+        print_frame(frame, output, limit)
 
 
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:
@@ -125,13 +140,67 @@ def print_frame(frame: DataFrame, output: str, limit: int) -> None:
 
 
 def plain_console() -> Console:
-    """Return a console for standard output that does not interpret `[red]` or `:heart:` in values."""
-    return Console(markup=False, emoji=False)
+    """Return a console for standard output that does not interpret `[red]` or `:heart:` in values.
+
+    A file or pipe has no width, so lines are as long as their values; the variable COLUMNS sets one.
+    """
+    console = Console(markup=False, emoji=False, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = NO_WIDTH
+    return console
+
+
+def new_table(columns: Iterable[str]) -> Table:
+    """Return a table that breaks long values into lines instead of truncating them."""
+    table = Table()
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def print_dry_run(columns: Iterable[str], rows: Sequence[Row], limit: int) -> None:
+    """Print the expected result of a procedure, then its decisions, with paths relative to their common folder.
+
+    In a terminal of less than `WIDE` columns each reason is below its object.
+
+    Args:
+        columns: The columns of the procedure and of decisions.
+        rows: The rows; the first one has the result unless it has a decision.
+        limit: The maximum number of decisions to print.
+    """
+    console = plain_console()
+    decisions = [row for row in rows if row.decision is not None]
+    if rows and rows[0].decision is None:
+        table = Table(show_header=False)
+        for name in columns:
+            if name not in Decision.__slots__:
+                table.add_row(name, NULL if rows[0][name] is None else str(plain(rows[0][name])))
+        console.print(table)
+    shown = decisions[:limit]
+    folder = common_folder([row.object for row in shown])
+    if folder:
+        console.print(f"Paths are relative to {folder}", soft_wrap=True)
+    is_wide = console.width >= WIDE
+    table = new_table(Decision.__slots__ if is_wide else ("decision", "object and reason"))
+    for row in shown:
+        cells = [row.object.removeprefix(folder), row.reason.replace(folder, "") if folder else row.reason]
+        table.add_row(row.decision, *(cells if is_wide else ["\n".join(cells)]))
+    console.print(table)
+    if len(decisions) > limit:
+        hint = f"The first {limit} of {len(decisions)} decisions; --limit shows more, --format csv shows all"
+        Console(stderr=True).print(hint)
+
+
+def common_folder(objects: Iterable[str]) -> str:
+    """Return the folder that all absolute paths share, with a slash at its end; empty if there is none."""
+    folders = [one.split("/")[:-1] for one in objects if PATH.match(one)]
+    shared = [names[0] for names in takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))]
+    return "/".join([*shared, ""]) if any(shared[1:]) else ""
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
     """Print rows as a table."""
-    table = Table(*columns)
+    table = new_table(columns)
     for row in rows:
         table.add_row(*(NULL if value is None else str(plain(value)) for value in row))
     plain_console().print(table)

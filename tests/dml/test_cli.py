@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row
 
+from dml import cli
 from dml.cli import main, procedure_command
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError
@@ -79,6 +81,30 @@ def test_every_procedure_is_a_command_with_its_parameters():
             options = {option.name for option in procedure_command(name).params}
             wanted = {parameter.name for parameter in procedure.parameters if parameter.rejection is None}
             assert options == {*wanted, "output", "limit"}, name
+            required = {parameter.name for parameter in procedure.parameters if parameter.required}
+            arguments = [one for one in procedure_command(name).params if one.param_type_name == "argument"]
+            assert {argument.name for argument in arguments} == required, name
+    without_help = [
+        (name, one.name) for name in commands for one in commands[name].parameters if not (one.doc or one.rejection)
+    ]
+    assert without_help == [], "a parameter has no text for the help"
+
+
+def test_the_help_lists_the_procedures_with_their_summaries():
+    """It has a list of its own, because the declarations load Spark."""
+    shown = {name: text for panel in cli.PROCEDURES.values() for name, text in panel.items()}
+    hidden = {"migrate", "verify"}  # refused, and a command of its own
+    declared = {name: one.summary for name, one in PROCEDURES.items() if not one.in_session and name not in hidden}
+    assert shown == {name.replace("_", "-"): summary for name, summary in declared.items()}
+    outcome = dml("--help", COLUMNS="200", JAVA_HOME="/nowhere")
+    for panel, commands in cli.PROCEDURES.items():
+        listed = outcome.stdout.partition(f"─ {panel} ─")[2].partition("╰")[0]
+        assert all(f"{name} " in listed and text in listed for name, text in commands.items()), panel
+    program = (
+        "import sys, dml.cli; sys.argv = ['dml', '--help']\ntry: dml.cli.main()\n"
+        "finally: assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyiceberg')]"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, cwd="/", stdout=subprocess.DEVNULL)
 
 
 def test_a_machine_without_java_is_told_in_one_line(tmp_path):
@@ -167,13 +193,17 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         code, out, _ = run("db.t", "--format", "json", command="ancestors-of")
         history = [json.loads(line)["snapshot_id"] for line in out.splitlines()]
         assert (code, len(history)) == (0, 4)
-        first = ("db.t", "--snapshot-id", str(history[-1]), "--format", "csv")
+        first = ("db.t", str(history[-1]), "--format", "csv")
         code, out, _ = run(*first, command="rollback_to_snapshot")
         assert (code, out) == (0, f"previous_snapshot_id,current_snapshot_id\n{history[0]},{history[-1]}\n")
         assert run("db.t", "--snapshot-id", str(history[0]), command="set-current-snapshot")[0] == 0
         options = ("db.t", "--dry-run", "--older-than", "2000-01-01 00:00:00", "--equal-schemes", "s3,s3a=s3")
         code, out, _ = run(*options, "--format", "csv", command="remove-orphan-files")
-        assert (code, out) == (0, "orphan_file_location\n")
+        lines = out.splitlines()
+        assert (code, lines[0]) == (0, "orphan_file_location,decision,object,reason")
+        assert re.fullmatch(r",keep,\d+ files,the table's metadata needs them", lines[-1])
+        code, out, _ = run(*options, command="remove-orphan-files")
+        assert (code, "orphan_file_location" in out, "metadata needs them" in out) == (0, False, True)
         expired = (
             "db.t",
             "--dry-run",
@@ -190,7 +220,8 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         for arguments, command, status, message in (
             (("db.t", "--equal-schemes", "s3"), "remove-orphan-files", 1, "Write --equal-schemes KEY=VALUE"),
             (("db.t", "--timestamp", "soon"), "rollback-to-timestamp", 1, "It must be a timestamp"),
-            (("db.t",), "rollback-to-snapshot", 2, "--snapshot-id"),
+            (("db.t",), "rollback-to-snapshot", 2, "'SNAPSHOT_ID'"),
+            (("db.t", "soon"), "rollback-to-snapshot", 2, "'SNAPSHOT_ID'"),
             (("db.t",), "roll-back", 2, "roll-back"),
         ):
             code, out, err = run(*arguments, command=command)

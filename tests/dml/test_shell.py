@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Row
 
 from dml.result import PhaseSeconds, Result
-from dml.shell import plain, print_result, print_rows, print_table
+from dml.shell import common_folder, plain, print_dry_run, print_result, print_rows, print_table
 
 RESULT = Result(
     command="DELETE",
@@ -69,3 +69,57 @@ def test_values_that_look_like_markup_are_printed_as_they_are(capsys):
     print_result(replace(RESULT, idempotency_key="[/k]"), "table", io.StringIO())
     out = capsys.readouterr().out
     assert all(text in out for text in ("[/x]", "[red]a[/b] :heart:", "[/k]"))
+
+
+FOLDER = "file:///warehouse/db/t/"
+DECISIONS = [
+    Row(files=3, decision=None, object=None, reason=None),
+    Row(files=None, decision="rewrite", object=f"{FOLDER}data/{'a' * 60}.parquet", reason="10 bytes, below 250"),
+    Row(files=None, decision="keep", object=f"{FOLDER}metadata/b.avro", reason=f"like {FOLDER}metadata/c.avro " * 3),
+]
+
+
+def test_a_dry_run_in_a_pipe_has_one_line_for_each_decision(capsys, monkeypatch):
+    """No value is cut."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_dry_run(["files", "decision", "object", "reason"], DECISIONS, 100)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].replace(" ", "") == "│files│3│"
+    assert f"Paths are relative to {FOLDER}" in lines
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")][1:]
+    assert rows == [
+        ["rewrite", f"data/{'a' * 60}.parquet", "10 bytes, below 250"],
+        ["keep", "metadata/b.avro", ("like metadata/c.avro " * 3).strip()],
+    ]
+
+
+def test_a_dry_run_in_a_narrow_terminal_has_reasons_below_objects(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_dry_run(["files", "decision", "object", "reason"], DECISIONS, 1)
+    printed = capsys.readouterr()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.out.splitlines() if "│" in line]
+    assert rows[1:] == [["rewrite", f"{'a' * 60}.parquet"], ["", "10 bytes, below 250"]]
+    assert max(map(len, printed.out.splitlines())) <= 80
+    assert "The first 1 of 2 decisions" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("objects", "folder"),
+    [
+        (["s3://b/t/data/a", "s3://b/t/data2/b", "3 files"], "s3://b/t/"),
+        (["s3://b/t/data/a"], "s3://b/t/data/"),
+        (["s3://b/t/a", "gs://b/t/a"], ""),
+        (["k=1/a", "group 1 of k=1/j=2", "branch main"], ""),
+        (["/t/a", "/u/b"], ""),
+        (["s3://one/a", "s3://two/a"], ""),
+    ],
+)
+def test_the_folder_that_paths_share(objects, folder):
+    assert common_folder(objects) == folder
+
+
+def test_a_table_breaks_long_values_and_cuts_none(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    print_table(["a", "b"], [Row("x" * 50, "y" * 50)])
+    out = capsys.readouterr().out
+    assert (out.count("x"), out.count("y")) == (50, 50)

@@ -69,11 +69,23 @@ CHANGELOG: Final = (
         summary="Create a temporary view of the rows that changed between two snapshots.",
         parameters=(
             TABLE,
-            Parameter(name="changelog_view", type=STRING),
-            Parameter(name="options", type=STRING_MAP),
-            Parameter(name="compute_updates", type=BOOLEAN),
-            Parameter(name="identifier_columns", type=STRING_ARRAY),
-            Parameter(name="net_changes", type=BOOLEAN),
+            Parameter(
+                name="changelog_view",
+                type=STRING,
+                doc="The name of the view; that of the table and _changes by default",
+            ),
+            Parameter(name="options", type=STRING_MAP, doc="The range, such as start-snapshot-id=1"),
+            Parameter(
+                name="compute_updates",
+                type=BOOLEAN,
+                doc="Show a deleted and an inserted row with equal identifiers as an update",
+            ),
+            Parameter(
+                name="identifier_columns",
+                type=STRING_ARRAY,
+                doc="A column of the identifier; the identifier fields by default",
+            ),
+            Parameter(name="net_changes", type=BOOLEAN, doc="Leave out changes that later snapshots undo"),
         ),
         columns="changelog_view string",
         run=create_changelog_view,

@@ -125,18 +125,22 @@ class Parameter:
         name: Its name.
         type: Its type.
         required: True if it must have a value.
+        doc: What it means, for the help of the shell.
+        is_on: True for a flag that is true by default.
         rejection: The reason why RowDelta rejects the parameter; None if it accepts it.
     """
 
     name: str
     type: ArgumentType
     required: bool = False
+    doc: str = ""
+    is_on: bool = False
     rejection: str | None = None
 
 
-TABLE: Final = Parameter(name="table", type=STRING, required=True)
-BRANCH: Final = Parameter(name="branch", type=STRING)
-DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN)
+TABLE: Final = Parameter(name="table", type=STRING, required=True, doc="The table, such as db.t")
+BRANCH: Final = Parameter(name="branch", type=STRING, doc="The branch to change; main by default")
+DRY_RUN: Final = Parameter(name="dry_run", type=BOOLEAN, doc="Change nothing, and show each decision with its reason")
 
 DECISION_COLUMNS: Final = "decision string, object string, reason string"
 """The columns of a dry run in addition to those of the procedure."""
@@ -155,7 +159,7 @@ class Procedure:
             values of the other arguments that are not NULL. Returns the rows.
         changes_table: True if plans that Spark has cached of the table must be invalidated.
         in_session: True if its effect ends with the session, so the shell has no command for it.
-        explains: True if the rows of a dry run also have `DECISION_COLUMNS`; see `dry_run_rows`.
+        has_decisions: True if the rows of a dry run also have `DECISION_COLUMNS`; see `dry_run_rows`.
     """
 
     name: str
@@ -165,11 +169,11 @@ class Procedure:
     run: Callable[[Engine, tuple[str, ...], Mapping[str, Any]], Iterable[tuple[Any, ...]]]
     changes_table: bool = False
     in_session: bool = False
-    explains: bool = False
+    has_decisions: bool = False
 
     def columns_of(self, values: Mapping[str, Any]) -> str:
         """Return the columns of a call's rows, as Spark DDL."""
-        if not (self.explains and values.get("dry_run")):
+        if not (self.has_decisions and values.get("dry_run")):
             return self.columns
         return f"{self.columns.replace(' NOT NULL', '')}, {DECISION_COLUMNS}"
 

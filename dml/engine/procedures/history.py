@@ -2,8 +2,9 @@
 
 Rollbacks, `set_current_snapshot` and `fast_forward` move a reference and change nothing else: schema, partitioning and
 properties stay. `cherrypick_snapshot` and `publish_changes` commit the changes of a staged snapshot to main. Each
-attempt starts from the newest metadata. Publications run the post-commit actions, because main got new rows. Source: Iceberg's Spark procedures and `SnapshotManager`, whose messages these
-are.
+attempt starts from the newest metadata. Publications run the post-commit actions, because main got new rows.
+
+Source: Iceberg's Spark procedures and `SnapshotManager`, whose messages these are.
 """
 
 import time
@@ -289,9 +290,7 @@ def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> P
             hint="Its partitions were changed after it was staged: run its statement again",
             snapshot_id=snapshot_id,
         ) from error
-    return Publication(
-        snapshot_id=committed.snapshot_id, operation=committed.operation, summary=committed.summary
-    )
+    return Publication(snapshot_id=committed.snapshot_id, operation=committed.operation, summary=committed.summary)
 
 
 def pick_by_fast_forward(metadata: TableMetadata, *, pick: CherryPick) -> MetadataChange:
@@ -325,7 +324,7 @@ def register(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
 
 MOVED: Final = "previous_snapshot_id bigint, current_snapshot_id bigint"
 PICKED: Final = "source_snapshot_id bigint, current_snapshot_id bigint"
-SNAPSHOT: Final = Parameter(name="snapshot_id", type=BIGINT, required=True)
+SNAPSHOT: Final = Parameter(name="snapshot_id", type=BIGINT, required=True, doc="The id of the snapshot")
 
 HISTORY: Final = (
     Procedure(
@@ -339,7 +338,10 @@ HISTORY: Final = (
     Procedure(
         name="rollback_to_timestamp",
         summary="Move main back to its newest snapshot before a time.",
-        parameters=(TABLE, Parameter(name="timestamp", type=TIMESTAMP, required=True)),
+        parameters=(
+            TABLE,
+            Parameter(name="timestamp", type=TIMESTAMP, required=True, doc="The time, such as '2026-01-31 12:00:00'"),
+        ),
         columns=MOVED,
         run=rollback_to_timestamp,
         changes_table=True,
@@ -347,7 +349,11 @@ HISTORY: Final = (
     Procedure(
         name="set_current_snapshot",
         summary="Move main to any snapshot, or to that of a branch or tag.",
-        parameters=(TABLE, Parameter(name="snapshot_id", type=BIGINT), Parameter(name="ref", type=STRING)),
+        parameters=(
+            TABLE,
+            Parameter(name="snapshot_id", type=BIGINT, doc="The id of the snapshot"),
+            Parameter(name="ref", type=STRING, doc="The branch or tag, instead of a snapshot"),
+        ),
         columns=MOVED,
         run=set_current_snapshot,
         changes_table=True,
@@ -363,7 +369,7 @@ HISTORY: Final = (
     Procedure(
         name="publish_changes",
         summary="Commit the changes that were staged under a WAP id to main.",
-        parameters=(TABLE, Parameter(name="wap_id", type=STRING, required=True)),
+        parameters=(TABLE, Parameter(name="wap_id", type=STRING, required=True, doc="The WAP id")),
         columns=PICKED,
         run=publish_changes,
         changes_table=True,
@@ -373,8 +379,8 @@ HISTORY: Final = (
         summary="Move a branch to the head of another one that descends from it.",
         parameters=(
             TABLE,
-            Parameter(name="branch", type=STRING, required=True),
-            Parameter(name="to", type=STRING, required=True),
+            Parameter(name="branch", type=STRING, required=True, doc="The branch to move"),
+            Parameter(name="to", type=STRING, required=True, doc="The branch or tag to move it to"),
         ),
         columns="branch_updated string, previous_ref bigint, updated_ref bigint",
         run=fast_forward,
@@ -383,14 +389,19 @@ HISTORY: Final = (
     Procedure(
         name="ancestors_of",
         summary="List a snapshot and its ancestors, newest first.",
-        parameters=(TABLE, Parameter(name="snapshot_id", type=BIGINT)),
+        parameters=(TABLE, Parameter(name="snapshot_id", type=BIGINT, doc="The snapshot; the current one by default")),
         columns="snapshot_id bigint, timestamp bigint",
         run=ancestors_of,
     ),
     Procedure(
         name="register_table",
         summary="Add a table to the catalog by its metadata file.",
-        parameters=(TABLE, Parameter(name="metadata_file", type=STRING, required=True)),
+        parameters=(
+            TABLE,
+            Parameter(
+                name="metadata_file", type=STRING, required=True, doc="The location of the table's newest metadata file"
+            ),
+        ),
         columns="current_snapshot_id bigint, total_records_count bigint, total_data_files_count bigint",
         run=register,
     ),

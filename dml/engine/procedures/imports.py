@@ -331,10 +331,17 @@ def migrate(_: Engine, parts: tuple[str, ...], __: Values) -> list[Row]:
     )
 
 
-SOURCE: Final = Parameter(name="source_table", type=STRING, required=True)
-PARALLELISM: Final = Parameter(name="parallelism", type=BIGINT)
-IGNORE_MISSING: Final = Parameter(name="ignore_missing_files", type=BOOLEAN)
-PROPERTIES: Final = Parameter(name="properties", type=STRING_MAP)
+SOURCE: Final = Parameter(
+    name="source_table",
+    type=STRING,
+    required=True,
+    doc="A table of Spark, or a folder such as 'parquet.`/data/events`'",
+)
+PARALLELISM: Final = Parameter(name="parallelism", type=BIGINT, doc="The number of files to examine at once")
+IGNORE_MISSING: Final = Parameter(
+    name="ignore_missing_files", type=BOOLEAN, doc="Leave out partitions whose folder does not exist"
+)
+PROPERTIES: Final = Parameter(name="properties", type=STRING_MAP, doc="A property of the new table")
 IMPORTS: Final = (
     Procedure(
         name="add_files",
@@ -342,13 +349,21 @@ IMPORTS: Final = (
         parameters=(
             TABLE,
             SOURCE,
-            Parameter(name="partition_filter", type=STRING_MAP),
-            Parameter(name="check_duplicate_files", type=BOOLEAN),
+            Parameter(
+                name="partition_filter",
+                type=STRING_MAP,
+                doc="Import the files of this partition only, such as day=2026-01-31",
+            ),
+            Parameter(
+                name="check_duplicate_files",
+                type=BOOLEAN,
+                doc="Has no effect: files that the table has already are always rejected",
+            ),
             PARALLELISM,
             DRY_RUN,
         ),
         columns="added_files_count bigint, changed_partition_count bigint",
-        explains=True,
+        has_decisions=True,
         run=add_files,
         changes_table=True,
     ),
@@ -358,14 +373,14 @@ IMPORTS: Final = (
         parameters=(
             SOURCE,
             TABLE,
-            Parameter(name="location", type=STRING),
+            Parameter(name="location", type=STRING, doc="The location of the new table"),
             PROPERTIES,
             PARALLELISM,
             IGNORE_MISSING,
             DRY_RUN,
         ),
         columns="imported_files_count bigint",
-        explains=True,
+        has_decisions=True,
         run=snapshot,
     ),
     Procedure(
@@ -374,8 +389,8 @@ IMPORTS: Final = (
         parameters=(
             TABLE,
             PROPERTIES,
-            Parameter(name="drop_backup", type=BOOLEAN),
-            Parameter(name="backup_table_name", type=STRING),
+            Parameter(name="drop_backup", type=BOOLEAN, doc="Drop the source afterwards"),
+            Parameter(name="backup_table_name", type=STRING, doc="The name of the source afterwards"),
             PARALLELISM,
             IGNORE_MISSING,
         ),

@@ -60,8 +60,8 @@ STATISTICS: Final = (
         summary="Estimate the number of distinct values of columns, and add it to the table's metadata.",
         parameters=(
             TABLE,
-            Parameter(name="snapshot_id", type=BIGINT),
-            Parameter(name="columns", type=STRING_ARRAY),
+            Parameter(name="snapshot_id", type=BIGINT, doc="The snapshot; the current one by default"),
+            Parameter(name="columns", type=STRING_ARRAY, doc="A column; all columns of primitive types by default"),
         ),
         columns="statistics_file string",
         run=table_statistics,
@@ -69,7 +69,10 @@ STATISTICS: Final = (
     Procedure(
         name="compute_partition_stats",
         summary="Count the files and rows of each partition, and add the counts to the table's metadata.",
-        parameters=(TABLE, Parameter(name="snapshot_id", type=BIGINT)),
+        parameters=(
+            TABLE,
+            Parameter(name="snapshot_id", type=BIGINT, doc="The snapshot; the current one by default"),
+        ),
         columns="partition_statistics_file string",
         run=partition_statistics,
     ),

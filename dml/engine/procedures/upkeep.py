@@ -148,12 +148,22 @@ UPKEEP: Final = (
         summary="Remove old snapshots, and the files that only they need.",
         parameters=(
             TABLE,
-            Parameter(name="older_than", type=TIMESTAMP),
-            Parameter(name="retain_last", type=BIGINT),
-            Parameter(name="max_concurrent_deletes", type=BIGINT),
-            Parameter(name="stream_results", type=BOOLEAN),
-            Parameter(name="snapshot_ids", type=BIGINT_ARRAY),
-            Parameter(name="clean_expired_metadata", type=BOOLEAN),
+            Parameter(
+                name="older_than",
+                type=TIMESTAMP,
+                doc="Expire snapshots before this time, such as '2026-01-31 12:00:00'; 5 days ago by default",
+            ),
+            Parameter(
+                name="retain_last", type=BIGINT, doc="The number of snapshots that each branch keeps; 1 by default"
+            ),
+            Parameter(name="max_concurrent_deletes", type=BIGINT, doc="The number of files to delete at once"),
+            Parameter(name="stream_results", type=BOOLEAN, doc="Has no effect; it is accepted as by Iceberg"),
+            Parameter(name="snapshot_ids", type=BIGINT_ARRAY, doc="Another snapshot to expire"),
+            Parameter(
+                name="clean_expired_metadata",
+                type=BOOLEAN,
+                doc="Also remove partition specs and schemas that no remaining snapshot uses",
+            ),
             DRY_RUN,
         ),
         columns="deleted_data_files_count bigint, deleted_position_delete_files_count bigint, "
@@ -161,25 +171,37 @@ UPKEEP: Final = (
         "deleted_manifest_lists_count bigint, deleted_statistics_files_count bigint",
         run=expiry_rows,
         changes_table=True,
-        explains=True,
+        has_decisions=True,
     ),
     Procedure(
         name="remove_orphan_files",
         summary="Remove the files below a table's folders that its metadata does not need.",
         parameters=(
             TABLE,
-            Parameter(name="older_than", type=TIMESTAMP),
-            Parameter(name="location", type=STRING),
+            Parameter(
+                name="older_than",
+                type=TIMESTAMP,
+                doc="Delete files that were written before this time; 3 days ago by default",
+            ),
+            Parameter(name="location", type=STRING, doc="Delete files below this folder of the table only"),
             DRY_RUN,
-            Parameter(name="max_concurrent_deletes", type=BIGINT),
+            Parameter(name="max_concurrent_deletes", type=BIGINT, doc="The number of files to delete at once"),
             Parameter(
                 name="file_list_view",
                 type=STRING,
                 rejection="RowDelta always lists the files itself, so that it never deletes files of an outdated list",
             ),
-            Parameter(name="equal_schemes", type=STRING_MAP),
-            Parameter(name="equal_authorities", type=STRING_MAP),
-            Parameter(name="prefix_mismatch_mode", type=STRING),
+            Parameter(name="equal_schemes", type=STRING_MAP, doc="Schemes that mean one storage, such as gs,gcs=gs"),
+            Parameter(
+                name="equal_authorities",
+                type=STRING_MAP,
+                doc="Buckets or hosts that mean one storage, such as b1,b2=b1",
+            ),
+            Parameter(
+                name="prefix_mismatch_mode",
+                type=STRING,
+                doc="ERROR, IGNORE or DELETE files that metadata names with another scheme or bucket",
+            ),
             Parameter(
                 name="prefix_listing",
                 type=BOOLEAN,
@@ -188,18 +210,22 @@ UPKEEP: Final = (
         ),
         columns="orphan_file_location string",
         run=orphan_rows,
-        explains=True,
+        has_decisions=True,
     ),
     Procedure(
         name="rewrite_data_files",
         summary="Rewrite small files, and files with deleted rows, into files of the target size.",
         parameters=(
             TABLE,
-            Parameter(name="strategy", type=STRING),
-            Parameter(name="sort_order", type=STRING),
-            Parameter(name="options", type=STRING_MAP),
-            Parameter(name="where", type=STRING),
-            Parameter(name="branch", type=STRING),
+            Parameter(name="strategy", type=STRING, doc="binpack (default) or sort"),
+            Parameter(
+                name="sort_order",
+                type=STRING,
+                doc="The order of the rows, such as 'a DESC NULLS LAST, b'; that of the table by default",
+            ),
+            Parameter(name="options", type=STRING_MAP, doc="An option of the compaction, such as min-input-files=2"),
+            Parameter(name="where", type=STRING, doc="Rewrite files that may have rows of this condition only"),
+            Parameter(name="branch", type=STRING, doc="The branch to change; main by default"),
             DRY_RUN,
         ),
         columns="rewritten_data_files_count int NOT NULL, added_data_files_count int NOT NULL, "
@@ -207,33 +233,52 @@ UPKEEP: Final = (
         "removed_delete_files_count int NOT NULL",
         run=rewrite_rows,
         changes_table=True,
-        explains=True,
+        has_decisions=True,
     ),
     Procedure(
         name="rewrite_table_path",
         summary="Stage copies of a table's metadata for another location, and list the files to copy there.",
         parameters=(
             TABLE,
-            Parameter(name="source_prefix", type=STRING, required=True),
-            Parameter(name="target_prefix", type=STRING, required=True),
-            Parameter(name="start_version", type=STRING),
-            Parameter(name="end_version", type=STRING),
-            Parameter(name="staging_location", type=STRING),
-            Parameter(name="create_file_list", type=BOOLEAN),
+            Parameter(name="source_prefix", type=STRING, required=True, doc="The location that paths begin with now"),
+            Parameter(
+                name="target_prefix", type=STRING, required=True, doc="The location that they begin with in the copies"
+            ),
+            Parameter(
+                name="start_version",
+                type=STRING,
+                doc="A metadata file that was copied before: only later files are staged",
+            ),
+            Parameter(
+                name="end_version", type=STRING, doc="The last metadata file to copy; the current one by default"
+            ),
+            Parameter(
+                name="staging_location",
+                type=STRING,
+                doc="The folder of the staged copies; one in the table's metadata folder by default",
+            ),
+            Parameter(
+                name="create_file_list",
+                type=BOOLEAN,
+                is_on=True,
+                doc="Write the list of files to copy; true by default",
+            ),
             DRY_RUN,
         ),
         columns="latest_version string, file_list_location string, rewritten_manifest_file_paths_count int, "
         "rewritten_delete_file_paths_count int",
         run=path_rows,
-        explains=True,
+        has_decisions=True,
     ),
     Procedure(
         name="verify",
         summary="Recount a snapshot from its files; problems are rows of the result.",
         parameters=(
             TABLE,
-            Parameter(name="snapshot_id", type=BIGINT),
-            Parameter(name="every_file", type=BOOLEAN),
+            Parameter(name="snapshot_id", type=BIGINT, doc="The snapshot; the current one by default"),
+            Parameter(
+                name="every_file", type=BOOLEAN, doc="Open all data files, not only those that the snapshot touched"
+            ),
         ),
         columns="name string, recorded bigint, counted bigint, problem string",
         run=verification_rows,
