@@ -5,7 +5,9 @@
     s3://b1/t/a.parquet  and  s3://b2/t/a.parquet                       may be one file: the path is the same
 
 Input: the files that a storage lists, the locations that the table's metadata needs, and the rules. Output: the
-orphans, the other unneeded files with the reason why they are kept, and the ambiguous files. A file is an orphan only if all rules allow it. Names that might mean the same file
+orphans, the other unneeded files with the reason why they are kept, and the ambiguous files.
+
+A file is an orphan only if all rules allow it. Names that might mean the same file
 are treated as equal: this may keep an orphan, but never deletes a needed file. Source: Iceberg's
 `DeleteOrphanFilesSparkAction` (`FileURI`), `HiddenPathFilter`, `PartitionAwareHiddenPathFilter`.
 """

@@ -33,6 +33,33 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "f"
 
 
+NAN_CONDITIONS = (
+    *("x > 5", "x >= 5", "NOT (x <= 5)", "x <> 1", "isnan(x)", "NOT isnan(x)", "x = double('NaN')", "x < 5"),
+    *("x <= double('NaN')", "x > 100", "x BETWEEN 5 AND double('NaN')", "x IN (1, double('NaN'))", "NOT (x IN (1, 4))"),
+)
+
+
+def test_a_file_with_nan_beyond_its_bounds_is_not_skipped(lake: Lake, tmp_path: Path) -> None:
+    """Parquet's bounds ignore NaN, which is the greatest number in Spark, and footers do not count NaN."""
+    files = {"a": {1: 1.0, 2: float("nan"), 3: 4.0}, "b": {4: 7.0, 5: 9.0}, "c": {6: float("nan")}, "d": {7: None}}
+    for file, rows in files.items():
+        table = {"id": pa.array(rows.keys(), pa.int64()), "x": pa.array(rows.values(), pa.float64())}
+        pq.write_table(pa.table(table), tmp_path / f"{file}.parquet")
+    name = lake.create("id BIGINT, x DOUBLE")
+    lake.session.add_files(name, f"parquet.`{tmp_path}`")
+    assert [row[0] for row in lake.rows(f"SELECT nan_value_counts FROM {name}.files")] == [{}] * 4
+    values = "VALUES (1, 1D), (2, double('NaN')), (3, 4D), (4, 7D), (5, 9D), (6, double('NaN')), (7, NULL)"
+    columns = ", ".join(f"coalesce({one}, false)" for one in NAN_CONDITIONS)
+    expected = lake.session.spark.sql(f"SELECT id, {columns} FROM {values} AS v (id, x)").collect()
+    for place, condition in enumerate(NAN_CONDITIONS, 1):
+        ids = sorted(row[0] for row in expected if row[place])
+        assert [row[0] for row in lake.rows(f"SELECT id FROM {name} WHERE {condition}")] == ids, condition
+        assert lake.session.table(name).where(condition).count() == len(ids), condition
+    assert lake.session.delete(name, "x <= 4").rows_deleted == 2
+    assert lake.session.delete(name, "x > 100").rows_deleted == 2
+    assert [row[0] for row in lake.rows(name)] == [4, 5, 7]
+
+
 def test_imported_files_are_files_of_the_table(lake: Lake, folder: Path) -> None:
     """Spark sees them at once; statements change their rows; row ids count up; the files stay as they are."""
     session = lake.session
