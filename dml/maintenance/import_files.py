@@ -258,7 +258,7 @@ def plan_import(
             hint=f"'{source.location}' has no visible file in a partition that the filter selects",
             table=name,
         )
-    decisions |= repeated(chosen)
+    decisions |= reject_repeated(chosen)
     if head is not None:
         decisions |= duplicates(chosen, table.io, head)
     mapping = metadata.properties.get(DEFAULT_NAME_MAPPING) or new_mapping(metadata)
@@ -317,10 +317,10 @@ def list_folder(io: FileIO, source: FolderSource, metadata: TableMetadata) -> li
             return [Found(location=location)]
         case FileType.NotFound:
             raise NotFoundError(f"There is no file or folder '{source.location}'", location=source.location)
-    return [found_file(file, fields) for file in listed(storage, location)]
+    return [found_file(file, fields) for file in list_source(storage, location)]
 
 
-def listed(storage: Storage, location: str) -> list[ListedFile]:
+def list_source(storage: Storage, location: str) -> list[ListedFile]:
     return sorted(storage.files(location, follow_links=True), key=lambda file: file.relative)
 
 
@@ -343,7 +343,7 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
     folders: dict[str, list[ListedFile]] = {}
     if source.partition_columns:
         # List once for all partitions in the folder of the table.
-        for file in listed(storage_of(io, root), root):
+        for file in list_source(storage_of(io, root), root):
             folders.setdefault(path_of(file.location).rpartition("/")[0], []).append(file)
     nested = set(outer_folders(folders))
     for partition in partitions:
@@ -365,7 +365,7 @@ def files_of_table(io: FileIO, source: TableSource, *, ignore_missing_files: boo
         if storage.kind(location) is FileType.NotFound and partition.texts and not files:
             yield Found(location=location, texts=partition.texts, missing=not ignore_missing_files, hidden=True)
             continue
-        for file in listed(storage, location):
+        for file in list_source(storage, location):
             if file.location not in known:
                 yield found_file(file, frozenset(), partition.texts)
 
@@ -418,7 +418,7 @@ def choose(
             hint="ignore_missing_files skips such partitions, where a procedure has it",
             location=one.location,
         )
-        return rejected(one.location, gone)
+        return rejection_of(one.location, gone)
     if one.hidden:
         missing = one.texts and one.size is None
         why = "its folder does not exist" if missing else "its name, or that of a folder, starts with _ or ."
@@ -434,11 +434,11 @@ def choose(
             hint="Import its folder by itself, or move the file",
             file=one.location,
         )
-        return rejected(one.location, error)
+        return rejection_of(one.location, error)
     try:
         partition = typer.partition(values)
     except AnalysisError as error:
-        return rejected(one.location, error)
+        return rejection_of(one.location, error)
     if not wanted(partition):
         return FileDecision(
             decision=ImportDecision.SKIP, location=one.location, reason="its partition is not selected by the filter"
@@ -453,7 +453,7 @@ def size_of(io: FileIO, location: str) -> int:
         raise CorruptFileError(f"The file '{location}' vanished while it was imported", file=location) from error
 
 
-def rejected(location: str, error: DmlError) -> FileDecision:
+def rejection_of(location: str, error: DmlError) -> FileDecision:
     return FileDecision(decision=ImportDecision.REJECT, location=location, reason=error.message, error=error)
 
 
@@ -467,7 +467,7 @@ def file_key(location: str) -> FileKey:
     return "" if identity.scheme in LOCAL_SCHEMES else identity.scheme, identity.authority, path_of(location)
 
 
-def repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
+def reject_repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
     """Reject files that belong to two partitions of the source, because their rows would be in the table twice."""
     seen: set[FileKey] = set()
     result = {}
@@ -477,7 +477,7 @@ def repeated(chosen: Mapping[int, SourceFile]) -> dict[int, FileDecision]:
             error = ValidationFailedError(
                 f"The file '{file.location}' is in two partitions of the source", file=file.location
             )
-            result[place] = rejected(file.location, error)
+            result[place] = rejection_of(file.location, error)
         seen.add(key)
     return result
 
@@ -487,7 +487,7 @@ def duplicates(chosen: Mapping[int, SourceFile], io: FileIO, head: Snapshot) -> 
     keys = {file_key(file.location): place for place, file in chosen.items()}
     places = sorted(keys[key] for key in files_in(io, head, frozenset(keys)))
     error = duplicate_error([chosen[place].location for place in places])
-    return {place: rejected(chosen[place].location, error) for place in places}
+    return {place: rejection_of(chosen[place].location, error) for place in places}
 
 
 def duplicate_error(locations: Sequence[str]) -> ValidationFailedError:
@@ -567,7 +567,7 @@ def examine_by_tasks(spark: SparkSession, context: ImportContext, files: Sequenc
 
 def decision_of(file: SourceFile, one: ImportedFile, spec: PartitionSpec, typer: PartitionTyper) -> FileDecision:
     if one.error is not None:
-        return rejected(file.location, one.error)
+        return rejection_of(file.location, one.error)
     reason = partition_path(spec, typer.kinds, file.partition)
     if one.unknown_columns:
         unread = f"columns that the table does not have: {', '.join(one.unknown_columns)}"

@@ -219,7 +219,7 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert (code, skipped) == (0, [",,,,,,skip,snapshot 5", ",,,,,,skip,snapshot 6"])
         for arguments, command, status, message in (
             (("db.t", "--equal-schemes", "s3"), "remove-orphan-files", 1, "Write --equal-schemes KEY=VALUE"),
-            (("db.t", "--timestamp", "soon"), "rollback-to-timestamp", 1, "It must be a timestamp"),
+            (("db.t", "soon"), "rollback-to-timestamp", 1, "It must be a timestamp"),
             (("db.t",), "rollback-to-snapshot", 2, "'SNAPSHOT_ID'"),
             (("db.t", "soon"), "rollback-to-snapshot", 2, "'SNAPSHOT_ID'"),
             (("db.t",), "roll-back", 2, "roll-back"),

@@ -74,7 +74,7 @@ def test_values_that_look_like_markup_are_printed_as_they_are(capsys):
 FOLDER = "file:///warehouse/db/t/"
 DECISIONS = [
     Row(files=3, decision=None, object=None, reason=None),
-    Row(files=None, decision="rewrite", object=f"{FOLDER}data/{'a' * 60}.parquet", reason="10 bytes, below 250"),
+    Row(files=None, decision="rewrite", object=f"{FOLDER}data/{'a' * 50}.parquet", reason="10 bytes, below 250"),
     Row(files=None, decision="keep", object=f"{FOLDER}metadata/b.avro", reason=f"like {FOLDER}metadata/c.avro " * 3),
 ]
 
@@ -88,7 +88,7 @@ def test_a_dry_run_in_a_pipe_has_one_line_for_each_decision(capsys, monkeypatch)
     assert f"Paths are relative to {FOLDER}" in lines
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")][1:]
     assert rows == [
-        ["rewrite", f"data/{'a' * 60}.parquet", "10 bytes, below 250"],
+        ["rewrite", f"data/{'a' * 50}.parquet", "10 bytes, below 250"],
         ["keep", "metadata/b.avro", ("like metadata/c.avro " * 3).strip()],
     ]
 
@@ -98,7 +98,7 @@ def test_a_dry_run_in_a_narrow_terminal_has_reasons_below_objects(capsys, monkey
     print_dry_run(["files", "decision", "object", "reason"], DECISIONS, 1)
     printed = capsys.readouterr()
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.out.splitlines() if "│" in line]
-    assert rows[1:] == [["rewrite", f"{'a' * 60}.parquet"], ["", "10 bytes, below 250"]]
+    assert rows[1:] == [["rewrite", f"{'a' * 50}.parquet"], ["", "10 bytes, below 250"]]
     assert max(map(len, printed.out.splitlines())) <= 80
     assert "The first 1 of 2 decisions" in printed.err
 

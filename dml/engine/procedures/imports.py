@@ -79,7 +79,7 @@ def add_files(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Ro
     with translate_errors(f"Importing '{values['source_table']}'", catalog):
         plan = plan_import(engine.spark, target.table, target.resolved.name, source, options, target.head)
     if values.get("dry_run", False):
-        return explained(plan, (len(plan.data_files), plan.changed_partitions))
+        return decision_rows(plan, (len(plan.data_files), plan.changed_partitions))
     plan.check()
 
     def load() -> CommitBase:
@@ -134,7 +134,7 @@ def commit_import(engine: Engine, target: Target, plan: ImportPlan, load: LoadSt
     )
 
 
-def explained(plan: ImportPlan, counts: tuple[int, ...]) -> list[Row]:
+def decision_rows(plan: ImportPlan, counts: tuple[int, ...]) -> list[Row]:
     """Return the rows of a dry run, with a decision for each file of the source."""
     found = (Decision(decision=str(one.decision), object=one.location, reason=one.reason) for one in plan.decisions)
     return dry_run_rows(counts, found)
@@ -232,7 +232,7 @@ def snapshot(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
         with translate_errors(f"Importing {table.full_name}", catalog):
             plan = plan_import(engine.spark, created, resolved.name, source, options, None)
         if dry_run:
-            return explained(plan, (len(plan.data_files),))
+            return decision_rows(plan, (len(plan.data_files),))
         plan.check()
         target = target_of_import(resolved, parts, settings)
         commit_import(engine, target, plan, load, started)
@@ -246,10 +246,10 @@ def snapshot(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
             f"The catalog '{catalog_name}' cannot stage tables, which dry_run needs",
             hint="Use the dry_run of add_files with an existing table of the same columns",
         )
-    return run_created(ddl.create_table(statement, catalog, identifier, schema), catalog, identifier, run)
+    return run_after_create(ddl.create_table(statement, catalog, identifier, schema), catalog, identifier, run)
 
 
-def run_created(
+def run_after_create(
     created: Table,
     catalog: Catalog,
     identifier: tuple[str, ...],

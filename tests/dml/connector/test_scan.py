@@ -519,8 +519,8 @@ def test_sketches_are_statistics_of_columns(lake, spark):
             if one.isDefined():
                 distinct, nulls = one.get().distinctCount(), one.get().nullCount()
                 shown[leaf.output().apply(place).name()] = (
-                    int(distinct.get().toString()),
-                    int(nulls.get().toString()) if nulls.isDefined() else None,
+                    int(distinct.get()),
+                    int(nulls.get()) if nulls.isDefined() else None,
                 )
         return shown
 
