@@ -13,7 +13,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 
 from dml.catalog.translation import translate_errors
-from dml.errors import NotFoundError
+from dml.catalog.views import load_view
+from dml.errors import NotFoundError, NotSupportedError
 from dml.hints import did_you_mean, nearest
 
 __all__ = ["METADATA_TABLES", "CatalogRegistry", "ResolvedTable"]
@@ -190,6 +191,21 @@ class CatalogRegistry:
         owner = rest if len(rest) > 1 else (*self.current_namespace, *rest)
         table = self.load(catalog_name, owner, tables)
         return None if table is None else self.resolved_table(catalog_name, owner, table, suffix)
+
+    def find(self, parts: tuple[str, ...]) -> ResolvedTable:
+        """Resolve a table name.
+
+        Raises:
+            NotFoundError: There is no such table.
+            NotSupportedError: The name is that of a view.
+        """
+        resolved = self.resolve(parts)
+        if resolved is not None:
+            return resolved
+        name, (catalog_name, identifier) = ".".join(parts), self.split(parts)
+        if load_view(self.catalog(catalog_name), identifier) is not None:
+            raise NotSupportedError(f"'{name}' is a view", hint="Name a table that the view reads", table=name)
+        raise NotFoundError(f"There is no table '{name}'", hint=self.suggestion(parts), parts=parts)
 
     def resolved_table(
         self, catalog_name: str, identifier: tuple[str, ...], table: Table, suffix: Mapping[str, Any] | None = None

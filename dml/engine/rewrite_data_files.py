@@ -244,9 +244,7 @@ def rewritable(engine: Engine, parts: tuple[str, ...]) -> ResolvedTable:
         NotSupportedError: The name is that of a tag, a snapshot or a metadata table, which cannot be rewritten.
     """
     name = ".".join(parts)
-    resolved = engine.registry.resolve(parts)
-    if resolved is None:
-        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
+    resolved = engine.registry.find(parts)
     if resolved.is_part and resolved.branch is None:
         raise NotSupportedError(
             f"'{name}' is a part of the table '{resolved.name}' that cannot be written to",

@@ -61,7 +61,7 @@ def run_call(engine: Engine, statement: CallStatement, sql: str) -> DataFrame:
     parts = name_parts(table)
     if not parts:
         error = AnalysisError(f"'{table}' is not a valid table name", kind=ErrorKind.INVALID_VALUE)
-        raise point_error(error, sql, arguments["table"].span)
+        raise point_error(error, sql, arguments["table"].span, "Write the name as in a query, such as 'db.t'")
     if statement.catalog is not None:
         parts = in_catalog(engine, statement, parts, sql)
     return engine.spark.createDataFrame(list(procedure.run(engine, parts, values)), procedure.columns_of(values))
@@ -93,15 +93,18 @@ def bind_arguments(procedure: Procedure, statement: CallStatement, sql: str) -> 
     for place, argument in enumerate(statement.arguments):
         if argument.name is None and place >= len(procedure.parameters):
             error = AnalysisError(f"{procedure.name} takes {len(procedure.parameters)} arguments")
-            raise point_error(error, sql, argument.span)
+            names = ", ".join(parameter.name for parameter in procedure.parameters)
+            raise point_error(error, sql, argument.span, f"They are {names}")
         name = argument.name or procedure.parameters[place].name
         if name not in known:
             error = AnalysisError(f"{procedure.name} has no parameter '{name}'")
             raise point_error(error, sql, argument.span, did_you_mean(name, known))
         if name in found:
-            raise point_error(AnalysisError(f"The argument '{name}' is given twice"), sql, argument.span)
+            error = AnalysisError(f"The argument '{name}' is given twice")
+            raise point_error(error, sql, argument.span, "Leave one of the two out")
         if argument.value.has_subquery:
-            raise point_error(AnalysisError(f"The argument '{name}' is not a constant"), sql, argument.value.span)
+            error = AnalysisError(f"The argument '{name}' is not a constant")
+            raise point_error(error, sql, argument.value.span, "Run the subquery first, and write its value")
         found[name] = argument
     return found
 
@@ -159,11 +162,12 @@ def in_catalog(engine: Engine, statement: CallStatement, parts: tuple[str, ...],
         error = AnalysisError(
             f"Cannot run the procedure in catalog '{statement.catalog}': '{'.'.join(parts)}' is in catalog '{parts[0]}'"
         )
-        raise point_error(error, sql, statement.span)
+        hint = f"CALL {quoted(parts[0])}.system.{statement.procedure}(...)"
+        raise point_error(error, sql, statement.span, hint)
     return parts if parts[0] == statement.catalog else (statement.catalog, *parts)
 
 
-def point_error(error: DmlError, sql: str, span: Span, hint: str | None = None) -> DmlError:
+def point_error(error: DmlError, sql: str, span: Span, hint: str | None) -> DmlError:
     """Add a place and a hint to an error, and return it."""
     error.point_at(sql, span.start, span.end)
     error.hint = hint

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine
-from dml.errors import NotFoundError, NotSupportedError
+from dml.errors import NotSupportedError
 from dml.result import Decision
 
 __all__ = [
@@ -97,7 +97,7 @@ BIGINT_ARRAY: Final = ArgumentType(
 )
 BOOLEAN: Final = ArgumentType(text="true or false", python=bool, accepts=(BooleanType,))
 TIMESTAMP: Final = ArgumentType(
-    text="a timestamp",
+    text="a timestamp, such as '2026-01-31 12:00:00'",
     python=str,
     accepts=(TimestampType, TimestampNTZType, DateType, StringType),
     conversion="unix_micros(try_cast({} AS TIMESTAMP))",
@@ -202,9 +202,7 @@ def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> Resolved
         NotSupportedError: The name is that of a part of a table.
     """
     name = ".".join(parts)
-    resolved = engine.registry.resolve(parts)
-    if resolved is None:
-        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
+    resolved = engine.registry.find(parts)
     if resolved.is_part:
         raise NotSupportedError(
             f"'{name}' is a part of the table '{resolved.name}': {reason}",

@@ -33,7 +33,7 @@ from dml.engine.procedures.declaration import (
 )
 from dml.engine.publish import Outcome, publish
 from dml.engine.target import Target, writable_target
-from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
+from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.maintenance.import_files import (
     FORMATS,
     FolderSource,
@@ -91,11 +91,7 @@ def add_files(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Ro
 
 
 def target_table(engine: Engine, parts: tuple[str, ...], settings: StatementSettings) -> Target:
-    name = ".".join(parts)
-    resolved = engine.registry.resolve(parts)
-    if resolved is None:
-        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
-    return target_of_import(resolved, parts, settings)
+    return target_of_import(engine.registry.find(parts), parts, settings)
 
 
 def target_of_import(resolved: ResolvedTable, parts: tuple[str, ...], settings: StatementSettings) -> Target:

@@ -73,9 +73,7 @@ def verify_table(
         DmlError: an error of `dml.verification.verify`.
     """
     name = ".".join(parts)
-    resolved = engine.registry.resolve(parts)
-    if resolved is None:
-        raise NotFoundError(f"There is no table '{name}'", hint=engine.registry.suggestion(parts), parts=parts)
+    resolved = engine.registry.find(parts)
     if resolved.metadata_table or resolved.timestamp_ms is not None:
         what = "a metadata table" if resolved.metadata_table else "the table at a time"
         raise NotSupportedError(f"'{name}' is {what}", hint=f"Name the table: '{resolved.name}'", table=name)

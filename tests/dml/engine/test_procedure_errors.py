@@ -1,0 +1,43 @@
+"""Mistakes in calls of procedures: each has the class that callers react to, says where it is and what to do."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import dml
+from dml.engine.procedures import PROCEDURES
+from tests.dml.engine.conftest import Lake
+
+pytestmark = pytest.mark.spark
+
+VALUES: dict[str, Any] = {
+    "snapshot_id": 5,
+    "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+    "wap_id": "nope",
+    "branch": "nope",
+    "to": "nope",
+    "source_table": "parquet.`/nope`",
+    "source_prefix": "/a",
+    "target_prefix": "/b",
+}
+"""A value for each required parameter."""
+
+OF_TABLES = sorted(PROCEDURES.keys() - {"register_table", "snapshot", "migrate"})
+"""The procedures that need an existing table."""
+
+
+def test_a_name_that_is_no_table_is_refused_by_every_procedure(lake: Lake) -> None:
+    name, view = lake.create("id BIGINT"), lake.new_name()
+    lake.session.sql(f"CREATE VIEW {view} AS SELECT id FROM {name}")
+    for procedure in map(PROCEDURES.__getitem__, OF_TABLES):
+        required = {one.name: VALUES[one.name] for one in procedure.parameters if one.required and one.name in VALUES}
+        for text, error, message in (
+            ("db.no_such_table", dml.NotFoundError, "There is no table 'lake.db.no_such_table'"),
+            (view, dml.NotSupportedError, f"'lake.{view}' is a view"),
+            (f"{name}.snapshots", dml.NotSupportedError, "snapshots|metadata table"),
+        ):
+            parts = ("lake", *text.split("."))
+            with pytest.raises(error, match=message) as raised:
+                list(procedure.run(lake.session.engine, parts, required))
+            assert raised.value.hint, (procedure.name, text)
