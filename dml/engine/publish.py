@@ -219,12 +219,13 @@ def finish_publication(
         branch=branch,
         summary={"operation": committed.operation, **summary},
     )
+    has_rows = ROWS_INSERTED in summary or committed.operation != "append"
     with suppress(ValueError):  # any program may have staged the snapshot, and written anything to its summary
         result = replace(
             add_file_counts(result, committed.operation, summary, rewrites=False),
             rows_deleted=count(summary, ROWS_DELETED),
             rows_updated=count(summary, ROWS_UPDATED),
-            rows_inserted=count(summary, ROWS_INSERTED),
+            rows_inserted=count(summary, ROWS_INSERTED if has_rows else "added-records"),
         )
     session = StatementSettings.of(engine).iceberg
     after_statement(

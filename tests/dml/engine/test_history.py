@@ -168,11 +168,15 @@ def test_a_publication_marks_partitions_as_done(lake: Lake) -> None:
         finally:
             lake.session.spark.conf.unset("spark.wap.id")
     assert done() == set()
+    called: list[dml.Result] = []
+    stop = lake.session.after_commit(called.append)
     lake.session.publish_changes(name, "moved")
     assert done() == {"day=2020-01-01"}
     published = lake.session.publish_changes(name, "picked")
     assert published.source_snapshot_id != published.current_snapshot_id
     assert done() == {"day=2020-01-01", "day=2020-01-02"}
+    stop()
+    assert [(one.command, one.rows_inserted, one.data_files_added) for one in called] == [("PUBLISH CHANGES", 1, 1)] * 2
 
 
 def test_a_table_is_registered_by_its_metadata_file(lake: Lake) -> None:
