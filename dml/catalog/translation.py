@@ -34,7 +34,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement
 from requests import RequestException
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError, StatementError
 
 from dml.catalog.credentials import redact
 from dml.errors import (
@@ -67,7 +67,7 @@ CLASSES: Final[tuple[tuple[tuple[type[Exception], ...], type[DmlError]], ...]] =
 
 REFUSED: Final = "Check the credentials among the catalog's properties, and what they are allowed to do"
 SERVER: Final = "Check that the catalog's server runs, and its uri"
-DATABASE: Final = "Check that the catalog's database runs, and its uri, user and password"
+DATABASE: Final = "Check that the catalog's database runs and can be written to, and its uri, user and password"
 STORAGE: Final = (
     "Check that the storage can be reached, and the catalog's properties for it: its endpoint, region and credentials, "
     "and that the bucket or folder of the warehouse is there"
@@ -151,7 +151,8 @@ def error_text(error: Exception, properties: Mapping[str, Any]) -> str:
         error: The exception.
         properties: The catalog's properties, whose secrets are masked.
     """
-    text = BACKGROUND.sub("", str(error)) or type(error).__name__
+    cause = error.orig if isinstance(error, StatementError) else None  # without the SQL text and its parameters
+    text = BACKGROUND.sub("", str(cause or error)) or type(error).__name__
     return " ".join(redact(text, properties).split()).rstrip(".")
 
 

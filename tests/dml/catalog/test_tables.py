@@ -25,7 +25,7 @@ from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import SUPPORTED_TABLE_FORMAT_VERSION, TableMetadataV3, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID
+from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID, SetPropertiesUpdate
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -55,6 +55,7 @@ from dml.catalog import (
     translate,
 )
 from dml.commit import AppendFiles, commit
+from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import (
     AlreadyExistsError,
     AnalysisError,
@@ -332,3 +333,15 @@ class TestWhatPyIcebergCannotDoYet:
             schema, PartitionSpec(), UNSORTED_SORT_ORDER, "file:///x", {"format-version": "3"}
         )
         assert metadata.schema().find_field("id").write_default is None
+
+
+def test_a_database_that_cannot_be_written_to_is_named_without_sql(catalog: Catalog) -> None:
+    identifier = create_table(catalog, ("db", "t"), SCHEMA).name()
+    folder = catalog.properties["warehouse"]
+    database = f"sqlite:///file:{folder.removeprefix('file://')}/catalog.db?mode=ro&uri=true"
+    read_only = SqlCatalog("lake", uri=database, warehouse=folder, init_catalog_tables="false")
+    change = MetadataChange(updates=(SetPropertiesUpdate(updates={"a": "b"}),))
+    with pytest.raises(ExecutionError, match="readonly database") as raised:
+        commit_change(read_only, identifier, lambda _: change)
+    assert "UPDATE" not in str(raised.value)
+    assert "can be written to" in str(raised.value.hint)

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pyiceberg.schema import Schema
 
 import dml
+from dml.catalog.views import ViewDefinition, save_view
 from dml.engine.procedures import PROCEDURES
 from tests.dml.engine.conftest import Lake
 
@@ -29,7 +31,8 @@ OF_TABLES = sorted(PROCEDURES.keys() - {"register_table", "snapshot", "migrate"}
 
 def test_a_name_that_is_no_table_is_refused_by_every_procedure(lake: Lake) -> None:
     name, view = lake.create("id BIGINT"), lake.new_name()
-    lake.session.sql(f"CREATE VIEW {view} AS SELECT id FROM {name}")
+    definition = ViewDefinition(sql="SELECT 1", schema=Schema(), catalog="lake", namespace=("db",), properties={})
+    save_view(lake.table(name).catalog, tuple(view.split(".")), definition, replaces=None)
     for procedure in map(PROCEDURES.__getitem__, OF_TABLES):
         required = {one.name: VALUES[one.name] for one in procedure.parameters if one.required and one.name in VALUES}
         for text, error, message in (
