@@ -16,7 +16,7 @@ from typing import ClassVar
 from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import NestedField
+from pyiceberg.types import BinaryType, NestedField, StringType
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -115,7 +115,7 @@ class SparkScan(Proxy):
         read = self.read
         counts = distinct_counts(read.table.metadata, read.snapshot_id)
         columns = {
-            known.name: SparkColumnStatistics(min(counts[known.field_id], found.rows), 0 if known.required else None)
+            known.name: SparkColumnStatistics(min(counts[known.field_id], found.rows), known_nulls(known))
             for known in read.schema.fields
             if known.field_id in read.columns and known.field_id in counts
         }
@@ -293,9 +293,6 @@ class SparkStatistics(Proxy):
 class SparkColumnStatistics(Proxy):
     """The statistics of a column.
 
-    Spark estimates joins and groups only by columns whose NULLs are counted. Scan tasks have no such counts, so these
-    are the columns that are NOT NULL.
-
     Args:
         distinct: The number of distinct values.
         nulls: The number of NULLs; None if unknown.
@@ -314,6 +311,16 @@ class SparkColumnStatistics(Proxy):
     def nullCount(self) -> JavaObject:
         """Return the number of NULLs."""
         return optional_long(self.nulls)
+
+
+def known_nulls(field: NestedField) -> int | None:
+    """Return the number of NULLs in a column to tell Spark; None if it is unknown.
+
+    Spark estimates joins and groups only by columns whose NULLs are counted. It takes a counted column without minimum
+    and maximum for one of NULLs alone, so that a join has no rows, unless its type is a string or binary
+    (`ValueInterval`). Scan tasks have neither counts nor bounds.
+    """
+    return 0 if field.required and isinstance(field.field_type, StringType | BinaryType) else None
 
 
 def distinct_counts(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:

@@ -220,8 +220,8 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         for arguments, command, status, message in (
             (("db.t", "--equal-schemes", "s3"), "remove-orphan-files", 1, "Write --equal-schemes KEY=VALUE"),
             (("db.t", "soon"), "rollback-to-timestamp", 1, "It must be a timestamp"),
-            (("db.t",), "rollback-to-snapshot", 2, "'SNAPSHOT_ID'"),
-            (("db.t", "soon"), "rollback-to-snapshot", 2, "'SNAPSHOT_ID'"),
+            (("db.t",), "rollback-to-snapshot", 2, "'snapshot_id'"),
+            (("db.t", "soon"), "rollback-to-snapshot", 2, "'snapshot_id'"),
             (("db.t",), "roll-back", 2, "roll-back"),
         ):
             code, out, err = run(*arguments, command=command)

@@ -125,7 +125,6 @@ def test_hive_partitioning_adds_a_column():
     "sql",
     [
         "create table t (a int) stored as parquet",
-        "comment on column t.a is 'x'",
         "refresh 'path'",
         "create table t (a int generated always as (1))",
         "create table t (a int, primary key (a))",
