@@ -56,8 +56,8 @@ from dml.result import PhaseSeconds, Result
 __all__ = [
     "METADATA",
     "UNCHANGED",
+    "BranchHead",
     "Outcome",
-    "Publication",
     "finish_publication",
     "merge_summary",
     "publish",
@@ -168,8 +168,8 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Publication:
-    """The snapshot that a branch was moved to.
+class BranchHead:
+    """The snapshot at the head of a branch.
 
     Attributes:
         snapshot_id: Its id.
@@ -182,11 +182,11 @@ class Publication:
     summary: Mapping[str, str]
 
     @staticmethod
-    def of(snapshot: Snapshot) -> "Publication":
+    def of(snapshot: Snapshot) -> "BranchHead":
         """Describe a snapshot that exists already."""
         if snapshot.summary is None:
-            return Publication(snapshot_id=snapshot.snapshot_id, operation="", summary=NO_SUMMARY)
-        return Publication(
+            return BranchHead(snapshot_id=snapshot.snapshot_id, operation="", summary=NO_SUMMARY)
+        return BranchHead(
             snapshot_id=snapshot.snapshot_id,
             operation=snapshot.summary.operation.value,
             summary=snapshot.summary.additional_properties,
@@ -194,7 +194,7 @@ class Publication:
 
 
 def finish_publication(
-    engine: Engine, resolved: ResolvedTable, command: str, branch: str, committed: Publication, seconds: float
+    engine: Engine, resolved: ResolvedTable, command: str, branch: str, committed: BranchHead, seconds: float
 ) -> None:
     """Run the post-commit actions of a procedure that moved a branch to a snapshot with new rows.
 

@@ -298,7 +298,7 @@ class SparkColumnStatistics(Proxy):
         nulls: The number of NULLs; None if unknown.
     """
 
-    interfaces: ClassVar[tuple[str, ...]] = ("read.colstats.ColumnStatistics",)
+    interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.connector.read.colstats.ColumnStatistics",)
 
     def __init__(self, distinct: int, nulls: int | None) -> None:
         self.distinct = distinct
