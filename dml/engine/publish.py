@@ -56,8 +56,8 @@ from dml.result import PhaseSeconds, Result
 __all__ = [
     "METADATA",
     "UNCHANGED",
-    "BranchHead",
     "Outcome",
+    "PublishedHead",
     "finish_publication",
     "merge_summary",
     "publish",
@@ -168,7 +168,7 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchHead:
+class PublishedHead:
     """The snapshot at the head of a branch.
 
     Attributes:
@@ -182,11 +182,11 @@ class BranchHead:
     summary: Mapping[str, str]
 
     @staticmethod
-    def of(snapshot: Snapshot) -> "BranchHead":
+    def of(snapshot: Snapshot) -> "PublishedHead":
         """Describe a snapshot that exists already."""
         if snapshot.summary is None:
-            return BranchHead(snapshot_id=snapshot.snapshot_id, operation="", summary=NO_SUMMARY)
-        return BranchHead(
+            return PublishedHead(snapshot_id=snapshot.snapshot_id, operation="", summary=NO_SUMMARY)
+        return PublishedHead(
             snapshot_id=snapshot.snapshot_id,
             operation=snapshot.summary.operation.value,
             summary=snapshot.summary.additional_properties,
@@ -194,7 +194,7 @@ class BranchHead:
 
 
 def finish_publication(
-    engine: Engine, resolved: ResolvedTable, command: str, branch: str, committed: BranchHead, seconds: float
+    engine: Engine, resolved: ResolvedTable, command: str, branch: str, committed: PublishedHead, seconds: float
 ) -> None:
     """Run the post-commit actions of a procedure that moved a branch to a snapshot with new rows.
 

@@ -32,7 +32,7 @@ from dml.commit import (
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.engine import Engine
 from dml.engine.procedures.declaration import BIGINT, STRING, TABLE, TIMESTAMP, Parameter, Procedure, whole_table
-from dml.engine.publish import BranchHead, finish_publication
+from dml.engine.publish import PublishedHead, finish_publication
 from dml.errors import AnalysisError, CommitConflictError, ErrorKind, NotFoundError, ValidationFailedError
 from dml.hints import did_you_mean
 from dml.model.summary_keys import WAP_ID
@@ -177,7 +177,9 @@ def fast_forward(engine: Engine, parts: tuple[str, ...], values: Values) -> list
     head = newest.metadata.snapshot_by_id(moved["updated"] or 0)
     is_new_branch = moved["previous"] is None and branch != MAIN_BRANCH
     if head is not None and moved["previous"] != moved["updated"] and not is_new_branch:
-        finish_publication(engine, resolved, "FAST FORWARD", branch, BranchHead.of(head), time.perf_counter() - started)
+        finish_publication(
+            engine, resolved, "FAST FORWARD", branch, PublishedHead.of(head), time.perf_counter() - started
+        )
     return [(branch, moved["previous"], moved["updated"])]
 
 
@@ -256,7 +258,7 @@ def staged_snapshot_id(metadata: TableMetadata, wap_id: str) -> int:
     return found[0]
 
 
-def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> BranchHead:
+def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> PublishedHead:
     """Move main to a snapshot that directly follows it, or else commit its changes as a new snapshot.
 
     Args:
@@ -277,7 +279,7 @@ def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> B
     metadata = table.metadata
     for one in ancestors(metadata, metadata.current_snapshot_id):
         if one.snapshot_id == snapshot_id:
-            return BranchHead.of(one)
+            return PublishedHead.of(one)
     try:
         committed = commit(table, picked_changes(table, pick), summary=summary, idempotency_key=pick)
     except CommitConflictError as error:
@@ -288,7 +290,7 @@ def cherry_pick(table: Table, snapshot_id: int, summary: Mapping[str, str]) -> B
             hint="Its partitions were changed after it was staged: run its statement again",
             snapshot_id=snapshot_id,
         ) from error
-    return BranchHead(snapshot_id=committed.snapshot_id, operation=committed.operation, summary=committed.summary)
+    return PublishedHead(snapshot_id=committed.snapshot_id, operation=committed.operation, summary=committed.summary)
 
 
 def pick_by_fast_forward(metadata: TableMetadata, *, pick: CherryPick) -> MetadataChange:
