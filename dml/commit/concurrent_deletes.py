@@ -126,7 +126,7 @@ def origins_by_row_id(
         The origins of the rows by their row ids; none in format version 2, which has no row ids.
     """
     known = {origins.data_file for origins in rows.row_origins}
-    unknown = [file for file in data_files if file.path not in known]
+    unknown = [ScanTask.of_file(file) for file in data_files if file.path not in known]
     tasks = [rows.tasks[path] for path in deleted]
     if not unknown or any(task.first_row_id is None for task in tasks):
         return ()

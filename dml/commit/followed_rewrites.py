@@ -73,11 +73,11 @@ class Marks:
         """The positions of all these rows."""
         return self.changed.union(self.observed)
 
-    def move(self, row_map: RowMap, file: ContentFile) -> "tuple[Marks, Marks]":
+    def move(self, row_map: RowMap, file: ScanTask) -> "tuple[Marks, Marks]":
         """Split the rows into those that moved to a new file, at their new positions, and the others."""
         pairs = [row_map.find(self.task.path, rows) for rows in (self.deleted, self.updated, self.observed)]
         (deleted, updated, observed), (*others,) = zip(*pairs, strict=True)
-        there = Marks(task=ScanTask.of_file(file), deleted=deleted, updated=updated, observed=observed)
+        there = Marks(task=file, deleted=deleted, updated=updated, observed=observed)
         return there, Marks(task=self.task, deleted=others[0], updated=others[1], observed=others[2])
 
     def union(self, other: "Marks") -> "Marks":
@@ -184,7 +184,7 @@ class RowMaps:
         ways: How rows were found: `ROW_MAP`, `ROW_ID`.
     """
 
-    by_source: Mapping[str, Sequence[tuple[ContentFile, RowMap]]]
+    by_source: Mapping[str, Sequence[tuple[ScanTask, RowMap]]]
     are_complete: bool
     ways: frozenset[str] = frozenset()
 
@@ -207,14 +207,14 @@ def row_maps_of(
     if not replaced:
         return RowMaps(by_source={}, are_complete=True)
     entries = compaction.entries(ManifestContent.DATA, EntryStatus.ADDED, REPLACING, every)
-    added = [entry.data_file for entry in entries]
+    added = [replace(ScanTask.of_file(entry.data_file), first_row_id=entry.first_row_id) for entry in entries]
     if len({file.spec_id for file in (*replaced.values(), *added)}) == 1:
         # Rows stay in their partition, so footers of other partitions need not be read.
         partitions = {partition_key(file.spec_id, file.partition) for file in replaced.values()}
         added = [file for file in added if partition_key(file.spec_id, file.partition) in partitions]
     (snapshot,) = compaction.snapshots
     row_maps = read_row_maps(added, files, io) if has_row_maps(snapshot) else {}
-    by_source: dict[str, list[tuple[ContentFile, RowMap]]] = {path: [] for path in replaced}
+    by_source: dict[str, list[tuple[ScanTask, RowMap]]] = {path: [] for path in replaced}
     for file in added:
         row_map = row_maps.get(file.path)
         if row_map is not None:
@@ -246,7 +246,7 @@ def row_maps_of(
     )
 
 
-def read_row_maps(added: Sequence[ContentFile], files: CommitFiles, io: FileIO) -> Mapping[str, RowMap | None]:
+def read_row_maps(added: Sequence[ScanTask], files: CommitFiles, io: FileIO) -> Mapping[str, RowMap | None]:
     """Return the row maps in the footers of data files, by path."""
     unknown = [file for file in added if file.path not in files.row_maps]
     with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="row-maps") as pool:
@@ -255,7 +255,7 @@ def read_row_maps(added: Sequence[ContentFile], files: CommitFiles, io: FileIO) 
     return files.row_maps
 
 
-def read_row_map(io: FileIO, file: ContentFile) -> RowMap | None:
+def read_row_map(io: FileIO, file: ScanTask) -> RowMap | None:
     """Read the row map of a data file; None if the file has no map or does not exist."""
     if file.file_format != "parquet":
         return None

@@ -24,7 +24,6 @@ from pyiceberg.types import LongType, NestedField
 from dml import limits
 from dml.errors import CorruptFileError
 from dml.model.columns import ROW_ID, ROW_ID_ID
-from dml.model.manifest import ContentFile
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import NEW_ROWS, POSITION_BITS, Numbers, RowOrigins
 from dml.read.data_file import DataFile, Piece
@@ -58,7 +57,7 @@ class TooManyRowsError(Exception):
 
 def find_rows(
     wanted: Sequence[tuple[ScanTask, Numbers]],
-    files: Sequence[ContentFile],
+    files: Sequence[ScanTask],
     io: FileIO,
     first_new_id: int | None = None,
 ) -> FoundRows:
@@ -105,7 +104,7 @@ def find_rows(
 
 def find_rows_once(
     wanted: Sequence[tuple[ScanTask, Numbers]],
-    files: Sequence[ContentFile],
+    files: Sequence[ScanTask],
     io: FileIO,
     cache: MutableMapping[Hashable, FoundRows],
     first_new_id: int | None = None,
@@ -133,7 +132,7 @@ def ids_at(io: FileIO, task: ScanTask, positions: Numbers) -> Numbers:
     def is_wanted(_: DataFile, piece: Piece) -> bool:
         return bool(np.searchsorted(positions, piece.first_position) < np.searchsorted(positions, end_of(piece)))
 
-    for start, ids in read_ids(io, task, task.first_row_id, is_wanted):
+    for start, ids in read_ids(io, task, is_wanted):
         here = positions[np.searchsorted(positions, start) : np.searchsorted(positions, start + len(ids))]
         parts.append(ids[here - start])
     found = np.concatenate(parts)
@@ -144,15 +143,12 @@ def end_of(piece: Piece) -> int:
     return piece.first_position + piece.rows
 
 
-def read_ids(
-    io: FileIO, file: ScanTask | ContentFile, first_row_id: int | None, is_wanted: Callable[[DataFile, Piece], bool]
-) -> Iterator[tuple[int, Numbers]]:
+def read_ids(io: FileIO, file: ScanTask, is_wanted: Callable[[DataFile, Piece], bool]) -> Iterator[tuple[int, Numbers]]:
     """Yield the row ids of a data file, batch by batch, each with its first position.
 
     Args:
         io: The table's FileIO.
-        file: The file.
-        first_row_id: Its first row id, which rows without a stored id count up from; None if they have no id.
+        file: The file. Rows without a stored id count up from its first row id, or have no id without one.
         is_wanted: Selects row groups.
 
     Raises:
@@ -169,7 +165,7 @@ def read_ids(
                 continue
             start = piece.first_position
             for batch in opened.batches([piece], columns, limits.NARROW_BATCH_ROWS):
-                yield start, filled_ids(batch, start, first_row_id)
+                yield start, filled_ids(batch, start, file.first_row_id)
                 start += batch.num_rows
 
 
@@ -218,7 +214,7 @@ class RowSearch:
         """True if a wanted row has no id, or two have the same."""
         return bool((self._ids < 0).any() or (self._ids[1:] == self._ids[:-1]).any())
 
-    def find(self, io: FileIO, file: ContentFile) -> FoundInFile:
+    def find(self, io: FileIO, file: ScanTask) -> FoundInFile:
         """Return the wanted rows of a new file.
 
         Raises:
@@ -238,7 +234,7 @@ class RowSearch:
             self._count(min(piece.rows, file.record_count))
             return True
 
-        for start, ids in read_ids(io, file, file.first_row_id, is_wanted):
+        for start, ids in read_ids(io, file, is_wanted):
             found = np.searchsorted(self._ids, ids)
             hits = np.flatnonzero(np.append(self._ids, NO_ID - 1)[found] == ids)
             positions.append(hits + start)
@@ -259,7 +255,7 @@ class RowSearch:
                 raise TooManyRowsError
 
 
-def origins_of(file: ContentFile, positions: Numbers, firsts: Numbers) -> RowOrigins:
+def origins_of(file: ScanTask, positions: Numbers, firsts: Numbers) -> RowOrigins:
     """Return the origins of some rows of a data file; the rows between them count as new."""
     lengths = np.ones(2 * len(positions) + 1, np.int64)
     lengths[::2] = np.diff(np.concatenate([[-1], positions, [file.record_count]])) - 1

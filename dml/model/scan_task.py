@@ -119,9 +119,8 @@ class ScanTask:
             length=file.file_size_in_bytes,
             spec_id=file.spec_id,
             partition=file.partition,
-            # Only deletes and last updated sequence numbers need it.
+            # Only deletes and row lineage need it.
             data_sequence_number=0,
-            first_row_id=file.first_row_id,
         )
 
     @property

@@ -23,7 +23,6 @@ from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.writes import write_context
 from dml.errors import CommitConflictError
-from dml.model.manifest import ContentFile
 from dml.model.row_map import ROW_MAP_KEY, RowMap
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins, origins
@@ -388,7 +387,7 @@ def test_footers_of_other_partitions_are_not_read(
     scene.commit(compaction)
     original, read = followed_rewrites.read_row_map, []
 
-    def recorded(io: FileIO, file: ContentFile) -> RowMap | None:
+    def recorded(io: FileIO, file: ScanTask) -> RowMap | None:
         read.append(file.path)
         return original(io, file)
 

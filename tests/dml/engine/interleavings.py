@@ -34,6 +34,7 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.model.row_map import RowMap
 from dml.model.write_task import RowOrigins
 from dml.options import Command
+from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import deletes, with_row_ids, with_row_map
 from tests.other_writers import set_properties
 
@@ -177,7 +178,8 @@ def compacts_elsewhere(text: str, ids: Sequence[int]) -> Happening:
     """As other engines do: without a row map, in version 3 with the row ids; the rows in another order."""
 
     def act(table: Table) -> None:
-        old = live_files(table)[ids[0]]
+        path = live_files(table)[ids[0]].path
+        (old,) = [one for one in plan_scan(table, table.metadata.current_snapshot_id).tasks if one.path == path]
         new = data_file(table, list(map(row, reversed(ids))))
         if old.first_row_id is not None:
             new = with_row_ids(new, [old.first_row_id + place for place in reversed(range(len(ids)))])
