@@ -1,4 +1,4 @@
-"""Equality deletes become positions: the same rows are deleted, whatever others commit meanwhile. Without Spark."""
+"""Equality deletes become positions: the same rows are deleted, whatever others commit meanwhile."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,6 +30,7 @@ from dml.verification import verify
 from dml.write.converted_deletes import ConvertDeletes
 from dml.write.writer_spec import WriterSpec
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, with_row_ids
+from tests.dml.engine.conftest import Lake
 from tests.dml.engine.rewrites import History, NoSpark, assert_sound, files, rows
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
@@ -48,8 +49,9 @@ def convert_in_process(
 
 
 @pytest.fixture(autouse=True)
-def _in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(converting, "convert_by_tasks", convert_in_process)
+def _in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("spark") is None:
+        monkeypatch.setattr(converting, "convert_by_tasks", convert_in_process)
 
 
 def conversion(table: Table, row_filter: BooleanExpression | None = None) -> EqualityDeleteConversion:
@@ -331,3 +333,26 @@ def test_a_damaged_delete_file_changes_nothing(catalog: Catalog) -> None:
     with pytest.raises(CorruptFileError, match=file.path.rpartition("/")[2]):
         conversion(upserts.table).run()
     assert (upserts.stored(), upserts.head) == (before, head)
+
+
+@pytest.mark.spark
+def test_the_procedure_in_tasks_of_spark(lake: Lake) -> None:
+    name = lake.create("id BIGINT, p STRING", **{"format-version": "3"})
+    lake.session.sql(f"INSERT INTO {name} SELECT id, 'a' FROM range(10)")
+    table = lake.table(name)
+    (task,) = plan_scan(table, table.metadata.current_snapshot_id).tasks
+    delete = equality_deletes(table, cast("ContentFile", task), 3)
+    start = table.metadata.current_snapshot_id
+    commit(table, RowDelta(command=Command.UPDATE, delete_files=(delete,), starting_snapshot_id=start))
+    lineage = f"SELECT id, _row_id FROM {name} ORDER BY id"
+    before = lake.session.sql(lineage).collect()
+    assert [row[0] for row in before] == [0, 1, 2, *range(4, 10)]
+    plan = lake.session.convert_equality_deletes(name, where="id = 3", dry_run=True)
+    assert [(one.decision, one.object) for one in plan.decisions] == [("convert", delete.path)]
+    call = f"CALL system.convert_equality_deletes(table => '{name}', where => 'id < 3')"
+    assert [tuple(row) for row in lake.session.sql(call).collect()] == [(0, 0)]
+    done = lake.session.convert_equality_deletes(name)
+    assert (done.converted_equality_delete_files_count, done.added_position_delete_files_count) == (1, 1)
+    assert lake.session.sql(lineage).collect() == before
+    assert ids(lake.table(name).metadata_location) == [row[0] for row in before]
+    assert lake.session.verify(name, every_file=True).ok
