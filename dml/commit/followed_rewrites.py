@@ -161,8 +161,9 @@ def follow_rewrites(
 
 
 def may_be_followed(snapshot: Snapshot) -> bool:
-    has_row_ids = snapshot.first_row_id is not None and snapshot.summary is not None
-    return has_row_maps(snapshot) or (has_row_ids and snapshot.summary.operation.value == Operation.REPLACE)
+    summary = snapshot.summary
+    is_rewrite = summary is not None and summary.operation.value == Operation.REPLACE
+    return has_row_maps(snapshot) or (is_rewrite and snapshot.first_row_id is not None)
 
 
 def has_row_maps(snapshot: Snapshot) -> bool:

@@ -34,6 +34,7 @@ from tests.dml.engine.conftest import Lake
 from tests.dml.engine.rewrites import History, NoSpark, assert_sound, files, rows
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
+BY_PARTITION = {"write.delete.granularity": "partition"}
 MANY = [pytest.param(seed, marks=[] if seed < 6 else [pytest.mark.nightly]) for seed in range(150)]
 
 
@@ -287,12 +288,13 @@ def test_others_may_commit_meanwhile(
 
 
 @BOTH
-@pytest.mark.parametrize("keeps_ids", [True, False])
+@pytest.mark.parametrize(("keeps_ids", "compares_rows"), [(True, "true"), (False, "true"), (True, "false")])
 def test_a_rewrite_that_did_not_see_the_deletes_brings_no_row_back(
-    catalog: Catalog, version: int, keeps_ids: bool, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, version: int, keeps_ids: bool, compares_rows: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was planned before the equality deletes, which apply to its file as to the old one."""
-    upserts = Upserts(catalog, version)
+    properties = {**BY_PARTITION, "write.row-level-concurrency.enabled": compares_rows}
+    upserts = Upserts(catalog, version, **properties)
     act = compacts(upserts, keeps_ids=keeps_ids)
     upserts.delete_keys(3, 14)
 
