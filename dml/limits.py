@@ -477,6 +477,13 @@ MAX_ROW_MAP_BYTES: Final = 2**20
 """Row map in the footer of a compacted file (decision 052). Every reader of the file reads its footer. A file of
 10 million rows with 1 % scattered deletes takes 280 KB. Estimate."""
 
+MAX_ROW_IDS_READ: Final = 10**8
+"""Row ids of new files that a commit reads to find rows that a rewrite has moved (decision 056): a second or two, and
+8 bytes of each. Above it, the statement runs again. Estimate."""
+
+CONVERSION_ATTEMPTS: Final = 3
+"""How often equality deletes are converted anew after conflicts: each time from the newest snapshot. Estimate."""
+
 MAX_NARROW_TASK_NUMBERS: Final = 2**20
 """Rows of a placeholder that tells a Spark Connect server how large a scan is, before a wide NULL column is added to
 them. Estimate."""

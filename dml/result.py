@@ -18,6 +18,7 @@ __all__ = [
     "AddedFiles",
     "Ancestor",
     "BranchMove",
+    "ConvertedEqualityDeletes",
     "CurrentSnapshot",
     "Decision",
     "ExpiredSnapshots",
@@ -400,6 +401,22 @@ class RewrittenManifests:
 
     rewritten_manifests_count: int
     added_manifests_count: int
+    decisions: tuple[Decision, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedEqualityDeletes:
+    """The equality delete files that were replaced.
+
+    Attributes:
+        converted_equality_delete_files_count: The number of files that were removed; 0 if there were none.
+        added_position_delete_files_count: The number of position delete files, or deletion vectors, that replace them;
+            None for a dry run.
+        decisions: For a dry run, a decision about each file: `convert`, `remove` (it deletes no row) or `leave`.
+    """
+
+    converted_equality_delete_files_count: int
+    added_position_delete_files_count: int | None
     decisions: tuple[Decision, ...] = field(default=(), repr=False)
 
 

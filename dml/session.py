@@ -50,6 +50,7 @@ from dml.result import (
     AddedFiles,
     Ancestor,
     BranchMove,
+    ConvertedEqualityDeletes,
     CurrentSnapshot,
     Decision,
     ExpiredSnapshots,
@@ -633,6 +634,29 @@ class Session:
                 branch=branch,
                 dry_run=dry_run,
             )
+        )
+
+    def convert_equality_deletes(
+        self, table: str, *, where: str | None = None, branch: str | None = None, dry_run: bool = False
+    ) -> ConvertedEqualityDeletes:
+        """Replace the equality deletes of other engines by deletion vectors, in format version 2 by position deletes.
+
+        Readers no longer compare the keys of all rows, and rows keep their ids.
+
+        Args:
+            table: The name of the table, with or without a branch.
+            where: A condition. Only delete files that may delete matching rows are converted.
+            branch: The branch; main if not given.
+            dry_run: Return what would happen to each file, with reasons, and change nothing.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            NotSupportedError: The condition has more than comparisons of columns with constants.
+            CommitConflictError: Other commits changed the files on every attempt.
+            DmlError: A file could not be read or written. Nothing was changed.
+        """
+        return ConvertedEqualityDeletes(
+            **self._explained("convert_equality_deletes", table=table, where=where, branch=branch, dry_run=dry_run)
         )
 
     def ancestors_of(self, table: str, snapshot_id: int | None = None) -> tuple[Ancestor, ...]:

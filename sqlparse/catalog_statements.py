@@ -69,6 +69,7 @@ PROCEDURES: Final = frozenset(
         "cherrypick_snapshot",
         "compute_partition_stats",
         "compute_table_stats",
+        "convert_equality_deletes",
         "create_changelog_view",
         "expire_snapshots",
         "fast_forward",

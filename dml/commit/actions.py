@@ -15,7 +15,7 @@ action                 committed by                               operation
                                                                   evaluated again at each attempt
 `RowDelta`             merge-on-read DELETE, UPDATE, MERGE        `append` where only data is added, `delete` where only
                                                                   delete files are added, otherwise `overwrite`
-`RewriteFiles`         compaction                                 `replace`: tells other writers that no row changed
+`RewriteFiles`         compaction, conversion of deletes          `replace`: tells other writers that no row changed
 `RewriteManifests`     rewrite_manifests                          `replace`
 =====================  =========================================  =====================================================
 """
@@ -346,6 +346,7 @@ class RewriteFiles:
         row_level: The removed data files, without changed rows, and the origins of the rows of the new ones: rows that
             others have deleted meanwhile are then deleted in the new files. With None, such a delete is a conflict.
         has_row_maps: True if the new data files have row maps in their footers.
+        referenced_data_files: Paths of the data files that `delete_files` point to, if a delete file covers several.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -358,6 +359,7 @@ class RewriteFiles:
     starting_snapshot_id: int | None = None
     row_level: RowLevelChanges | None = None
     has_row_maps: bool = False
+    referenced_data_files: frozenset[str] = frozenset()
 
 
 def rewrite_changes(action: RewriteFiles) -> FileChanges:
@@ -382,7 +384,7 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
             # If the branch was set back, delete files that are not needed in the newer snapshot may be needed again.
             must_descend=not action.removed_data_files and action.starting_snapshot_id is not None,
             deletes_of_replaced_files=bool(action.removed_data_files),
-            referenced_data_files=referenced_by(action.delete_files),
+            referenced_data_files=action.referenced_data_files | referenced_by(action.delete_files),
             added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector),
         ),
     )

@@ -248,7 +248,8 @@ class Attempt:
     @cached_property
     def reconciled(self) -> Reconciled:
         """The changes, reconciled with concurrent deletes row by row."""
-        return reconcile(self.followed, self.window, AnyFilter((self.wanted, self.own)), self.files)
+        files = AnyFilter((self.wanted, self.own))
+        return reconcile(self.followed, self.window, files, self.files, self.request.io)
 
     @cached_property
     def changes(self) -> FileChanges:

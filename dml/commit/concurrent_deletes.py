@@ -7,15 +7,20 @@ Each side's own rows are the positions in its delete file that were not deleted 
 3 the two vectors of a data file become one, which replaces the concurrent one; on version 2 both position delete files
 remain. Copy-on-write: concurrent deletes are applied to the new data files too. Under serializable isolation, rows that
 the statement matched without changing them count as well: without them it might have inserted.
+
+Rows that a rewrite has moved are found by the origins that its tasks reported, and in format version 3 by their row ids
+where tasks reported none, because there are too many runs of rows (a sort).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from pyiceberg.io import FileIO
 
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges
 from dml.commit.new_manifests import CommitFiles
+from dml.commit.row_ids import find_rows_once
 from dml.commit.validation import only_data_file, row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
@@ -23,7 +28,7 @@ from dml.deletes.position_delete_file import FILE_PATH_ID
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.model.manifest import ContentFile, DeleteFileKey, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from dml.model.scan_task import DeleteFileRef, FileDeletes, ScanTask
-from dml.model.summary_keys import DELETES_REAPPLIED
+from dml.model.summary_keys import DELETES_REAPPLIED, ROW_ID, ROWS_FOLLOWED
 from dml.model.write_task import RowOrigins
 from dml.pruning.pruner import FileFilter
 
@@ -46,7 +51,9 @@ class Reconciled:
     compared_files: frozenset[DeleteFileKey] = frozenset()
 
 
-def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, files: CommitFiles) -> Reconciled:
+def reconcile(
+    changes: FileChanges, window: CommitWindow, wanted: FileFilter, files: CommitFiles, io: FileIO
+) -> Reconciled:
     """Compare concurrent deletes row by row, if possible.
 
     Args:
@@ -54,6 +61,7 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
         window: The snapshots since the statement read the table.
         wanted: The files that may hold rows that the statement read.
         files: The files that the commit has written; new delete files are added.
+        io: The table's FileIO.
 
     Raises:
         CommitConflictError: Another commit deleted a row that this one changes.
@@ -84,7 +92,11 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
             unions[path] = deletes.union(rows.tasks[path])
     late = map_late_deletes(moved, rows.tasks, changes.added_data_files, rows.row_origins)
     if late is None:
-        return Reconciled(changes=changes)
+        found = origins_by_row_id(moved, rows, changes.added_data_files, files, io)
+        late = map_late_deletes(moved, rows.tasks, changes.added_data_files, (*rows.row_origins, *found))
+        if late is None:
+            return Reconciled(changes=changes)
+        changes = replace(changes, summary=(*changes.summary, (ROWS_FOLLOWED, ROW_ID)))
     if late:
         keys = frozenset(entry.data_file.key for path in moved for entry in conflicting[path])
         changes = with_late_deletes(changes, rows, keys, late, files)
@@ -92,6 +104,34 @@ def reconcile(changes: FileChanges, window: CommitWindow, wanted: FileFilter, fi
         changes=with_unions(changes, rows, conflicting, unions, removed_keys, files),
         compared_files=frozenset(entry.data_file.key for entry in added),
     )
+
+
+def origins_by_row_id(
+    deleted: Mapping[str, PositionDeleteIndex],
+    rows: RowLevelChanges,
+    data_files: Sequence[ContentFile],
+    files: CommitFiles,
+    io: FileIO,
+) -> Collection[RowOrigins]:
+    """Find concurrently deleted rows in those new files whose row origins are unknown.
+
+    Args:
+        deleted: The rows that others deleted, by old data file.
+        rows: The rows of this commit.
+        data_files: Its new data files.
+        files: Caches the result.
+        io: The table's FileIO.
+
+    Returns:
+        The origins of the rows by their row ids; none in format version 2, which has no row ids.
+    """
+    known = {origins.data_file for origins in rows.row_origins}
+    unknown = [ScanTask.of_file(file) for file in data_files if file.path not in known]
+    tasks = [rows.tasks[path] for path in deleted]
+    if not unknown or any(task.first_row_id is None for task in tasks):
+        return ()
+    wanted = [(task, deleted[task.path].to_numpy()) for task in tasks]
+    return find_rows_once(wanted, unknown, io, files.found_rows).origins.values()
 
 
 def with_late_deletes(

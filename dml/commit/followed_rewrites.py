@@ -1,9 +1,10 @@
 """Move the deletes of this commit from compacted data files to the files that replace them. Driver.
 
 Input: the changes with their rows, and the compactions since the statement read the table. Output: changes that delete
-the same rows in the new files. A compaction stores the origins of all rows in the footers of its files
-(`dml.model.row_map`). Several compactions are followed one after the other, oldest first. Changes of a file that was
-compacted without a complete map are kept as they are, and validation reports the removed file.
+the same rows in the new files. RowDelta's compaction stores the origins of all rows in the footers of its files
+(`dml.model.row_map`). In format version 3, rows of other files are found by their row ids (`row_ids`), whichever engine
+rewrote them. Several compactions are followed one after the other, oldest first. Changes of a file whose rows are in
+neither are kept as they are, and validation reports the removed file.
 
 Only marked rows move (merge-on-read). Copy-on-write has rewritten the old file, so its rows are in two new files.
 """
@@ -25,6 +26,7 @@ from dml import limits
 from dml.commit.changes import FileChanges, Operation, RowLevelChanges, referenced_by
 from dml.commit.concurrent_deletes import deletes_of, may_cover, write_delete_files
 from dml.commit.new_manifests import CommitFiles
+from dml.commit.row_ids import find_rows_once
 from dml.commit.validation import row_conflict
 from dml.commit.window import CommitWindow
 from dml.deletes.delete_file_index import partition_key
@@ -35,7 +37,7 @@ from dml.files.file_io import file_errors, open_file
 from dml.model.manifest import ContentFile, EntryStatus, ManifestContent
 from dml.model.row_map import ROW_MAP_KEY, RowMap
 from dml.model.scan_task import FileDeletes, ScanTask
-from dml.model.summary_keys import ROW_MAPS
+from dml.model.summary_keys import ROW_ID, ROW_MAP, ROW_MAPS, ROWS_FOLLOWED
 from dml.model.write_task import ChangedFile
 from dml.pruning.pruner import Pruner
 
@@ -66,11 +68,16 @@ class Marks:
         """The positions of the deleted and updated rows."""
         return self.deleted.union(self.updated)
 
-    def move(self, row_map: RowMap, file: ContentFile) -> "tuple[Marks, Marks]":
+    @property
+    def all_rows(self) -> PositionDeleteIndex:
+        """The positions of all these rows."""
+        return self.changed.union(self.observed)
+
+    def move(self, row_map: RowMap, file: ScanTask) -> "tuple[Marks, Marks]":
         """Split the rows into those that moved to a new file, at their new positions, and the others."""
         pairs = [row_map.find(self.task.path, rows) for rows in (self.deleted, self.updated, self.observed)]
         (deleted, updated, observed), (*others,) = zip(*pairs, strict=True)
-        there = Marks(task=ScanTask.of_file(file), deleted=deleted, updated=updated, observed=observed)
+        there = Marks(task=file, deleted=deleted, updated=updated, observed=observed)
         return there, Marks(task=self.task, deleted=others[0], updated=others[1], observed=others[2])
 
     def union(self, other: "Marks") -> "Marks":
@@ -117,7 +124,7 @@ def follow_rewrites(
         CommitConflictError: A row that this commit changes was deleted before its file was compacted.
         ExecutionError: The storage failed.
     """
-    compactions = [snapshot for snapshot in reversed(window.snapshots) if has_row_maps(snapshot)]
+    compactions = [snapshot for snapshot in reversed(window.snapshots) if may_be_followed(snapshot)]
     rows = changes.row_level
     if rows is None or not compactions or not rows.is_known:
         return changes
@@ -127,6 +134,7 @@ def follow_rewrites(
         if path in rows.tasks and path not in changes.removed_data_files
     }
     marks = dict(before)
+    ways: set[str] = set()
     counts_observed = changes.validation.new_data_files
     for snapshot in compactions:
         compaction = CommitWindow(snapshots=(snapshot,), reader=window.reader)
@@ -147,8 +155,15 @@ def follow_rewrites(
             for there in arrived:
                 known = marks.get(there.task.path)
                 marks[there.task.path] = there if known is None else known.union(there)
+            ways.update(found.ways)
     moved = before.keys() - marks.keys()
-    return with_moved_deletes(changes, rows, before, marks, files) if moved else changes
+    return with_moved_deletes(changes, rows, before, marks, ways, files) if moved else changes
+
+
+def may_be_followed(snapshot: Snapshot) -> bool:
+    summary = snapshot.summary
+    is_rewrite = summary is not None and summary.operation.value == Operation.REPLACE
+    return has_row_maps(snapshot) or (is_rewrite and snapshot.first_row_id is not None)
 
 
 def has_row_maps(snapshot: Snapshot) -> bool:
@@ -166,52 +181,82 @@ class RowMaps:
 
     Attributes:
         by_source: For each old data file, the new files with its rows and their maps; empty if it had no live row.
-        are_complete: True if all new files have a map. A row that is in none of them was deleted before.
+        are_complete: True if a row that is in none of the new files was certainly deleted before.
+        ways: How rows were found: `ROW_MAP`, `ROW_ID`.
     """
 
-    by_source: Mapping[str, Sequence[tuple[ContentFile, RowMap]]]
+    by_source: Mapping[str, Sequence[tuple[ScanTask, RowMap]]]
     are_complete: bool
+    ways: frozenset[str] = frozenset()
 
 
 def row_maps_of(
-    compaction: CommitWindow, metadata: TableMetadata, paths: Iterable[str], files: CommitFiles, io: FileIO
+    compaction: CommitWindow, metadata: TableMetadata, marks: Mapping[str, Marks], files: CommitFiles, io: FileIO
 ) -> RowMaps:
     """Return the row maps of a compaction for some old files.
 
     Args:
         compaction: The snapshot of the compaction.
         metadata: The table's newest metadata.
-        paths: The old files. Those that the compaction did not replace are missing from the result.
+        marks: The rows to find, by old file. Files that the compaction did not replace are missing from the result.
         files: Caches the maps.
         io: The table's FileIO.
     """
     every = Pruner(metadata.specs(), metadata.schema(), AlwaysTrue(), case_sensitive=True)
     removed = compaction.entries(ManifestContent.DATA, EntryStatus.DELETED, REPLACING, every)
-    wanted = frozenset(paths)
-    replaced = {entry.data_file.path: entry.data_file for entry in removed if entry.data_file.path in wanted}
+    replaced = {entry.data_file.path: entry.data_file for entry in removed if entry.data_file.path in marks}
     if not replaced:
         return RowMaps(by_source={}, are_complete=True)
     entries = compaction.entries(ManifestContent.DATA, EntryStatus.ADDED, REPLACING, every)
-    added = [entry.data_file for entry in entries]
+    added = [replace(ScanTask.of_file(entry.data_file), first_row_id=entry.first_row_id) for entry in entries]
     if len({file.spec_id for file in (*replaced.values(), *added)}) == 1:
         # Rows stay in their partition, so footers of other partitions need not be read.
         partitions = {partition_key(file.spec_id, file.partition) for file in replaced.values()}
         added = [file for file in added if partition_key(file.spec_id, file.partition) in partitions]
+    (snapshot,) = compaction.snapshots
+    row_maps = read_row_maps(added, files, io) if has_row_maps(snapshot) else {}
+    by_source: dict[str, list[tuple[ScanTask, RowMap]]] = {path: [] for path in replaced}
+    for file in added:
+        row_map = row_maps.get(file.path)
+        if row_map is not None:
+            for path in replaced.keys() & set(row_map.sources):
+                by_source[path].append((file, row_map))
+    unmapped = [file for file in added if row_maps.get(file.path) is None]
+    ways = frozenset({ROW_MAP} if len(unmapped) < len(added) else ())
+    if not unmapped or snapshot.first_row_id is None:
+        return RowMaps(by_source=by_source, are_complete=not unmapped, ways=ways)
+    wanted = {path: marks[path].all_rows for path in replaced}
+    for path, known in by_source.items():
+        for _, row_map in known:
+            _, wanted[path] = row_map.find(path, wanted[path])
+    sources = tuple(path for path, rows in wanted.items() if rows)
+    searched = [
+        (replace(marks[path].task, file_ordinal=ordinal), wanted[path].to_numpy())
+        for ordinal, path in enumerate(sources)
+    ]
+    found = find_rows_once(searched, unmapped, io, files.found_rows, snapshot.first_row_id)
+    for file in unmapped:
+        if file.path in found.origins:
+            row_map = RowMap(sources=sources, origins=found.origins[file.path])
+            for path in sources:
+                by_source[path].append((file, row_map))
+    return RowMaps(
+        by_source=by_source,
+        are_complete=found.are_complete,
+        ways=ways | ({ROW_ID} if found.origins else frozenset()),
+    )
+
+
+def read_row_maps(added: Sequence[ScanTask], files: CommitFiles, io: FileIO) -> Mapping[str, RowMap | None]:
+    """Return the row maps in the footers of data files, by path."""
     unknown = [file for file in added if file.path not in files.row_maps]
     with ThreadPoolExecutor(limits.READ_THREADS, thread_name_prefix="row-maps") as pool:
         read = tuple(pool.map(partial(read_row_map, io), unknown))
     files.row_maps.update(zip((file.path for file in unknown), read, strict=True))
-    by_source: dict[str, list[tuple[ContentFile, RowMap]]] = {path: [] for path in replaced}
-    for file in added:
-        row_map = files.row_maps[file.path]
-        if row_map is not None:
-            for path in replaced.keys() & set(row_map.sources):
-                by_source[path].append((file, row_map))
-    complete = all(files.row_maps[file.path] is not None for file in added)
-    return RowMaps(by_source=by_source, are_complete=complete)
+    return files.row_maps
 
 
-def read_row_map(io: FileIO, file: ContentFile) -> RowMap | None:
+def read_row_map(io: FileIO, file: ScanTask) -> RowMap | None:
     """Read the row map of a data file; None if the file has no map or does not exist."""
     if file.file_format != "parquet":
         return None
@@ -235,6 +280,7 @@ def with_moved_deletes(
     rows: RowLevelChanges,
     before: Mapping[str, Marks],
     now: Mapping[str, Marks],
+    ways: Iterable[str],
     files: CommitFiles,
 ) -> FileChanges:
     """Return the changes with the deletes of old files replaced by those of new ones.
@@ -244,6 +290,7 @@ def with_moved_deletes(
         rows: Their rows.
         before: The marked files, by path, as the statement read them.
         now: The same after the compactions.
+        ways: How rows were found.
         files: The files that the commit has written; new delete files are added.
     """
     moved = before.keys() - now.keys()
@@ -271,6 +318,7 @@ def with_moved_deletes(
         changes,
         added_delete_files=added,
         removed_delete_files=changes.removed_delete_files - old_keys,
+        summary=(*changes.summary, (ROWS_FOLLOWED, ", ".join(sorted(ways, reverse=True)))),
         rows_deleted={
             **{path: count for path, count in changes.rows_deleted.items() if path not in moved},
             **{path: len(now[path].deleted) for path in arrived},

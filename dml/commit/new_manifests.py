@@ -14,7 +14,7 @@ bins of the target size. Each bin of several becomes one manifest. The bin with 
 the minimum count, so that small commits stay cheap.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
@@ -26,6 +26,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
 from dml.commit.changes import FileChanges
+from dml.commit.row_ids import FoundRows
 from dml.commit.window import ManifestReader
 from dml.errors import CommitConflictError, ValidationFailedError
 from dml.manifests.write import ManifestWriter
@@ -65,6 +66,7 @@ class CommitFiles:
         delete_files: Delete files that include concurrent deletes, by data file path and keys of the concurrent files.
         without_rows: Keys of concurrently added data files that hold no row of the statement.
         row_maps: The row maps of concurrently compacted data files, by path; None for a file without one.
+        found_rows: Results of searches by row id, by the files and rows of the search.
     """
 
     def __init__(self) -> None:
@@ -75,6 +77,7 @@ class CommitFiles:
         self.delete_files: dict[tuple[str, frozenset[DeleteFileKey]], ContentFile] = {}
         self.without_rows: set[DeleteFileKey] = set()
         self.row_maps: dict[str, RowMap | None] = {}
+        self.found_rows: dict[Hashable, FoundRows] = {}
 
     @property
     def metadata_locations(self) -> tuple[str, ...]:

@@ -35,11 +35,12 @@ from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
 from dml.write.carried_rows import CopyRows, RewriteRun
+from dml.write.converted_deletes import ConvertDeletes
 from dml.write.delta_writer import WriteTask
 from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["copy_by_tasks", "write_by_tasks", "write_merge_by_tasks"]
+__all__ = ["convert_by_tasks", "copy_by_tasks", "write_by_tasks", "write_merge_by_tasks"]
 
 
 def write_by_tasks(
@@ -103,6 +104,35 @@ def copy_by_tasks(
     check_writes(spark, table, spec.context)
     task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
     frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
+    return collect_outcome(task_reports(frame, table, spec), table, spec)
+
+
+def convert_by_tasks(
+    spark: SparkSession,
+    context: ScanContext,
+    groups: Sequence[Sequence[ScanTask]],
+    table: Table,
+    spec: WriterSpec,
+) -> WriteOutcome:
+    """Write position deletes of the rows that equality deletes delete.
+
+    Args:
+        spark: The session.
+        context: The scan context of the files, without columns.
+        groups: The data files of each task, each with the equality deletes to replace.
+        table: The table.
+        spec: The write.
+
+    Raises:
+        SetupError: The workers run a Python without this package.
+        DmlError: Reading or writing failed. No files are left behind.
+        PySparkException: Spark failed. No files are left behind.
+    """
+    if not groups:
+        return collect_outcome([], table, spec)
+    check_writes(spark, table, spec.context)
+    task = ConvertDeletes(input=TaskInput.of(groups, context), spec=spec)
+    frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
     return collect_outcome(task_reports(frame, table, spec), table, spec)
 
 

@@ -578,7 +578,7 @@ class Rewrite:
                 write_deletes=partial(write_late_deletes, context),
                 row_origins=origins,
             )
-            if origins
+            if origins or context.row_lineage  # then rows are found by their row ids
             else None,
             has_row_maps=bool(origins) and context.options.file_format == "parquet",
         )

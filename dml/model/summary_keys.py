@@ -16,10 +16,13 @@ __all__ = [
     "REPLACE_PARTITIONS",
     "ROWS_CARRIED",
     "ROWS_DELETED",
+    "ROWS_FOLLOWED",
     "ROWS_INSERTED",
     "ROWS_MATCHED",
     "ROWS_UPDATED",
     "ROWS_VANISHED",
+    "ROW_ID",
+    "ROW_MAP",
     "ROW_MAPS",
     "SOURCE_SNAPSHOT_ID",
     "STATEMENT",
@@ -50,6 +53,11 @@ ROWS_VANISHED: Final = "rowdelta.rows-vanished"
 
 DELETES_REAPPLIED: Final = "rowdelta.deletes-reapplied"
 """Late deletes: rows that concurrent commits deleted in files that this commit rewrote; the new files lack them too."""
+
+ROWS_FOLLOWED: Final = "rowdelta.rows-followed"
+"""How rows of files were found that a rewrite replaced meanwhile: `row-map`, `row-id`, or both with a comma."""
+ROW_MAP: Final = "row-map"
+ROW_ID: Final = "row-id"
 
 ROW_MAPS: Final = "rowdelta.row-maps"
 """`footer` in a compaction whose new data files tell in their footers where their rows came from."""

@@ -5,30 +5,39 @@ not need, unless the outcome is unknown.
 """
 
 import itertools
+import os
 import re
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
-from pyiceberg.table import StaticTable
+from pyiceberg.table import StaticTable, Table
 from pyspark.sql import SparkSession
 
 import dml
 from dml import limits
+from dml.commit import RowDelta, commit
 from dml.errors import CommitStateUnknownError, DmlError
+from dml.model.manifest import ContentFile
+from dml.options import Command
 from dml.result import Result
+from dml.scan.planner import plan_scan
 from dml.session import Session
+from tests.dml.commit.builders import equality_deletes
 from tests.faults.injection import FOLDER, Action, Call, Fault, Faults, FaultyCatalog, FaultyFileIO
 from tests.interop.readers import read_duckdb, read_pyiceberg
 
 __all__ = [
     "AFTER_FAULT",
+    "CONVERT",
     "CTAS",
+    "EXPIRE",
     "LARGE_INSERT",
     "STATEMENTS",
     "Bench",
@@ -43,6 +52,10 @@ CTAS: Final = "create as select"
 LARGE_INSERT: Final = "large insert"
 """An INSERT whose task writes its file. The driver writes the file of a small one (decision 024)."""
 
+EXPIRE: Final = "expire"
+CONVERT: Final = "convert"
+"""Of a table in which another engine deleted the row 10 by its key."""
+
 LARGE: Final = 2 * limits.MAX_TASK_HELD_BYTES
 STATEMENTS: Final = {
     "delete": "DELETE FROM db.t WHERE id = 2",
@@ -55,6 +68,9 @@ STATEMENTS: Final = {
     "whole files": "DELETE FROM db.t WHERE id >= 10",
     "truncate": "TRUNCATE TABLE db.t",
     CTAS: "CREATE TABLE db.t AS SELECT id, 'c' AS s FROM range(1, 3)",
+    "rewrite": "CALL lake.system.rewrite_data_files(table => 'db.t', options => map('rewrite-all', 'true'))",
+    EXPIRE: "CALL lake.system.expire_snapshots('db.t', TIMESTAMP '2200-01-01', 1)",
+    CONVERT: "CALL lake.system.convert_equality_deletes(table => 'db.t')",
 }
 """On a table with the rows 1 and 2 in one file, the row 10 in another; 0 and 3 were in the first and are deleted."""
 
@@ -69,6 +85,9 @@ AFTER: Final[Mapping[str, Mapping[int, str]]] = {
     "whole files": {1: "a", 2: "b"},
     "truncate": {},
     CTAS: {1: "c", 2: "c"},
+    "rewrite": BEFORE,
+    EXPIRE: BEFORE,
+    CONVERT: {1: "a", 2: "b"},
 }
 AFTER_FAULT: Final = {
     (Call.ANSWER, Action.FAIL): "after",  # the answer is lost: the table tells
@@ -85,6 +104,7 @@ SETTINGS: Final = {
     "commit.retry.num-retries": "2",
 }
 RAW: Final = re.compile(r"Traceback \(|Py4J|\bjava\.|org\.apache|SparkException|\n\s*at |\[Errno None\]")
+OLD_SECONDS: Final = 10 * 86_400
 READING: Final = Lock()  # DuckDB's connection is everybody's
 ADVICE: Final = re.compile(r"[.:] (Check|[Rr]estore|Run|Look) ")
 COPIES: Final = "before"
@@ -191,6 +211,8 @@ class Bench(Place):
             )
             session.sql("INSERT INTO db.t VALUES (10, 'z')")
             session.sql("DELETE FROM db.t WHERE id IN (0, 3)")
+            if statement == CONVERT:
+                delete_key(catalog.load_table(("db", "t")), 10)
             shutil.copytree(bench.table_folder, folder / COPIES / "t")
         bench.before = (bench.metadata_location, bench.files())
         return bench
@@ -229,8 +251,7 @@ class Bench(Place):
         raised: BaseException | None = None
         try:
             result = self.session.sql(STATEMENTS[self.statement])
-            assert isinstance(result, Result)
-            snapshot_id = result.snapshot_id
+            snapshot_id = result.snapshot_id if isinstance(result, Result) else self.head
         except Exception as error:  # noqa: BLE001 - what it is, is looked at below
             raised = error
         hit = faults.injected()
@@ -251,6 +272,7 @@ class Bench(Place):
         """The state of the table, and what is wrong with it or with what the statement said of it."""
         problems: list[str] = []
         location, files = self.metadata_location, self.files()
+        expires = self.statement == EXPIRE
         unknown = isinstance(raised, CommitStateUnknownError)
         if location == self.before[0]:
             if raised is None:
@@ -261,26 +283,53 @@ class Bench(Place):
             left = files.keys() - self.before[1].keys()
             if left and not unknown:
                 problems.append(f"files were left: {sorted(map(str, left))}")
-            if unknown and not left:
+            if unknown and not left and not expires:
                 problems.append("files were deleted, though the commit may land yet")
             return "before", problems
         assert location is not None
-        if raised is not None and not unknown:
+        if raised is not None and not unknown and not (expires and "have expired, but" in str(raised)):
             problems.append("reported as failed, and is there")
         problems += wrong_rows(location, AFTER[self.statement])
         table = StaticTable.from_metadata(location)
         ids = [snapshot.snapshot_id for snapshot in table.metadata.snapshots]
         old = self.before[0]
         known = [] if old is None else [one.snapshot_id for one in StaticTable.from_metadata(old).metadata.snapshots]
-        if len(ids) != len(known) + 1 or ids[: len(known)] != known or (raised is None and ids[-1] != snapshot_id):
+        expected = known[-1:] if expires else [*known, *ids[len(known) :][:1]]
+        if ids != expected or len(ids) != (1 if expires else len(known) + 1) or (not raised and ids[-1] != snapshot_id):
             problems.append(f"the history is {ids} after {known}, the statement's snapshot {snapshot_id}")
         needed = needed_files(table)
         there = {f"file://{path}" for path in files}
         if needed - there:
             problems.append(f"files are missing: {sorted(needed - there)}")
-        if there - needed and not unknown:
-            problems.append(f"files were left: {sorted(there - needed)}")
+        left = there - needed
+        if expires and raised is not None:
+            if left != self.orphans():
+                problems.append(f"files were left that remove_orphan_files does not find: {sorted(left)}")
+        elif left and not unknown:
+            problems.append(f"files were left: {sorted(left)}")
         return "after", problems
+
+    @property
+    def head(self) -> int | None:
+        """The current snapshot, as the catalog's database says."""
+        location = self.metadata_location
+        return None if location is None else StaticTable.from_metadata(location).metadata.current_snapshot_id
+
+    def orphans(self) -> set[str]:
+        """What `remove_orphan_files` would remove if all files were old, without faults."""
+        old = time.time() - OLD_SECONDS
+        for path in self.files():
+            os.utime(path, (old, old))
+        self.catalog.properties[FOLDER] = self.new_faults().folder
+        return set(self.session.remove_orphan_files("db.t", dry_run=True))
+
+
+def delete_key(table: Table, key: int) -> None:
+    """Delete an id by an equality delete, as other engines do."""
+    (task,) = [one for one in plan_scan(table, table.metadata.current_snapshot_id).tasks if one.record_count == 1]
+    delete = equality_deletes(table, cast("ContentFile", task), key)
+    start = table.metadata.current_snapshot_id
+    commit(table, RowDelta(command=Command.UPDATE, delete_files=(delete,), starting_snapshot_id=start))
 
 
 def lake_properties(folder: Path, faults: Faults) -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 
-from tests.faults.bench import AFTER, BEFORE, Bench, Place, wrong_rows
+from tests.faults.bench import AFTER, BEFORE, CONVERT, EXPIRE, Bench, Place, wrong_rows
 from tests.faults.injection import Action, Call, Fault, Faults
 from tests.faults.processes import all_ended, program, running
 from tests.services.server import HOST, free_ports
@@ -64,7 +64,8 @@ PHASES = {
     "commit, after the swap": Phase(Call.ANSWER),
     "clean-up": Phase(Call.DELETE, before=(LOST_ONCE,)),
 }
-AFTER_THE_SWAP = ("commit, after the swap", "clean-up")
+OF_EXPIRY = {"deletion": Phase(Call.DELETE), "last deletion": Phase(Call.DELETE, which=-1)}
+AFTER_THE_SWAP = ("commit, after the swap", "clean-up", *OF_EXPIRY)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ def survived(bench: Bench) -> tuple[str, int]:
     location = bench.metadata_location
     assert location is not None
     state = "before" if location == bench.before[0] else "after"
-    assert not wrong_rows(location, BEFORE if state == "before" else AFTER[bench.statement])
+    if state == "after" or bench.statement != CONVERT:  # others do not read equality deletes
+        assert not wrong_rows(location, BEFORE if state == "before" else AFTER[bench.statement])
     left = bench.left()
     old = time.time() - 10 * DAY_SECONDS
     for path in bench.files():
@@ -140,7 +142,10 @@ def survived(bench: Bench) -> tuple[str, int]:
     assert not bench.left()
     bench.session.sql("UPDATE db.t SET s = 'next' WHERE id = 1")
     assert bench.metadata_location is not None
-    rows = {**(BEFORE if state == "before" else AFTER[bench.statement]), 1: "next"}
+    is_converted = bench.statement == CONVERT
+    if is_converted and state == "before":
+        bench.session.convert_equality_deletes("db.t")
+    rows = {**(AFTER[bench.statement] if is_converted or state == "after" else BEFORE), 1: "next"}
     assert not wrong_rows(bench.metadata_location, rows)
     assert not bench.left()
     return state, len(left)
@@ -151,9 +156,26 @@ def survived(bench: Bench) -> tuple[str, int]:
     [
         ("update", 2, "copy-on-write", list(PHASES)[::2]),
         ("merge", 3, "merge-on-read", list(PHASES)[1::2]),
+        ("rewrite", 3, "merge-on-read", ["write", "commit, after the swap"]),
+        (EXPIRE, 2, "copy-on-write", ["commit, before the swap", "deletion"]),
         *(
             pytest.param(*kind, list(PHASES), marks=pytest.mark.soak)
-            for kind in (("update", 2, "copy-on-write"), ("merge", 3, "merge-on-read"), ("delete", 2, "merge-on-read"))
+            for kind in (
+                ("update", 2, "copy-on-write"),
+                ("merge", 3, "merge-on-read"),
+                ("delete", 2, "merge-on-read"),
+                ("rewrite", 3, "merge-on-read"),
+                ("rewrite", 2, "copy-on-write"),
+                (CONVERT, 3, "merge-on-read"),
+                (CONVERT, 2, "merge-on-read"),
+            )
+        ),
+        pytest.param(
+            EXPIRE,
+            3,
+            "copy-on-write",
+            ["planning", "commit", "commit, before the swap", "commit, after the swap", "deletion", "last deletion"],
+            marks=pytest.mark.soak,
         ),
     ],
     ids=lambda given: f"{len(given)} phases" if isinstance(given, list) else None,
@@ -181,7 +203,7 @@ def test_a_killed_driver_leaves_the_table_whole(
     calls, states, files = undisturbed.calls(), [], 0
     for name in phases:
         bench.reset()
-        assert drivers.killed(bench, bench.new_faults(*PHASES[name].faults(calls))), name
+        assert drivers.killed(bench, bench.new_faults(*{**PHASES, **OF_EXPIRY}[name].faults(calls))), name
         wait_until_idle(tracker)
         state, left = survived(bench)
         states.append(state)

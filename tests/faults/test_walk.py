@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.bench import CTAS, LARGE_INSERT, STATEMENTS, table_kinds
+from tests.faults.bench import CTAS, EXPIRE, LARGE_INSERT, STATEMENTS, table_kinds
 from tests.faults.injection import Action
 from tests.faults.walk import Case, Tally, hit, walk
 
@@ -17,6 +17,8 @@ CASES = [
     Case(statement="update", version=2, mode="copy-on-write"),
     Case(statement="delete", version=2, mode="merge-on-read"),
     Case(statement="insert", version=2, mode="copy-on-write"),
+    Case(statement="rewrite", version=3, mode="merge-on-read"),
+    Case(statement=EXPIRE, version=2, mode="copy-on-write"),
 ]
 ALL_CASES = [
     Case(statement=name, version=version, mode=mode)

@@ -1,5 +1,6 @@
 """Writers beside a compaction that never stops: no statement fails, compactions end, sums agree in each snapshot."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -18,6 +19,8 @@ pytestmark = pytest.mark.spark
 
 ROWS, EMPTY = 40, 30
 AMOUNT = 1000
+STATEMENTS = int(os.environ.get("SOAK_STATEMENTS", "504"))
+WRITERS = 8
 FEW = {"min-input-files": "2", "delete-file-threshold": "3"}
 TRANSFER = "UPDATE {t} SET v = v + CASE id WHEN {here} THEN -{sum} ELSE {sum} END WHERE id IN ({here}, {there})"
 SPLIT = """
@@ -52,7 +55,7 @@ def write(lake: Session, table: str, writer: int, statements: int) -> list[Any]:
     [
         (3, 6, 3, "merge-on-read"),
         *(
-            pytest.param(8, 63, version, mode, marks=pytest.mark.soak)
+            pytest.param(WRITERS, STATEMENTS // WRITERS, version, mode, marks=pytest.mark.soak)
             for version in (2, 3)
             for mode in ("merge-on-read", "copy-on-write")
         ),
@@ -82,7 +85,8 @@ def test_writers_beside_a_compaction(
         def compact() -> list[Any]:
             found: list[Any] = []
             while not done.is_set() or not found:
-                found.append(lake.rewrite_data_files("db.t", options=FEW))
+                order = "v DESC, id" if len(found) % 2 else None
+                found.append(lake.rewrite_data_files("db.t", sort_order=order, options=FEW))
             return found
 
         with ThreadPoolExecutor(writers + 1) as pool:

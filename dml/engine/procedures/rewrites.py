@@ -1,7 +1,8 @@
-"""The procedures `rewrite_manifests` and `rewrite_position_delete_files`. Driver.
+"""The procedures `rewrite_manifests`, `rewrite_position_delete_files` and `convert_equality_deletes`. Driver.
 
 Source: Iceberg's Spark procedures (`RewriteManifestsProcedure`, `RewritePositionDeleteFilesProcedure`), which define
-the names and order of the parameters; `branch` and `dry_run` are RowDelta's own.
+the names and order of the parameters; `branch` and `dry_run` are RowDelta's own. Iceberg has no procedure for its
+interface `ConvertEqualityDeleteFiles`, which defines the columns of the third.
 """
 
 import uuid
@@ -9,9 +10,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.table.refs import MAIN_BRANCH
 
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.translation import translate_errors
+from dml.engine.convert_equality_deletes import EqualityDeleteConversion
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.declaration import (
     BIGINT,
@@ -38,7 +41,9 @@ from dml.maintenance import (
 )
 from dml.options import WriteOptions
 from dml.plan.names import TargetNames
+from dml.progress import progress_bar
 from dml.result import Decision
+from dml.spark.workers import check_reads
 
 __all__ = ["REWRITES"]
 
@@ -95,6 +100,26 @@ def position_delete_rows(engine: Engine, parts: tuple[str, ...], values: Mapping
     )
 
 
+def conversion_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[Row]:
+    """Convert equality delete files; for a dry run, return a decision about each."""
+    resolved, branch = table_of_branch(engine, parts, values.get("branch"))
+    where = values.get("where")
+    with translate_errors(f"Converting the equality deletes of the table '{resolved.name}'", resolved.catalog):
+        conversion = EqualityDeleteConversion(
+            engine=engine,
+            settings=StatementSettings.of(engine),
+            table=resolved.table,
+            branch=MAIN_BRANCH if branch is None else branch,
+            row_filter=AlwaysTrue() if where is None else file_filter(engine, resolved, where),
+        )
+        if values.get("dry_run"):
+            return dry_run_rows((len(conversion.chosen), None), conversion.decisions())
+        check_reads(engine.spark, resolved.table)
+        with progress_bar(engine.spark, f"CONVERT {resolved.name}", enabled=engine.progress):
+            done = conversion.run()
+    return [(done.converted, done.added)]
+
+
 def file_filter(engine: Engine, resolved: ResolvedTable, where: str) -> BooleanExpression:
     """Return the condition of a call as an Iceberg expression, which selects files that may contain matching rows."""
     rules = StatementSettings.of(engine).rules
@@ -142,5 +167,14 @@ REWRITES: Final = (
         run=position_delete_rows,
         changes_table=True,
         has_decisions=True,
+    ),
+    Procedure(
+        name="convert_equality_deletes",
+        summary="Replace the equality deletes of other engines by deletion vectors or position deletes.",
+        parameters=(TABLE, Parameter(name="where", type=STRING), BRANCH, DRY_RUN),
+        columns="converted_equality_delete_files_count int, added_position_delete_files_count int",
+        run=conversion_rows,
+        changes_table=True,
+        explains=True,
     ),
 )

@@ -96,6 +96,16 @@ def with_row_map(file: ContentFile, row_map: RowMap | str) -> ContentFile:
     return replace(file, file_size_in_bytes=local.stat().st_size)
 
 
+def with_row_ids(file: ContentFile, row_ids: Sequence[int | None], rows_per_group: int = 2**20) -> ContentFile:
+    """The same Parquet file with the row ids of its rows, as engines write it that keep them in a rewrite."""
+    local = Path(file.path.removeprefix("file://"))
+    parquet = pq.ParquetFile(local)
+    field = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
+    rows = parquet.read().append_column(field, pa.array(row_ids, pa.int64()))
+    pq.write_table(rows, local, row_group_size=rows_per_group, write_page_checksum=True)
+    return replace(file, file_size_in_bytes=local.stat().st_size)
+
+
 def position_deletes(table: Table, of: ContentFile, positions: Iterable[int]) -> ContentFile:
     """A position delete file for one data file."""
     path = f"{table.location()}/data/{next(NUMBERS):05}-deletes.parquet"

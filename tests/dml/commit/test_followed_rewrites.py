@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,20 +16,20 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.io import FileIO
 from pyiceberg.transforms import TruncateTransform
 
+from dml import limits
 from dml.commit import AppendFiles, CommittedSnapshot, RewriteFiles, RowDelta, commit, followed_rewrites
 from dml.commit.changes import RowLevelChanges
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.writes import write_context
 from dml.errors import CommitConflictError
-from dml.model.manifest import ContentFile
 from dml.model.row_map import ROW_MAP_KEY, RowMap
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import ChangedFile, RowOrigins, origins
 from dml.options import Command, IsolationLevel
 from dml.scan.planner import plan_scan
 from dml.write.delete_files import write_late_deletes
-from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes, with_row_map
+from tests.dml.commit.builders import data_file, deletes, ids, new_table, position_deletes, with_row_ids, with_row_map
 from tests.dml.commit.test_concurrent_deletes import Deletes, index
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
@@ -108,10 +109,25 @@ class Scene:
             **more,
         )
 
+    def row_ids(self, path: str) -> list[int]:
+        """The row ids of a file that is live at the scene's start."""
+        task = self.tasks(self.start)[path]
+        assert task.first_row_id is not None
+        rows = pq.read_table(path.removeprefix("file://"))
+        if "_row_id" in rows.column_names:
+            return rows["_row_id"].to_pylist()
+        return list(range(task.first_row_id, task.first_row_id + task.record_count))
+
     def compact(
-        self, paths: Sequence[str] | None = None, *, into: int = 1, with_maps: bool = True, reads_rows: bool = True
+        self,
+        paths: Sequence[str] | None = None,
+        *,
+        into: int = 1,
+        with_maps: bool = True,
+        with_ids: bool = False,
+        reads_rows: bool = True,
     ) -> RewriteFiles:
-        """What a compaction that read the scene's start commits."""
+        """What a compaction that read the scene's start commits; with row ids it also turns the rows round."""
         tasks = {path: task for path, task in self.tasks(self.start).items() if paths is None or path in paths}
         rows = []
         for path, task in tasks.items():
@@ -120,12 +136,16 @@ class Scene:
             rows += [
                 (task.file_ordinal, place, one) for place, one in enumerate(self.ids_in(path)) if place not in gone
             ]
+        rows = rows[::-1] if with_ids else rows
         size = -(-len(rows) // into)
         made, found = [], []
         by_ordinal = {task.file_ordinal: path for path, task in tasks.items()}
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             file = data_file(self.table, [one for _, _, one in part])
+            if with_ids:
+                known = {ordinal: self.row_ids(path) for ordinal, path in by_ordinal.items()}
+                file = with_row_ids(file, [known[ordinal][place] for ordinal, place, _ in part], 3)
             firsts, lengths = runs([(ordinal, place) for ordinal, place, _ in part])
             found.append(RowOrigins.of(file.path, firsts, lengths))
             made.append(with_row_map(file, RowMap.of(found[-1], by_ordinal)) if with_maps else file)
@@ -367,7 +387,7 @@ def test_footers_of_other_partitions_are_not_read(
     scene.commit(compaction)
     original, read = followed_rewrites.read_row_map, []
 
-    def recorded(io: FileIO, file: ContentFile) -> RowMap | None:
+    def recorded(io: FileIO, file: ScanTask) -> RowMap | None:
         read.append(file.path)
         return original(io, file)
 
@@ -446,17 +466,133 @@ def test_a_compaction_without_origins_does_not_bring_rows_back(catalog: Catalog,
         scene.commit(compaction)
 
 
+# ---- row ids
+
+
+def rewritten(scene: Scene, **options: Any) -> RewriteFiles:
+    """What another engine commits that sorts the rows and keeps their row ids."""
+    return scene.compact(with_maps=False, with_ids=True, reads_rows=False, **options)
+
+
+@pytest.mark.parametrize("into", [1, 3])
+@pytest.mark.parametrize("command", [Command.DELETE, Command.UPDATE])
+def test_a_statement_finds_its_rows_by_their_row_ids(catalog: Catalog, into: int, command: Command) -> None:
+    scene = Scene(catalog, 3)
+    statement = scene.delete([0, 7, 13], command)
+    scene.commit(rewritten(scene, into=into))
+    made = scene.commit(statement)
+    new = [] if command is Command.DELETE else [100, 107, 113]
+    assert ids(made.metadata_location) == left(20, 0, 7, 13) + new
+    assert made.summary["rowdelta.rows-followed"] == "row-id"
+
+
+@pytest.mark.parametrize("first", ["row-map", "row-id"])
+@pytest.mark.parametrize("second", ["row-map", "row-id"])
+def test_rewrites_of_several_engines_are_followed_one_after_the_other(
+    catalog: Catalog, first: str, second: str
+) -> None:
+    """The files between have stored row ids, or count them up from their first."""
+    scene = Scene(catalog, 3, files=3)
+    statement, start = scene.delete([0, 11, 29]), scene.start
+    for way, other in ((first, 5), (second, 6)):
+        scene.commit(rewritten(scene, into=2) if way == "row-id" else scene.compact(with_ids=True))
+        scene.go_on()
+        scene.commit(scene.delete([other]))
+        scene.go_on()
+    scene.start = start
+    made = scene.commit(statement)
+    assert ids(made.metadata_location) == left(30, 0, 5, 6, 11, 29)
+    assert set(made.summary["rowdelta.rows-followed"].split(", ")) == {first, second}
+
+
+def test_a_row_that_was_deleted_before_a_rewrite_of_another_engine_is_a_conflict(catalog: Catalog) -> None:
+    scene = Scene(catalog, 3)
+    statement, start = scene.delete([0, 7]), scene.start
+    scene.commit(scene.delete([7]))
+    deleting = scene.head()
+    scene.go_on()
+    scene.commit(rewritten(scene))
+    scene.start = start
+    with pytest.raises(CommitConflictError, match="rows 7") as raised:
+        scene.commit(statement)
+    assert [conflict.snapshot_id for conflict in raised.value.context["conflicts"]] == [deleting]
+
+
+@pytest.mark.proves("V4")
+@pytest.mark.parametrize(
+    "loss", ["no ids", "one id", "twice", "text", "gone", "old file gone", "no old ids", "too many"]
+)
+def test_without_row_ids_a_rewrite_of_another_engine_is_a_conflict(
+    catalog: Catalog, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As PyIceberg rewrites files, for example: the rows get new ids."""
+    scene = Scene(catalog, 3)
+    statement = scene.delete([0, 13])
+    rewrite = rewritten(scene)
+    (file,) = rewrite.data_files
+    local = Path(file.path.removeprefix("file://"))
+    rows = pq.read_table(local)
+    plain, row_ids = data_file(scene.table, rows["id"].to_pylist()), rows["_row_id"].to_pylist()
+    match loss:
+        case "no ids":
+            file = plain
+        case "one id":
+            file = with_row_ids(plain, [None if row_id == 13 else row_id for row_id in row_ids])
+        case "twice":
+            file = with_row_ids(plain, [0 if row_id == 4 else row_id for row_id in row_ids])
+        case "text":
+            field = pa.field("_row_id", pa.string(), metadata={"PARQUET:field_id": "2147483540"})
+            pq.write_table(rows.set_column(2, field, pa.array(map(str, row_ids))), local)
+            file = replace(file, file_size_in_bytes=local.stat().st_size)
+        case "no old ids":  # the file is older than version 3, as far as the statement knows
+            assert statement.row_level is not None
+            tasks = {path: replace(task, first_row_id=None) for path, task in statement.row_level.tasks.items()}
+            statement = replace(statement, row_level=replace(statement.row_level, tasks=tasks))
+        case "too many":
+            monkeypatch.setattr(limits, "MAX_ROW_IDS_READ", 2)
+    scene.commit(replace(rewrite, data_files=(file,)))
+    if loss.endswith("gone"):
+        Path((scene.files[0].path if loss == "old file gone" else file.path).removeprefix("file://")).unlink()
+    with pytest.raises(CommitConflictError, match="missing data files") as raised:
+        scene.commit(statement)
+    assert all(conflict.is_compaction for conflict in raised.value.context["conflicts"])
+
+
+def test_only_row_groups_that_may_hold_a_row_are_read(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(catalog, 3)
+    statement = scene.delete([0, 13])
+    scene.commit(rewritten(scene))
+    monkeypatch.setattr(limits, "MAX_ROW_IDS_READ", 6)
+    assert ids(scene.commit(statement).metadata_location) == left(20, 0, 13)
+
+
+@pytest.mark.parametrize("into", [1, 3])
+def test_a_compaction_without_origins_finds_deleted_rows_by_their_row_ids(catalog: Catalog, into: int) -> None:
+    """As a sort of many rows: the runs of neighbours are too many to report."""
+    scene = Scene(catalog, 3)
+    compaction = scene.compact(with_ids=True, into=into)
+    assert compaction.row_level is not None
+    compaction = replace(compaction, row_level=replace(compaction.row_level, row_origins=()), has_row_maps=False)
+    scene.commit(scene.delete([0, 7, 13]))
+    made = scene.commit(compaction)
+    assert ids(made.metadata_location) == left(20, 0, 7, 13)
+    assert made.summary["rowdelta.deletes-reapplied"] == "3"
+    assert made.summary["rowdelta.rows-followed"] == "row-id"
+
+
 @settings(
     max_examples=max(12, settings.default.max_examples // 4),  # more by night
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     version=st.sampled_from([2, 3]),
-    rounds=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=3),
+    rounds=st.lists(
+        st.tuples(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2), st.booleans()), min_size=1, max_size=3
+    ),
     rows=st.permutations(range(30)),
 )
 def test_whatever_the_order_each_row_is_deleted_once(
-    catalog: Catalog, version: int, rounds: list[tuple[int, int, int]], rows: list[int]
+    catalog: Catalog, version: int, rounds: list[tuple[int, int, int, bool]], rows: list[int]
 ) -> None:
     """Each round reads one snapshot: some statements, late ones of which commit in the next round, and a compaction."""
     if ("db", "t") in catalog.list_tables("db"):
@@ -464,12 +600,15 @@ def test_whatever_the_order_each_row_is_deleted_once(
     scene = Scene(catalog, version, files=3)
     gone: set[int] = set()
     late: list[RowDelta] = []
-    for into, place, delayed in rounds:
+    for into, place, delayed, has_maps in rounds:
         scene.go_on()
         mine, rows = rows[:6], rows[6:]
         statements = [scene.delete(mine[:3]), scene.delete(mine[3:])]
         gone.update(mine)
-        compaction = scene.compact(into=into)
+        compaction = scene.compact(into=into, with_ids=version > 2)
+        if version > 2 and not has_maps and compaction.row_level is not None:
+            bare = replace(compaction.row_level, row_origins=())
+            compaction = replace(compaction, row_level=bare, has_row_maps=False)
         due = [*late, *statements[delayed:]]
         late = statements[:delayed]
         for action in (*due[:place], compaction, *due[place:]):

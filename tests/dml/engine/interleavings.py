@@ -34,7 +34,8 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.model.row_map import RowMap
 from dml.model.write_task import RowOrigins
 from dml.options import Command
-from tests.dml.commit.builders import deletes, with_row_map
+from dml.scan.planner import plan_scan
+from tests.dml.commit.builders import deletes, with_row_ids, with_row_map
 from tests.other_writers import set_properties
 
 Row = tuple[int, str, str]
@@ -173,6 +174,27 @@ def compacts(text: str, ids: Sequence[int]) -> Happening:
     return Happening(text=text, act=act)
 
 
+def compacts_elsewhere(text: str, ids: Sequence[int]) -> Happening:
+    """As other engines do: without a row map, in version 3 with the row ids; the rows in another order."""
+
+    def act(table: Table) -> None:
+        path = live_files(table)[ids[0]].path
+        (old,) = [one for one in plan_scan(table, table.metadata.current_snapshot_id).tasks if one.path == path]
+        new = data_file(table, list(map(row, reversed(ids))))
+        if old.first_row_id is not None:
+            new = with_row_ids(new, [old.first_row_id + place for place in reversed(range(len(ids)))])
+        commit(
+            table,
+            RewriteFiles(
+                data_files=(new,),
+                removed_data_files=frozenset({old.path}),
+                starting_snapshot_id=table.metadata.current_snapshot_id,
+            ),
+        )
+
+    return Happening(text=text, act=act)
+
+
 def rewrites(text: str, ids: Sequence[int], number: int) -> Happening:
     change = changed([number], "theirs")
 
@@ -218,6 +240,7 @@ HAPPENINGS = (
     compacts("compacts the file", THE_FILE),
     compacts("compacts another file inside", INSIDE),
     compacts("compacts a file outside", OUTSIDE),
+    compacts_elsewhere("compacts the file in another engine", THE_FILE),
     rewrites("overwrites the file, with another row changed", THE_FILE, 3),
     rewrites("overwrites another file inside", INSIDE, 6),
     rewrites("overwrites a file outside", OUTSIDE, 11),

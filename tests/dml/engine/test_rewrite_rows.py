@@ -12,7 +12,8 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.transforms import IdentityTransform
 
 import dml.engine.rewrite_data_files as rewriting
-from dml.commit import CommittedSnapshot
+from dml import limits
+from dml.commit import CommittedSnapshot, commit
 from dml.engine.rewrite_data_files import RewriteDataFiles, sort_order_of, where_filter
 from dml.engine.writes import WriteOutcome
 from dml.errors import (
@@ -250,6 +251,35 @@ class Commits:
         if self.number in self.errors:
             raise self.errors[self.number]
         return self.real(*arguments, **given)
+
+
+@pytest.mark.parametrize("order", ["id DESC", None])
+def test_without_origins_deleted_rows_are_found_by_row_id(
+    catalog: Catalog, order: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sort of many rows reports no origins, and another commit deletes rows meanwhile."""
+    history = History.new(catalog, 3, spec=UNPARTITIONED_PARTITION_SPEC)
+    for _ in range(3):
+        history.append(20)
+    history.delete([(1, [5, 6])])
+    monkeypatch.setattr(limits, "MAX_TASK_ORIGIN_BYTES", 0)
+    expected: list[str] = []
+
+    def late(*arguments: Any, **given: Any) -> CommittedSnapshot:
+        monkeypatch.setattr(rewriting, "commit", commit)
+        history.delete([(0, [0, 19]), (1, [7])])
+        expected.extend(rows(history.reload()))
+        return commit(*arguments, **given)
+
+    monkeypatch.setattr(rewriting, "commit", late)
+    compact(history.table, ALL, order=order)
+    snapshot = history.reload().current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    assert snapshot.summary["rowdelta.rows-followed"] == "row-id"
+    assert len(expected) == 55
+    assert rows(history.table) == expected
+    assert_sound(history.table)
 
 
 def four_partitions(catalog: Catalog) -> History:
