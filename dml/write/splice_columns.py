@@ -43,22 +43,26 @@ from dml.splice.footer import (
     RowGroup,
     footer_length,
 )
-from dml.splice.spliced_file import SplicedColumn, decoded_bytes, offset_indexes
+from dml.splice.spliced_file import CopiedFile, SplicedColumn, decoded_bytes, offset_indexes
 from dml.splice.thrift_compact import I32, I64, STRUCT, Fields, list_of, value_of
 from dml.write.column_metrics import Leaf, leaves
 from dml.write.file_layout import FileLayout
 
 __all__ = [
+    "ICEBERG_SCHEMA",
     "OldFile",
     "SpliceColumns",
     "absent_leaves",
+    "excludes_nan",
     "is_floating",
     "key_values",
     "new_bytes",
     "new_bytes_ratio",
     "open_old_file",
+    "part_of",
     "physical_leaves",
     "read_offset_indexes",
+    "same_type",
     "splice_columns",
 ]
 
@@ -202,6 +206,11 @@ def element_key(element: Fields, *, inner: bool) -> Fields:
     return fields
 
 
+def excludes_nan(footer: Footer) -> bool:
+    """Return True if the writer of a file excludes NaN from bounds."""
+    return footer.created_by.startswith(ARROW)
+
+
 def has_metrics(column: FileColumn, footer: Footer) -> bool:
     """Return True if the footer describes each chunk of a column as a new footer would."""
     for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
@@ -212,7 +221,7 @@ def has_metrics(column: FileColumn, footer: Footer) -> bool:
             statistics = value_of(meta_data, STATISTICS, STRUCT)
             if statistics is None or value_of(statistics, NULL_COUNT, I64) is None:
                 return False
-            if value_of(meta_data, CHUNK_TYPE, I32) in FLOATING and not footer.created_by.startswith(ARROW):
+            if value_of(meta_data, CHUNK_TYPE, I32) in FLOATING and not excludes_nan(footer):
                 return False
     return True
 
@@ -357,6 +366,15 @@ class OldFile:
         """
         with file_errors(self.task.path):
             return read_exactly(self.stream, start, length)
+
+    def copied(self, columns: tuple[SplicedColumn, ...], indexes: Mapping[Range, Fields]) -> CopiedFile:
+        """Return the file in the form that `SplicedFile` copies from.
+
+        Args:
+            columns: The columns of the new file.
+            indexes: The offset indexes of the copied chunks.
+        """
+        return CopiedFile(footer=self.footer, read=self.read, columns=columns, offset_indexes=indexes)
 
 
 def read_exactly(stream: Any, start: int, length: int) -> bytes:

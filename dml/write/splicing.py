@@ -76,7 +76,16 @@ from dml.write.splice_columns import (
 )
 from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
-__all__ = ["NewColumns", "Splicer", "copied_metrics", "may_splice", "may_splice_statement", "with_copied_metrics"]
+__all__ = [
+    "NewColumns",
+    "Splicer",
+    "copied_metrics",
+    "entries_by_path",
+    "may_splice",
+    "may_splice_statement",
+    "with_copied_metrics",
+    "written_footer",
+]
 
 
 class PageSink:
@@ -609,7 +618,7 @@ class FileSplice:
                 with write_errors(file.location):
                     file.stream.write(data)
 
-            self._spliced = SplicedFile(self._old.footer, self._old.read, write, self._columns.columns, self._indexes)
+            self._spliced = SplicedFile(self._old.copied(self._columns.columns, self._indexes), write)
         return self._output, self._spliced
 
     def _write(self, part: RowGroupWriter, batches: list[pa.RecordBatch], group: RowGroup | None) -> None:
