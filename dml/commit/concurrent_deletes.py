@@ -110,7 +110,8 @@ def with_late_deletes(
     }
     every = [with_own(file, rows, own[file.path]) if file.path in own else file for file in late]
     new = write_delete_files(rows, {file.path: (file, theirs) for file in every}, files)
-    kept = tuple(file for file in changes.added_delete_files if own.get(file.referenced_data_file) is not file)
+    replaced = {file.key for file in own.values()}
+    kept = tuple(file for file in changes.added_delete_files if file.key not in replaced)
     return replace(
         changes,
         added_delete_files=(*kept, *new),

@@ -152,7 +152,7 @@ def decode_text(value: bytes) -> str | None:
         return None  # a Spark string may hold bytes that are not UTF-8
 
 
-def float_value(bound: bytes, field_type: IcebergType) -> float:
+def float_value(bound: bytes, field_type: PrimitiveType) -> float:
     """Decode the bound of a floating-point column.
 
     Raises:

@@ -29,6 +29,7 @@ from dml import limits
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.errors import RowConservationError
 from dml.files.file_io import file_errors
+from dml.model.columns import ROW_ID
 from dml.model.manifest import ContentFile, FileContent
 from dml.model.row_map import ROW_MAP_KEY
 from dml.model.scan_task import FileDeletes, ScanContext, ScanTask
@@ -77,7 +78,7 @@ class CopyRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class RowGroupSource:
     """Row groups of a data file.
 
     Attributes:
@@ -191,7 +192,7 @@ class RowGroupCopier:
                 ),
             )
 
-    def _open(self, tasks: Sequence[ScanTask], stack: ExitStack) -> list[Source] | None:
+    def _open(self, tasks: Sequence[ScanTask], stack: ExitStack) -> list[RowGroupSource] | None:
         """Open all files; None if one of them cannot be copied."""
         sources, footer_bytes = [], 0
         lineage = tuple(column.name for column in self._job.lineage.columns)
@@ -208,7 +209,7 @@ class RowGroupCopier:
             if indexes is None:
                 return None
             (rows,) = stack.enter_context(piece_readers(task, self._scan, [((), lineage)]))
-            sources.append(Source(old=old, copied=old.copied(columns, indexes), groups=groups, rows=rows))
+            sources.append(RowGroupSource(old=old, copied=old.copied(columns, indexes), groups=groups, rows=rows))
         return sources
 
     def _columns(self, footer: Footer, groups: Sequence[RowGroup]) -> tuple[SplicedColumn, ...] | None:
@@ -241,7 +242,7 @@ class RowGroupCopier:
             columns.append(SplicedColumn(name=column.name, copied=found))
         return tuple(columns)
 
-    def _is_worth_it(self, sources: Sequence[Source], rule: CopyRule) -> bool:
+    def _is_worth_it(self, sources: Sequence[RowGroupSource], rule: CopyRule) -> bool:
         """Return True if the row groups are neither too small nor too large, and few of their rows are deleted."""
         context = self._job.context
         groups = [group for source in sources for _, _, group in source.groups]
@@ -269,9 +270,12 @@ class NewFile:
         deleted: The positions of deleted rows.
     """
 
-    def __init__(self, job: CopyJob, first: Source, partition: tuple[Any, ...], origins: OriginLog | None) -> None:
+    def __init__(
+        self, job: CopyJob, first: RowGroupSource, partition: tuple[Any, ...], origins: OriginLog | None
+    ) -> None:
         self._job, self._partition, self._origins = job, partition, origins
-        self._lineage = NewColumns(job.lineage, job.context.options)
+        # Neighbours have neighbouring ids: as differences they take next to no space, and as numbers a byte each.
+        self._lineage = NewColumns(job.lineage, job.context.options, deltas=(ROW_ID,))
         self._file = job.output.open("parquet", job.context.default_spec_id, partition)
         self._spliced = SplicedFile(first.copied, self._write)
         self._sources = [first]
@@ -292,7 +296,7 @@ class NewFile:
         """The bytes written so far."""
         return self._spliced.size
 
-    def add(self, source: Source, place: int, start: int, group: RowGroup) -> None:
+    def add(self, source: RowGroupSource, place: int, start: int, group: RowGroup) -> None:
         """Copy a row group.
 
         Args:
@@ -315,7 +319,7 @@ class NewFile:
         self._copied[source.task.path] = self._copied.get(source.task.path, 0) + group.rows
         self._rows += group.rows
 
-    def _lineage_rows(self, source: Source, place: int, group: RowGroup) -> Iterator[pa.RecordBatch]:
+    def _lineage_rows(self, source: RowGroupSource, place: int, group: RowGroup) -> Iterator[pa.RecordBatch]:
         if not self._job.lineage.columns:
             return
         rows = 0

@@ -127,11 +127,13 @@ class NewColumns:
     Args:
         layout: All columns that may have new chunks.
         options: Sizes and compression.
+        deltas: Columns of integers that are stored as differences.
     """
 
-    def __init__(self, layout: FileLayout, options: WriteOptions) -> None:
+    def __init__(self, layout: FileLayout, options: WriteOptions, deltas: Collection[str] = ()) -> None:
         self._layout = layout
         self._options = options
+        self._deltas = deltas
         self._schema = stored_schema(layout)
         self._files: dict[str, tuple[PageSink, pq.ParquetWriter]] = {}
 
@@ -165,7 +167,8 @@ class NewColumns:
             pa.PythonFile(sink, mode="w"),
             pa.schema([self._schema.field(column)]),
             self._options,
-            dictionary=[name for name in repeating if is_part(name, column)],
+            dictionary=[name for name in repeating if is_part(name, column) and name not in self._deltas],
+            deltas=[column] if column in self._deltas else [],
             footer=[],
             bloom_filters={name: {"ndv": max(1, rows), "fpp": probability} for name, probability in own.items()},
         )
