@@ -390,19 +390,21 @@ class Rewritten:
         files = tuple(
             file for file in self.outcome.data_files if kept and origins[file.path].ordinals().issubset(ordinals)
         )
-        carried = sum(file.record_count for file in files)
         paths_left = {file.path for file in files}
+        deletes = tuple(file for file in self.outcome.delete_files if file.referenced_data_file in paths_left)
         return replace(
             self,
             groups=kept,
             outcome=replace(
                 self.outcome,
                 data_files=files,
-                delete_files=tuple(
-                    file for file in self.outcome.delete_files if file.referenced_data_file in paths_left
-                ),
+                delete_files=deletes,
                 row_origins=tuple(origins[file.path] for file in files),
-                metrics=replace(self.outcome.metrics, rows_carried=carried),
+                metrics=replace(
+                    self.outcome.metrics,
+                    rows_carried=sum(file.record_count for file in files),
+                    rows_marked=sum(file.record_count for file in deletes),
+                ),
             ),
         )
 
@@ -558,7 +560,8 @@ class Rewrite:
             for one in rewritten:
                 stack.enter_context(UncommittedFiles(table, one.spec.context, one.outcome))
             while rewritten:
-                carried = sum(one.outcome.metrics.rows_carried for one in rewritten)
+                counted = [one.outcome.metrics for one in rewritten]
+                carried = sum(metrics.rows_carried - metrics.rows_marked for metrics in counted)
                 summary = {**self.summary(), **conservation_summary(RowCounts(carried=carried))}
                 try:
                     commit(table, self._action(rewritten, spec.context), branch=self.branch, summary=summary)
