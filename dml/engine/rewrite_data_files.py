@@ -560,8 +560,7 @@ class Rewrite:
             for one in rewritten:
                 stack.enter_context(UncommittedFiles(table, one.spec.context, one.outcome))
             while rewritten:
-                counted = [one.outcome.metrics for one in rewritten]
-                carried = sum(metrics.rows_carried - metrics.rows_marked for metrics in counted)
+                carried = sum(one.outcome.metrics.rows_carried for one in rewritten)
                 summary = {**self.summary(), **conservation_summary(RowCounts(carried=carried))}
                 try:
                     commit(table, self._action(rewritten, spec.context), branch=self.branch, summary=summary)
