@@ -54,6 +54,7 @@ from dml.write.splice_columns import (
     part_of,
     read_offset_indexes,
     same_type,
+    without_nulls,
 )
 from dml.write.splicing import NewColumns, entries_by_path, written_footer
 from dml.write.writer_spec import WriterSpec
@@ -205,6 +206,8 @@ class RowGroupCopier:
             columns = self._columns(old.footer, [group for _, _, group in groups])
             if columns is None or footer_bytes > limits.MAX_COPIED_FOOTER_BYTES:
                 return None
+            if sources and not are_same_types(columns, sources[0].copied.columns):
+                return None
             indexes = read_offset_indexes(old, columns)
             if indexes is None:
                 return None
@@ -227,7 +230,8 @@ class RowGroupCopier:
             if column.field_id in new_ids:
                 columns.append(SplicedColumn(name=column.name))
                 continue
-            if found is None or not same_type(found, own):
+            # Old files may require values where the table does not. Then their pages lack definition levels.
+            if found is None or not same_type(found, without_nulls(found, own)):
                 return None
             if [orders[leaf] for leaf in found.leaves] != [own_orders[leaf] for leaf in own.leaves]:
                 return None
@@ -381,6 +385,14 @@ class NewFile:
             if is_floating(leaf) and leaf.field.field_id in modes:
                 modes[leaf.field.field_id] = replace(modes[leaf.field.field_id], bounds=False)
         return modes
+
+
+def are_same_types(columns: Sequence[SplicedColumn], others: Sequence[SplicedColumn]) -> bool:
+    """Return True if chunks of two files can be in one file."""
+    return all(
+        column.copied is None or other.copied is None or same_type(column.copied, other.copied)
+        for column, other in zip(columns, others, strict=True)
+    )
 
 
 def groups_of(footer: Footer, task: ScanTask) -> Iterator[tuple[int, int, RowGroup]]:

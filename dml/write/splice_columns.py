@@ -35,6 +35,7 @@ from dml.splice.footer import (
     LOGICAL_TYPE,
     NULL_COUNT,
     NUM_CHILDREN,
+    REPETITION,
     STATISTICS,
     TRAILER_BYTES,
     FileColumn,
@@ -64,6 +65,7 @@ __all__ = [
     "read_offset_indexes",
     "same_type",
     "splice_columns",
+    "without_nulls",
 ]
 
 
@@ -77,6 +79,7 @@ ARROW: Final = "parquet-cpp-arrow "
 
 # SchemaElement
 TYPE_LENGTH: Final = 2
+REQUIRED: Final = 0
 CONVERTED_TYPE: Final = 6
 IMPLIED: Final = (CONVERTED_TYPE, 7, 8)
 """Fields that the logical type implies."""
@@ -185,6 +188,21 @@ def same_type(column: FileColumn, own: FileColumn) -> bool:
         and element_key(found, inner=place > 0) == element_key(new, inner=place > 0)
         for place, (found, new) in enumerate(parts)
     )
+
+
+def without_nulls(column: FileColumn, own: FileColumn) -> FileColumn:
+    """Return the column of a new file as a writer would write it that knows where an old file requires values."""
+    if len(column.elements) != len(own.elements):
+        return own
+    elements = [
+        {**new, REPETITION: found[REPETITION]} if is_required(found) and REPETITION in new else new
+        for found, new in zip(column.elements, own.elements, strict=True)
+    ]
+    return replace(own, elements=tuple(elements))
+
+
+def is_required(element: Fields) -> bool:
+    return value_of(element, REPETITION, I32) == REQUIRED
 
 
 def element_key(element: Fields, *, inner: bool) -> Fields:
