@@ -432,23 +432,45 @@ def test_damage_is_found_and_named(catalog: Catalog, copies: list[bool]) -> None
 # ---- floating-point columns -----------------------------------------------------------------------------------------
 
 
-def with_numbers(catalog: Catalog, parts: list[list[float | None]], **given: str) -> History:
+def with_numbers(catalog: Catalog, parts: list[list[float | None]], *, required: bool = False, **given: str) -> History:
     """A table of a floating-point column, with a file for each part."""
-    schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "n", DoubleType(), required=False))
-    table = create_table(catalog, NAME, schema, properties={"format-version": "2", **given})
+    id_column, column = (
+        NestedField(1, "id", LongType(), required=required),
+        NestedField(2, "n", DoubleType(), required=False),
+    )
+    table = create_table(catalog, NAME, Schema(id_column, column), properties={"format-version": "2", **given})
     history = History(table, random.Random(0))
     for part in parts:
-        table = history.reload()
-        spec = WriterSpec(
-            job=WriteJob.ROWS,
-            context=write_context(table, str(uuid.uuid4())),
-            layout=DeltaLayout(value_ids=(1, 2), insert_ids=(1, 2)),
-        )
-        batch = pa.record_batch([pa.array(range(len(part))), pa.array(part, pa.float64())], names=["v0", "v1"])
-        written = write_task([batch], spec, TaskIdentity())
-        assert isinstance(written, TaskCommit), written
-        commit(table, AppendFiles(data_files=written.data_files))
+        add_numbers(history, part)
     return history
+
+
+def add_numbers(history: History, part: list[float | None]) -> None:
+    table = history.reload()
+    spec = WriterSpec(
+        job=WriteJob.ROWS,
+        context=write_context(table, str(uuid.uuid4())),
+        layout=DeltaLayout(value_ids=(1, 2), insert_ids=(1, 2)),
+    )
+    batch = pa.record_batch([pa.array(range(len(part))), pa.array(part, pa.float64())], names=["v0", "v1"])
+    written = write_task([batch], spec, TaskIdentity())
+    assert isinstance(written, TaskCommit), written
+    commit(table, AppendFiles(data_files=written.data_files))
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_files_may_require_values_if_all_do(catalog: Catalog, is_mixed: bool, copies: list[bool]) -> None:
+    history = with_numbers(catalog, [[1.0], [2.0], [3.0], [4.0], [None]], required=True)
+    with history.reload().update_schema() as update:
+        update.make_column_optional("id")
+    if is_mixed:
+        add_numbers(history, [5.0])
+    before = rows(history.table)
+    compact(history.table)
+    assert copies == [not is_mixed]
+    assert rows(history.table) == before
+    assert_sound(history.table)
+    assert ids(history.reload().metadata_location) == [0] * (5 + is_mixed)
 
 
 NAN = math.nan
