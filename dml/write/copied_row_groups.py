@@ -195,7 +195,8 @@ class RowGroupCopier:
 
     def _open(self, tasks: Sequence[ScanTask], stack: ExitStack) -> list[RowGroupSource] | None:
         """Open all files; None if one of them cannot be copied."""
-        sources, footer_bytes = [], 0
+        sources: list[RowGroupSource] = []
+        footer_bytes = 0
         lineage = tuple(column.name for column in self._job.lineage.columns)
         for task in tasks:
             old = stack.enter_context(open_old_file(task, self._job.context.io_properties))

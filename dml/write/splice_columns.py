@@ -202,7 +202,7 @@ def without_nulls(column: FileColumn, own: FileColumn) -> FileColumn:
 
 
 def is_required(element: Fields) -> bool:
-    return value_of(element, REPETITION, I32) == REQUIRED
+    return bool(value_of(element, REPETITION, I32) == REQUIRED)
 
 
 def element_key(element: Fields, *, inner: bool) -> Fields:
