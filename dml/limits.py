@@ -94,6 +94,13 @@ MIN_TASK_BYTES: Final = 8 * 2**20
 MIN_TASK_FILES: Final = 8
 """The same in files, so that a change of a few small files does not add a file for each core. Estimate."""
 
+MIN_COPIED_ROW_GROUP_BYTES: Final = 8 * 2**20
+"""Average compressed size of the row groups that a compaction copies byte for byte. Smaller ones are encoded again into
+full ones, because each row group costs a reader time. Other engines use the same size (decision 054)."""
+
+MAX_COPIED_ROW_GROUP_RATIO: Final = 2
+"""A larger row group, relative to `write.parquet.row-group-size-bytes`, is encoded again. Estimate."""
+
 MIN_UNEVEN_FILES_PER_TASK: Final = 4
 """New files of a compaction that a task closes by their size, where old files cannot be cut at row groups: each such
 task leaves a remainder. Estimate."""
@@ -431,6 +438,9 @@ The path of a data file has a folder for each field, so a path of 4,096 bytes ha
 MAX_FOOTER_BYTES: Final = 4 * 2**20
 """Footers of Parquet files that are spliced. An empty struct of one byte takes 70 in memory, so larger ones are
 rewritten (decision 025)."""
+
+MAX_COPIED_FOOTER_BYTES: Final = 16 * 2**20
+"""Footers of the Parquet files whose row groups become one new file. They are in memory at once."""
 
 MAX_PAGE_INDEX_BYTES: Final = 128 * 2**20
 """A page index or bloom filter of a column chunk that is spliced."""

@@ -45,6 +45,7 @@ __all__ = [
     "ORC_COMPRESSION_STRATEGY",
     "PARQUET_COMPRESSION",
     "PARQUET_COMPRESSION_LEVEL",
+    "PARQUET_ROW_GROUP_LIMIT",
     "PARQUET_SHRED_VARIANTS",
     "PARQUET_VARIANT_INFERENCE_ROWS",
     "PARQUET_VECTORIZATION_ENABLED",
@@ -111,6 +112,7 @@ DEFAULT_FILE_FORMAT: Final = "write.format.default"
 DELETE_DEFAULT_FILE_FORMAT: Final = "write.delete.format.default"
 PARQUET_COMPRESSION: Final = "write.parquet.compression-codec"
 PARQUET_COMPRESSION_LEVEL: Final = "write.parquet.compression-level"
+PARQUET_ROW_GROUP_LIMIT: Final = "write.parquet.row-group-limit"
 PARQUET_SHRED_VARIANTS: Final = "write.parquet.shred-variants"
 PARQUET_VARIANT_INFERENCE_ROWS: Final = "write.parquet.variant-inference-buffer-size"
 ORC_COMPRESSION: Final = "write.orc.compression-codec"
@@ -419,7 +421,7 @@ class WriteOptions:
             if level is None
             else integer(properties, PARQUET_COMPRESSION_LEVEL, 0, minimum=-131072),
             row_group_size=integer(properties, "write.parquet.row-group-size-bytes", default.row_group_size, minimum=1),
-            row_group_rows=integer(properties, "write.parquet.row-group-limit", default.row_group_rows, minimum=1),
+            row_group_rows=integer(properties, PARQUET_ROW_GROUP_LIMIT, default.row_group_rows, minimum=1),
             splice_enabled=boolean(properties, "write.splice.enabled", default=True),
             splice_min_file_size=integer(properties, "write.splice.min-file-size-bytes", default.splice_min_file_size),
             auto_max_deleted_ratio=share(properties, AUTO_MAX_DELETED_RATIO, default.auto_max_deleted_ratio),

@@ -334,7 +334,8 @@ class RewriteFiles:
 
     Attributes:
         data_files: New data files: the live rows of the removed ones.
-        delete_files: New position delete files or deletion vectors: the deletes of the removed delete files.
+        delete_files: New position delete files or deletion vectors: the deletes of the removed delete files, and those
+            in the removed data files that the new ones still hold.
         removed_data_files: Paths of the data files that they replace; each must still be live.
         removed_delete_files: Keys of delete files that are replaced or no longer needed; each must still be live.
             Deletion vectors of removed data files are always removed.
@@ -368,6 +369,7 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
     Raises:
         ValidationFailedError: The rewrite adds data or delete files but removes none of that kind.
     """
+    new = {file.path for file in action.data_files}
     changes = FileChanges(
         operation=Operation.REPLACE,
         added_data_files=action.data_files,
@@ -384,8 +386,8 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
             # If the branch was set back, delete files that are not needed in the newer snapshot may be needed again.
             must_descend=not action.removed_data_files and action.starting_snapshot_id is not None,
             deletes_of_replaced_files=bool(action.removed_data_files),
-            referenced_data_files=action.referenced_data_files | referenced_by(action.delete_files),
-            added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector),
+            referenced_data_files=(action.referenced_data_files | referenced_by(action.delete_files)) - new,
+            added_vectors=referenced_by(file for file in action.delete_files if file.is_deletion_vector) - new,
         ),
     )
     check_rewrite_replaces_files(changes)

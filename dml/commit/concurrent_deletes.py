@@ -141,12 +141,28 @@ def with_late_deletes(
     late: Sequence[FileDeletes],
     files: CommitFiles,
 ) -> FileChanges:
-    new = write_delete_files(rows, {file.path: (file, theirs) for file in late}, files)
+    # The new data files may have deletion vectors of this commit already, and may have one each.
+    paths = {file.path for file in late}
+    own = {
+        file.referenced_data_file: file
+        for file in changes.added_delete_files
+        if file.is_deletion_vector and file.referenced_data_file in paths
+    }
+    every = [with_own(file, rows, own[file.path]) if file.path in own else file for file in late]
+    new = write_delete_files(rows, {file.path: (file, theirs) for file in every}, files)
+    replaced = {file.key for file in own.values()}
+    kept = tuple(file for file in changes.added_delete_files if file.key not in replaced)
     return replace(
         changes,
-        added_delete_files=(*changes.added_delete_files, *new),
+        added_delete_files=(*kept, *new),
         summary=(*changes.summary, (DELETES_REAPPLIED, str(sum(len(file.positions) for file in late)))),
     )
+
+
+def with_own(late: FileDeletes, rows: RowLevelChanges, own: ContentFile) -> FileDeletes:
+    """Return late deletes of a new data file together with those of its new deletion vector."""
+    ref = DeleteFileRef.of(own, referenced_data_file=late.path, data_sequence_number=0)
+    return replace(late, positions=late.positions.union(rows.loader.positions_in(late.path, [ref])))
 
 
 def write_delete_files(

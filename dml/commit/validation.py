@@ -450,7 +450,8 @@ def check_rewrite_replaces_files(changes: FileChanges) -> None:
         raise ValidationFailedError("A rewrite has to remove files")
     if changes.added_data_files and not data:
         raise ValidationFailedError("A rewrite cannot add data files: it removes none")
-    if changes.added_delete_files and not deletes:
+    added = {file.path for file in changes.added_data_files}
+    if not deletes and any(file.referenced_data_file not in added for file in changes.added_delete_files):
         raise ValidationFailedError("A rewrite cannot add delete files: it removes none")
     equality = [file.path for file in changes.added_delete_files if file.content is FileContent.EQUALITY_DELETES]
     if equality:

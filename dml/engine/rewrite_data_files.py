@@ -5,7 +5,7 @@ progress, each group is a job of its own, so a failed group does not affect the 
 committed a few at a time. Source: Iceberg's `RewriteDataFilesSparkAction` and `RewriteDataFilesCommitManager`.
 
 A rewrite changes no row. Before each commit it is checked that tasks read as many rows as the manifests count, and that
-the new files have as many rows as were live.
+the new files have as many rows as were live, and that those of copied row groups that were deleted still are.
 """
 
 import logging
@@ -71,7 +71,7 @@ from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
 from dml.model.transforms import partition_path
 from dml.model.write_task import ChangedFile, WriteContext
-from dml.options import row_level_concurrency
+from dml.options import DEFAULT_FILE_FORMAT, row_level_concurrency
 from dml.plan.names import TargetNames
 from dml.plan.predicates import pushable
 from dml.progress import progress_bar
@@ -84,6 +84,7 @@ from dml.spark.workers import check_reads
 from dml.sqlparse import parse
 from dml.sqlparse.statements import AlterTable, Query, SetWriteOrder
 from dml.write.carried_rows import RewriteRun, copied_columns
+from dml.write.copied_row_groups import with_joined_metrics
 from dml.write.delete_files import write_late_deletes
 from dml.write.partitioning import row_order
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
@@ -94,6 +95,7 @@ LOG = logging.getLogger(__name__)
 
 BINPACK: Final = "binpack"
 SORT: Final = "sort"
+PARQUET: Final = "parquet"
 CURVE: Final = re.compile(r"\s*(zorder|hilbert)\s*\(", re.IGNORECASE)
 
 
@@ -159,7 +161,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         order=order,
     )
     if call.dry_run:
-        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text))
+        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text, rewrite.runs))
     with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
@@ -386,15 +388,21 @@ class Rewritten:
         files = tuple(
             file for file in self.outcome.data_files if kept and origins[file.path].ordinals().issubset(ordinals)
         )
-        carried = sum(file.record_count for file in files)
+        paths_left = {file.path for file in files}
+        deletes = tuple(file for file in self.outcome.delete_files if file.referenced_data_file in paths_left)
         return replace(
             self,
             groups=kept,
             outcome=replace(
                 self.outcome,
                 data_files=files,
+                delete_files=deletes,
                 row_origins=tuple(origins[file.path] for file in files),
-                metrics=replace(self.outcome.metrics, rows_carried=carried),
+                metrics=replace(
+                    self.outcome.metrics,
+                    rows_carried=sum(file.record_count for file in files),
+                    rows_marked=sum(file.record_count for file in deletes),
+                ),
             ),
         )
 
@@ -450,7 +458,9 @@ class Rewrite:
     def plan(self) -> RewritePlan:
         """The groups to rewrite, and the files to leave."""
         places = sort_places(self.table, self.files)
-        return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places)
+        keeps_order = self.order is None and not sorts(self.table)
+        copies = keeps_order and self.table.properties.get(DEFAULT_FILE_FORMAT, PARQUET).lower() == PARQUET
+        return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places, copies=copies)
 
     def partition_text(self, partition: tuple[Any, ...]) -> str:
         """Return the path of a partition under the output spec, such as `day=2026-01-01`."""
@@ -483,8 +493,16 @@ class Rewrite:
         context = scan.context(task for group in groups for task in group.tasks)
         reads_ahead = len(runs) < self.settings.parallelism
         outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec, reads_ahead=reads_ahead)
-        rewritten = Rewritten(groups=groups, outcome=outcome, spec=spec)
         with UncommittedFiles(self.table, spec.context, outcome):
+            data_files = with_joined_metrics(
+                outcome.data_files,
+                outcome.joined_files,
+                self.table,
+                self.snapshot.snapshot_id,
+                self.files.data_manifests,
+                spec.context,
+            )
+            rewritten = Rewritten(groups=groups, outcome=replace(outcome, data_files=data_files), spec=spec)
             check_rows(rewritten)
         return rewritten
 
@@ -567,6 +585,7 @@ class Rewrite:
         removed = frozenset(tasks)
         return RewriteFiles(
             data_files=tuple(file for one in rewritten for file in one.outcome.data_files),
+            delete_files=tuple(file for one in rewritten for file in one.outcome.delete_files),
             removed_data_files=removed,
             listing=self.files.listing(removed, ()),
             data_sequence_number=self._data_sequence_number(),
@@ -717,7 +736,7 @@ def unchanged_file(path: str) -> ChangedFile:
 
 
 def check_rows(rewritten: Rewritten) -> None:
-    """Check that the new files have as many rows as the old ones have live rows.
+    """Check that the new files have as many rows as the old ones have live rows, and deleted ones that were copied.
 
     Raises:
         RowConservationError: They have more or fewer, or tasks read another number of rows than the manifests count.
@@ -732,8 +751,15 @@ def check_rows(rewritten: Rewritten) -> None:
         )
     marked = sum(task.deletion_vector.record_count for task in tasks if task.deletion_vector is not None)
     is_exact = not any(task.position_deletes or task.equality_deletes for task in tasks)
-    if metrics.rows_deleted < marked or (is_exact and metrics.rows_deleted != marked):
-        raise not_conserved(f"deletion vectors mark {marked} rows, {metrics.rows_deleted} were left out")
+    deleted = metrics.rows_deleted + metrics.rows_marked
+    if deleted < marked or (is_exact and deleted != marked):
+        raise not_conserved(
+            f"deletion vectors mark {marked} rows, {metrics.rows_deleted} were left out and {metrics.rows_marked} "
+            "marked again"
+        )
+    again = sum(file.record_count for file in rewritten.outcome.delete_files)
+    if again != metrics.rows_marked:
+        raise not_conserved(f"{metrics.rows_marked} rows were to be marked again, and {again} are")
 
 
 def not_conserved(message: str) -> RowConservationError:

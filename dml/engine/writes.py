@@ -37,6 +37,7 @@ from dml.files.schemes import check_location, local_path
 from dml.model.manifest import ContentFile
 from dml.model.write_task import (
     ChangedFile,
+    JoinedDataFile,
     RowOrigins,
     SplicedDataFile,
     TaskCommit,
@@ -240,6 +241,7 @@ class WriteOutcome:
         referenced_data_files: Paths of the data files that new delete files point to.
         changed_files: The changes to each data file that lost or changed rows.
         spliced_files: The spliced ones of `data_files`.
+        joined_files: Those of copied row groups.
         row_origins: The old positions of the rows of rewritten data files, as far as tasks reported them.
         metrics: Sums.
     """
@@ -251,6 +253,7 @@ class WriteOutcome:
     referenced_data_files: frozenset[str] = frozenset()
     changed_files: tuple[ChangedFile, ...] = ()
     spliced_files: tuple[SplicedDataFile, ...] = ()
+    joined_files: tuple[JoinedDataFile, ...] = ()
     row_origins: tuple[RowOrigins, ...] = ()
     metrics: TaskMetrics
 
@@ -278,6 +281,7 @@ class WriteOutcome:
             referenced_data_files=frozenset(path for message in messages for path in message.referenced_data_files),
             changed_files=tuple(file for message in messages for file in message.changed_files),
             spliced_files=tuple(file for message in messages for file in message.spliced_files),
+            joined_files=tuple(file for message in messages for file in message.joined_files),
             row_origins=tuple(origins for message in messages for origins in message.row_origins),
             metrics=sum((message.metrics for message in messages), TaskMetrics()),
         )

@@ -6,6 +6,9 @@ rewrite, the files to leave, and a decision about each. Source: Iceberg's `BinPa
 A file is a candidate if its size is outside the limits or it has many deletes. Candidates of one partition are packed
 into groups, and a group is rewritten if the result is fewer or better files. Files of a sorted table are packed in the
 order of their bounds: neighbours share a new file, so new files overlap no more than the old ones.
+
+Files with large row groups and few deletes become new files without decoding them, if rows keep their order. The plan
+decides it for each new file from the manifests; the task may decide otherwise once it has read the footers.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -19,6 +22,7 @@ from dml.maintenance.rewrite_options import JobOrder, RewriteOptions
 from dml.model.scan_task import ScanTask
 from dml.result import Decision
 from dml.write.carried_rows import RewriteRun
+from dml.write.copied_row_groups import CopyRule
 
 __all__ = ["FileGroup", "RewritePlan", "plan_rewrite"]
 
@@ -34,11 +38,13 @@ class FileGroup:
         number: Its number in the plan, from 1.
         tasks: The scan tasks of whole files, in the order in which they are read.
         partition: The partition of all its rows under the output spec; None if it is computed for each row.
+        copies: True if row groups may be copied without decoding them.
     """
 
     number: int
     tasks: tuple[ScanTask, ...]
     partition: tuple[Any, ...] | None = None
+    copies: bool = False
 
     @property
     def size(self) -> int:
@@ -80,8 +86,21 @@ class FileGroup:
         if len(packed) > files:
             tasks, close_at = max(1, min(parallelism, files // limits.MIN_UNEVEN_FILES_PER_TASK)), limit
             packed = pack(pieces, -(-size // tasks))
-        return tuple(
-            RewriteRun(tasks=tuple(joined(run)), partition=self.partition, target_file_size=close_at) for run in packed
+        return tuple(self._run(tuple(joined(run)), run, options, close_at) for run in packed)
+
+    def _run(
+        self, tasks: tuple[ScanTask, ...], pieces: Sequence[ScanTask], options: RewriteOptions, close_at: int
+    ) -> RewriteRun:
+        copies = self.copies and self.partition is not None and are_copied(pieces, options)
+        return RewriteRun(
+            tasks=tasks,
+            partition=self.partition,
+            target_file_size=close_at,
+            copies=CopyRule(
+                min_row_group_bytes=limits.MIN_COPIED_ROW_GROUP_BYTES, max_deleted=options.delete_ratio_threshold
+            )
+            if copies
+            else None,
         )
 
 
@@ -98,6 +117,27 @@ def row_groups(task: ScanTask) -> Iterator[ScanTask]:
         return
     for start, stop in pairwise((0, *offsets[1:], end)):
         yield replace(task, start=start, length=stop - start)
+
+
+def are_copied(pieces: Sequence[ScanTask], options: RewriteOptions) -> bool:
+    """Return True if the row groups of a new file are large, and no old file is to lose its deleted rows."""
+    # `rewrite-all` applies the table's properties to all files, and removes all deleted rows.
+    if options.rewrite_all or row_group_size(pieces) < limits.MIN_COPIED_ROW_GROUP_BYTES:
+        return False
+    return not any(
+        piece.file_format not in SPLITTABLE
+        or piece.equality_deletes
+        or has_many_deletes(piece, options)
+        or has_high_ratio(piece, options)
+        for piece in pieces
+    )
+
+
+def row_group_size(pieces: Sequence[ScanTask]) -> int:
+    """Return the average compressed size of the row groups of some files or parts of files."""
+    ends = ((piece, piece.start + piece.length) for piece in pieces)
+    counts = (sum(piece.start <= offset < end for offset in piece.split_offsets) for piece, end in ends)
+    return length(pieces) // max(1, sum(max(1, number) for number in counts))
 
 
 def joined(pieces: Iterable[ScanTask]) -> Iterator[ScanTask]:
@@ -146,17 +186,22 @@ class RewritePlan:
     beyond_limit: tuple[ScanTask, ...] = ()
     fitting: tuple[ScanTask, ...] = ()
 
-    def decisions(self, partition_text: Callable[[tuple[Any, ...]], str]) -> Iterator[Decision]:
+    def decisions(
+        self,
+        partition_text: Callable[[tuple[Any, ...]], str],
+        runs: Callable[[FileGroup], Sequence[RewriteRun]] = lambda _: (),
+    ) -> Iterator[Decision]:
         """Yield a decision, `rewrite` or `keep`, for each group to rewrite and for each file.
 
         Args:
             partition_text: Returns the name of a partition of the output spec; empty if it is unpartitioned.
+            runs: Returns the runs of a group.
         """
         options = self.options
         for group in self.groups:
             size, files = group.size, options.expected_files(group.size)
             reason = f"{group_reason(group.tasks, options)}: {count(len(group.tasks), 'file')} of {size} bytes"
-            text = f"{reason} become {files}"
+            text = f"{reason} become {files}{copied_text(runs(group))}"
             partition = "" if group.partition is None else partition_text(group.partition)
             name = f"group {group.number} of {partition}" if partition else f"group {group.number}"
             yield Decision(decision="rewrite", object=name, reason=text)
@@ -177,8 +222,22 @@ class RewritePlan:
             yield Decision(decision="keep", object=task.path, reason=f"{fitting_reason(task, options)}")
 
 
+def copied_text(runs: Sequence[RewriteRun]) -> str:
+    copied = [run for run in runs if run.copies is not None]
+    if not copied:
+        return ""
+    mib = row_group_size([task for run in copied for task in run.tasks]) / 2**20
+    files = "" if len(copied) == len(runs) else f" into {len(copied)} of them"
+    return f"; row groups of {mib:.0f} MiB: copied{files}"
+
+
 def plan_rewrite(
-    tasks: Sequence[ScanTask], options: RewriteOptions, spec_id: int, places: Sequence[float] | None = None
+    tasks: Sequence[ScanTask],
+    options: RewriteOptions,
+    spec_id: int,
+    places: Sequence[float] | None = None,
+    *,
+    copies: bool = False,
 ) -> RewritePlan:
     """Plan a rewrite.
 
@@ -188,6 +247,7 @@ def plan_rewrite(
         spec_id: The table's partition spec. Files of other specs are packed together, because their rows may belong to
             any partition.
         places: For a sorted table, the rank of each file, by which the files of a partition are ordered.
+        copies: True if rows keep their order and new files are Parquet files, so that row groups may be copied.
     """
     chosen = [task for task in tasks if options.rewrite_all or is_candidate(task, options)]
     fitting = () if len(chosen) == len(tasks) else tuple(task for task in tasks if not is_candidate(task, options))
@@ -204,7 +264,12 @@ def plan_rewrite(
     worth = [group for group in packed if is_worthwhile(group, options)]
     selected, beyond = cut(worth, options.max_files_to_rewrite)
     groups = [
-        FileGroup(number=number, tasks=tuple(group), partition=common_partition(group, options.output_spec_id))
+        FileGroup(
+            number=number,
+            tasks=tuple(group),
+            partition=common_partition(group, options.output_spec_id),
+            copies=copies,
+        )
         for number, group in enumerate(selected, start=1)
     ]
     return RewritePlan(

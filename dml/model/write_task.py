@@ -23,6 +23,7 @@ __all__ = [
     "ChangedFile",
     "ColumnSketches",
     "HeldDeletes",
+    "JoinedDataFile",
     "Numbers",
     "RowOrigins",
     "SourceMatches",
@@ -213,6 +214,19 @@ class SplicedDataFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedDataFile:
+    """A data file of row groups that were copied from others.
+
+    Attributes:
+        path: The new file.
+        sources: The paths of the old files, each with True if all its rows are in the new file.
+    """
+
+    path: str
+    sources: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetrics:
     """Counts of one task; the driver adds them up.
 
@@ -224,6 +238,7 @@ class TaskMetrics:
         rows_deleted_by_source: Of the deleted rows, those that WHEN NOT MATCHED BY SOURCE deleted.
         rows_updated_by_source: Of the updated rows, those that WHEN NOT MATCHED BY SOURCE updated.
         rows_carried: Rows copied unchanged into rewritten files.
+        rows_marked: Of the carried rows, those that new delete files delete again.
     """
 
     rows_matched: int = 0
@@ -233,6 +248,7 @@ class TaskMetrics:
     rows_deleted_by_source: int = 0
     rows_updated_by_source: int = 0
     rows_carried: int = 0
+    rows_marked: int = 0
 
     def __add__(self, other: "TaskMetrics") -> "TaskMetrics":
         return TaskMetrics(**{name: getattr(self, name) + getattr(other, name) for name in self.__slots__})
@@ -268,6 +284,7 @@ class TaskCommit:
         referenced_data_files: Paths of the data files that `delete_files` point to.
         changed_files: The changes of the data files that lost or changed rows.
         spliced_files: The spliced files among `data_files`.
+        joined_files: The files of copied row groups among `data_files`.
         row_origins: The origins of the rows of replacing `data_files`; empty if not requested or too large.
         held_rows: New rows that the driver writes because they are few: an Arrow stream.
         held_deletes: Deleted positions that the driver writes; their data files are in `referenced_data_files`.
@@ -282,6 +299,7 @@ class TaskCommit:
     referenced_data_files: tuple[str, ...] = ()
     changed_files: tuple[ChangedFile, ...] = ()
     spliced_files: tuple[SplicedDataFile, ...] = ()
+    joined_files: tuple[JoinedDataFile, ...] = ()
     row_origins: tuple[RowOrigins, ...] = ()
     held_rows: bytes = field(default=b"", repr=False)
     held_deletes: tuple[HeldDeletes, ...] = ()

@@ -40,7 +40,7 @@ from dml.rows.evaluate import CompiledPredicate
 from dml.rows.lookup import KeyLookup
 from dml.rows.program import TRUE, all_of
 
-__all__ = ["FileBatch", "KeyTest", "PieceReader", "TargetFiles", "TaskReader", "scan_file"]
+__all__ = ["FileBatch", "KeyTest", "PieceReader", "TargetFiles", "TaskReader", "piece_readers", "scan_file"]
 
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]

@@ -1,8 +1,8 @@
-"""Assemble a Parquet file from chunks: some copied from another file byte for byte, some new. Pure, worker-safe.
+"""Assemble a Parquet file from chunks: some copied from other files byte for byte, some new. Pure, worker-safe.
 
-Input: a file with its footer; new chunks, where each column is written into a file of its own. Output: the bytes of the
-new file. Each row group is either derived from one of the old file, with any columns copied, or all new. Spec:
-`parquet.thrift`; "Page Index"; "Bloom Filter".
+Input: one or more files with their footers; new chunks, where each column is written into a file of its own. Output:
+the bytes of the new file. Each row group is either derived from one of an old file, with any columns copied, or all
+new. Spec: `parquet.thrift`; "Page Index"; "Bloom Filter".
 
 Copied chunks are not decoded, so that a footer with a wrong chunk length would truncate them for good. Therefore the
 pages of each chunk are followed to its end, and a mismatch raises `ValueError`. The offset index has the offsets of all
@@ -26,6 +26,7 @@ from dml.splice.footer import (
     COLUMN_INDEX,
     COLUMN_ORDERS,
     COMPRESSED_SIZE,
+    CREATED_BY,
     DATA_PAGE,
     DICTIONARY_PAGE,
     ELEMENT_NAME,
@@ -65,7 +66,7 @@ from dml.splice.thrift_compact import (
     value_of,
 )
 
-__all__ = ["ColumnFile", "Read", "SplicedColumn", "SplicedFile", "decoded_bytes", "offset_indexes"]
+__all__ = ["ColumnFile", "CopiedFile", "Read", "SplicedColumn", "SplicedFile", "decoded_bytes", "offset_indexes"]
 
 Read = Callable[[int, int], bytes]
 """Read a range of a file, given its offset and length."""
@@ -257,6 +258,23 @@ class SplicedColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopiedFile:
+    """An old file.
+
+    Attributes:
+        footer: The footer.
+        read: Reads the file.
+        columns: The new file's columns, in order. All old files have the same names and types.
+        offset_indexes: The offset indexes of the copied chunks, by range.
+    """
+
+    footer: Footer
+    read: Read
+    columns: tuple[SplicedColumn, ...]
+    offset_indexes: Mapping[Range, Fields]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnFile:
     """A Parquet file with one new column, whose pages are already in the new file.
 
@@ -283,12 +301,14 @@ class WrittenRowGroup:
     """A row group of the new file whose pages are written.
 
     Attributes:
+        file: The old file.
         old: The row group of the old file that it derives from; None if all of its rows are new.
         rows: The number of rows.
         new: The columns with new chunks.
         shifts: The distances that each copied chunk, and the chunks of each new column, moved.
     """
 
+    file: CopiedFile
     old: RowGroup | None
     rows: int
     new: frozenset[str]
@@ -300,18 +320,18 @@ class Placed:
     """A chunk in the new file.
 
     Attributes:
-        copied: True if it is copied from the old file.
         chunk: The chunk in its own file.
         shift: The distance that it moved.
         read: Reads its own file.
+        offset_index: The offset index, if it is known already.
         fields: The `ColumnChunk` in the new footer; indexes are added once they are written.
         meta_data: The `ColumnMetaData` in the new footer.
     """
 
-    copied: bool
     chunk: Chunk
     shift: int
     read: Read
+    offset_index: Fields | None
     fields: Fields
     meta_data: Fields
 
@@ -320,75 +340,70 @@ class SplicedFile:
     """Assemble a file, row group by row group.
 
     Args:
-        footer: The footer of the old file.
-        read: Reads the old file.
+        file: The first or only old file. The new file has the columns and footer fields of this one.
         write: Receives the new file's bytes, in order.
-        columns: The new file's columns, in order.
-        offset_indexes: The offset indexes of the copied chunks, by range.
     """
 
-    def __init__(
-        self,
-        footer: Footer,
-        read: Read,
-        write: Callable[[bytes], Any],
-        columns: Sequence[SplicedColumn],
-        offset_indexes: Mapping[Range, Fields],
-    ) -> None:
-        self._footer = footer
-        self._read = read
+    def __init__(self, file: CopiedFile, write: Callable[[bytes], Any]) -> None:
+        self._file = file
         self._output = write
-        self._columns = tuple(columns)
         self._parts: list[WrittenRowGroup] = []
-        self._offset_indexes = offset_indexes
         self._run: Range = (0, 0)
         self._followed: list[PageHeaders] = []
         self.size = 0
         self._write(MAGIC)
 
-    def add_row_group(self, old: RowGroup | None, rows: int, pages: Mapping[str, tuple[int, bytes]]) -> None:
+    def add_row_group(
+        self,
+        old: RowGroup | None,
+        rows: int,
+        pages: Mapping[str, tuple[int, bytes]],
+        file: CopiedFile | None = None,
+    ) -> None:
         """Write the next row group.
 
         Args:
-            old: The row group of the old file whose chunks are copied for columns without new ones; None if all columns
+            old: The row group of an old file whose chunks are copied for columns without new ones; None if all columns
                 have new chunks.
             rows: The number of rows.
             pages: By name, for each column with a new chunk: the offset of its pages in its own file, and the pages.
+            file: The old file; None for the first one. It must stay readable until `close`.
 
         Raises:
             ValueError: The old file ends too early, or has pages of other sizes than in its footer.
         """
+        file = self._file if file is None else file
         shifts = []
-        for column in self._columns:
+        for column in file.columns:
             if column.name in pages:
-                self._flush()
+                self._flush(file)
                 start, data = pages[column.name]
                 shifts.append(self.size - start)
                 self._write(data)
                 continue
             assert old is not None, "a row group that is all new lacks a column"
             assert column.copied is not None, "a new column has no chunk"
-            shifts.extend(self._copy(old.chunks[leaf]) for leaf in column.copied.leaves)
-        self._flush()
-        self._parts.append(WrittenRowGroup(old=old, rows=rows, new=frozenset(pages), shifts=tuple(shifts)))
+            shifts.extend(self._copy(file, old.chunks[leaf]) for leaf in column.copied.leaves)
+        self._flush(file)
+        self._parts.append(WrittenRowGroup(file=file, old=old, rows=rows, new=frozenset(pages), shifts=tuple(shifts)))
 
-    def _copy(self, chunk: Chunk) -> int:
+    def _copy(self, file: CopiedFile, chunk: Chunk) -> int:
         """Schedule pages for copying, so that neighbours are read together. Return the distance that they move."""
         start, length = chunk.pages
         first, held = self._run
         if first + held != start:
-            self._flush()
+            self._flush(file)
             first, held = start, 0
         self._run = first, held + length
         if chunk.offset_index is None:
             self._followed.append(PageHeaders(chunk))
         return self.size + held - start
 
-    def _flush(self) -> None:
+    def _flush(self, file: CopiedFile) -> None:
         start, length = self._run
         followed, self._followed, self._run = self._followed, [], (0, 0)
         for offset in range(0, length, limits.COPY_BYTES):
-            data = self._read(start + offset, min(limits.COPY_BYTES, length - offset))
+            data = file.read(start + offset, min(limits.COPY_BYTES, length - offset))
             for headers in followed:
                 headers.feed(start + offset, data)
             self._write(data)
@@ -399,12 +414,15 @@ class SplicedFile:
         self._output(data)
         self.size += len(data)
 
-    def close(self, new: Mapping[str, ColumnFile], key_values: Mapping[str, str]) -> bytes:
+    def close(
+        self, new: Mapping[str, ColumnFile], key_values: Mapping[str, str], created_by: str | None = None
+    ) -> bytes:
         """Write everything after the pages.
 
         Args:
             new: The new columns, by name.
             key_values: The key-value metadata of the file.
+            created_by: The program in the footer; None for that of the first old file.
 
         Returns:
             The footer, as written.
@@ -417,22 +435,26 @@ class SplicedFile:
                 part.rows for part in self._parts if name in part.new
             ]:
                 raise ValueError("a new column has row groups of other sizes")
-        nearby = NearbyReads(self._read, self._index_ranges())
+        nearby = {
+            id(file): NearbyReads(file.read, self._index_ranges(file)) for file in (part.file for part in self._parts)
+        }
         own = {name: iter(column.footer.row_groups) for name, column in new.items()}
-        groups = [list(self._move_chunks(part, new, own, nearby.read)) for part in self._parts]
+        groups = [list(self._move_chunks(part, new, own, nearby[id(part.file)].read)) for part in self._parts]
         chunks = [chunk for group in groups for chunk in group]
         self._write_bloom_filters(chunks)
         self._write_page_index(chunks)
         fields = self._file_meta_data(groups, new, key_values)
+        if created_by is not None:
+            fields[CREATED_BY] = (BINARY, created_by.encode())
         data = encode_struct(fields)
         self._write(data)
         self._write(len(data).to_bytes(4, "little") + MAGIC)
         return data
 
-    def _index_ranges(self) -> Iterator[Range]:
-        """Yield the ranges of the column indexes and bloom filters to copy."""
+    def _index_ranges(self, file: CopiedFile) -> Iterator[Range]:
+        """Yield the ranges of the column indexes and bloom filters to copy from an old file."""
         for part in self._parts:
-            for column in self._columns:
+            for column in file.columns if part.file is file else ():
                 if part.old is None or column.copied is None or column.name in part.new:
                     continue
                 for leaf in column.copied.leaves:
@@ -454,14 +476,16 @@ class SplicedFile:
             read: Reads the old file.
         """
         shifts = iter(part.shifts)
-        for column in self._columns:
+        for column in part.file.columns:
             if column.name in part.new:
                 shift = next(shifts)
                 for found in next(own[column.name]).chunks:
-                    yield move_chunk(found, shift, column.name, new[column.name].read, copied=False)
+                    yield move_chunk(found, shift, column.name, new[column.name].read, None)
             elif part.old is not None and column.copied is not None:
                 for leaf in column.copied.leaves:
-                    yield move_chunk(part.old.chunks[leaf], next(shifts), column.name, read, copied=True)
+                    chunk = part.old.chunks[leaf]
+                    index = None if chunk.offset_index is None else part.file.offset_indexes[chunk.offset_index]
+                    yield move_chunk(chunk, next(shifts), column.name, read, index)
 
     def _write_bloom_filters(self, chunks: Sequence[Placed]) -> None:
         for placed in chunks:
@@ -476,7 +500,7 @@ class SplicedFile:
         """Write the page index of all chunks or of none: some readers require it to be complete."""
         if any(placed.chunk.offset_index is None for placed in chunks):
             return
-        for ids, make in ((COLUMN_INDEX, column_index), (OFFSET_INDEX, self._offset_index)):
+        for ids, make in ((COLUMN_INDEX, column_index), (OFFSET_INDEX, offset_index)):
             for placed in chunks:
                 data = make(placed)
                 if data is not None:
@@ -484,27 +508,18 @@ class SplicedFile:
                     placed.fields[ids[1]] = (I32, len(data))
                     self._write(data)
 
-    def _offset_index(self, placed: Placed) -> bytes:
-        """Return an offset index with the offsets of the moved pages."""
-        found = placed.chunk.offset_index
-        assert found is not None
-        index = self._offset_indexes[found] if placed.copied else decode_struct(placed.read(*found))[0]
-        pages = [
-            {**page, PAGE_START: (I64, page[PAGE_START][1] + placed.shift)}
-            for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []
-        ]
-        return encode_struct({**index, PAGE_LOCATIONS: (LIST, (STRUCT, pages))})
-
     def _file_meta_data(
         self, groups: Sequence[Sequence[Placed]], new: Mapping[str, ColumnFile], key_values: Mapping[str, str]
     ) -> Fields:
-        fields = dict(self._footer.fields)
+        footer = self._file.footer
+        fields = dict(footer.fields)
         fields[NUM_ROWS] = (I64, sum(part.rows for part in self._parts))
-        fields[VERSION] = (I32, max(value_of(part.fields, VERSION, I32) or 1 for part in (self._footer, *footers(new))))
-        elements = [{**self._footer.root, NUM_CHILDREN: (I32, len(self._columns))}]
+        every = [footer, *(part.file.footer for part in self._parts), *footers(new)]
+        fields[VERSION] = (I32, max(value_of(one.fields, VERSION, I32) or 1 for one in every))
+        elements = [{**footer.root, NUM_CHILDREN: (I32, len(self._file.columns))}]
         orders: list[Fields] = []
-        own_orders = list_of(self._footer.fields, COLUMN_ORDERS, STRUCT) or []
-        for column in self._columns:
+        own_orders = list_of(footer.fields, COLUMN_ORDERS, STRUCT) or []
+        for column in self._file.columns:
             source = column.copied or new[column.name].footer.columns[0]
             head, *below = source.elements
             elements.extend([{**head, ELEMENT_NAME: (BINARY, column.name.encode())}, *below])
@@ -528,7 +543,7 @@ class SplicedFile:
     def _leaves(self, part: WrittenRowGroup, new: Mapping[str, ColumnFile]) -> list[int | None]:
         """Return, for each physical column of a row group, its index in the old file; None for new chunks."""
         found: list[int | None] = []
-        for column in self._columns:
+        for column in part.file.columns:
             source = column.copied or new[column.name].footer.columns[0]
             found.extend(source.leaves if column.name not in part.new else [None] * len(source.leaves))
         return found
@@ -538,7 +553,7 @@ def footers(new: Mapping[str, ColumnFile]) -> list[Footer]:
     return [column.footer for column in new.values()]
 
 
-def move_chunk(chunk: Chunk, shift: int, column: str, read: Read, *, copied: bool) -> Placed:
+def move_chunk(chunk: Chunk, shift: int, column: str, read: Read, index: Fields | None) -> Placed:
     """Return a chunk at its new offset, without indexes. The parsed structs are copied, not changed."""
     meta_data = dict(chunk.meta_data)
     dictionary = meta_data.pop(DICTIONARY_PAGE, None)
@@ -552,7 +567,7 @@ def move_chunk(chunk: Chunk, shift: int, column: str, read: Read, *, copied: boo
     for field_id in BLOOM_FILTER:
         meta_data.pop(field_id, None)
     fields[META_DATA] = (STRUCT, meta_data)
-    return Placed(copied=copied, chunk=chunk, shift=shift, read=read, fields=fields, meta_data=meta_data)
+    return Placed(chunk=chunk, shift=shift, read=read, offset_index=index, fields=fields, meta_data=meta_data)
 
 
 def bloom_filter(placed: Placed) -> bytes:
@@ -572,6 +587,19 @@ def column_index(placed: Placed) -> bytes | None:
     """Read a column index, which is copied unchanged because it contains no offsets."""
     found = placed.chunk.column_index
     return None if found is None else placed.read(*found)
+
+
+def offset_index(placed: Placed) -> bytes:
+    """Return an offset index with the offsets of the moved pages."""
+    found, index = placed.chunk.offset_index, placed.offset_index
+    assert found is not None
+    if index is None:
+        index = decode_struct(placed.read(*found))[0]
+    pages = [
+        {**page, PAGE_START: (I64, page[PAGE_START][1] + placed.shift)}
+        for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []
+    ]
+    return encode_struct({**index, PAGE_LOCATIONS: (LIST, (STRUCT, pages))})
 
 
 def row_group_fields(

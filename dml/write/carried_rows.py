@@ -1,7 +1,8 @@
 """Copy the live rows of data files into new files: the tasks of a compaction. Worker.
 
 Input: runs of scan tasks. Output: a `TaskCommit` with the new files and counts, or a `TaskFailure`. Rows keep their
-order unless the write sorts them. In format version 3 they keep their row ids and sequence numbers. Source: Iceberg's
+order unless the write sorts them. In format version 3 they keep their row ids and sequence numbers. Large row groups
+are copied without decoding them, with their deleted rows (`dml.write.copied_row_groups`). Source: Iceberg's
 `SparkBinPackFileRewriteRunner`. Spec: "Row Lineage".
 """
 
@@ -21,6 +22,7 @@ from dml.model.write_task import TaskCommit, TaskMetrics, report_batch
 from dml.read.data_file import coalesce_batches
 from dml.read.reader import TaskReader
 from dml.tasks.task_input import TaskInput
+from dml.write.copied_row_groups import CopyRule, RowGroupCopier
 from dml.write.delta_rows import OriginLog, with_origins
 from dml.write.delta_writer import run_write
 from dml.write.file_layout import FileLayout, file_layout
@@ -39,11 +41,13 @@ class RewriteRun:
         tasks: The scan tasks, in their order.
         partition: The partition of all rows under the output spec; None if it is computed for each row.
         target_file_size: The size in bytes at which a new file is closed.
+        copies: The row groups that are copied without decoding them, if the footers allow it; None for none.
     """
 
     tasks: tuple[ScanTask, ...]
     partition: tuple[Any, ...] | None = None
     target_file_size: int
+    copies: CopyRule | None = None
 
 
 def copied_columns(spec: WriterSpec) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -108,6 +112,8 @@ def copy_runs(
     commits = [copy_run(run, reader, spec, layout, output, reads_ahead=reads_ahead) for run in runs]
     return TaskCommit(
         data_files=tuple(file for commit in commits for file in commit.data_files),
+        delete_files=tuple(file for commit in commits for file in commit.delete_files),
+        joined_files=tuple(file for commit in commits for file in commit.joined_files),
         row_origins=tuple(origins for commit in commits for origins in commit.row_origins),
         metrics=sum((commit.metrics for commit in commits), TaskMetrics()),
     )
@@ -122,13 +128,19 @@ def copy_run(
     *,
     reads_ahead: bool,
 ) -> TaskCommit:
-    options = replace(spec.context.options, target_file_size=run.target_file_size)
-    origins = None
-    if spec.tracks_origins:
-        origins = OriginLog(
-            max_encoded_bytes=min(limits.MAX_TASK_ORIGIN_BYTES, spec.max_report_bytes),
-            sources={task.file_ordinal: task.path for task in run.tasks},
+    if run.copies is not None and run.partition is not None:
+        copier = RowGroupCopier(spec, layout, reader.context, output)
+        done = copier.copy(
+            run.tasks,
+            run.partition,
+            origin_log(run, spec),
+            rule=run.copies,
+            target_file_size=run.target_file_size,
         )
+        if done is not None:
+            return done
+    options = replace(spec.context.options, target_file_size=run.target_file_size)
+    origins = origin_log(run, spec)
     writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output, origins)
     live = LiveRows(reader, origins)
     try:
@@ -155,6 +167,16 @@ def copy_run(
         data_files=files,
         row_origins=() if origins is None else origins.report(),
         metrics=TaskMetrics(rows_carried=live.carried, rows_deleted=live.deleted),
+    )
+
+
+def origin_log(run: RewriteRun, spec: WriterSpec) -> OriginLog | None:
+    """Return a log of the origins of the rows of a run's new files; None if they are not tracked."""
+    if not spec.tracks_origins:
+        return None
+    return OriginLog(
+        max_encoded_bytes=min(limits.MAX_TASK_ORIGIN_BYTES, spec.max_report_bytes),
+        sources={task.file_ordinal: task.path for task in run.tasks},
     )
 
 

@@ -54,6 +54,7 @@ __all__ = [
     "MetricsMode",
     "NanCounter",
     "comparable",
+    "float_value",
     "leaves",
     "lower_bound",
     "metrics_modes",
@@ -149,6 +150,15 @@ def decode_text(value: bytes) -> str | None:
         return bytes(value).decode("utf-8")
     except UnicodeDecodeError:
         return None  # a Spark string may hold bytes that are not UTF-8
+
+
+def float_value(bound: bytes, field_type: PrimitiveType) -> float:
+    """Decode the bound of a floating-point column.
+
+    Raises:
+        struct.error: It has another length.
+    """
+    return float(FLOATS[type(field_type)].unpack(bound)[0])
 
 
 def float_bound(value: float, field_type: PrimitiveType) -> bytes | None:

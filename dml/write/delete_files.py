@@ -51,6 +51,7 @@ __all__ = [
     "VectorFile",
     "delete_file_options",
     "file_scoped",
+    "write_deletes",
     "write_late_deletes",
     "write_partition_deletes",
     "write_position_deletes",
@@ -402,18 +403,29 @@ def write_late_deletes(context: WriteContext, deletes: Sequence[FileDeletes]) ->
     """
     output = OutputFileFactory(replace(context, query_id=str(uuid.uuid4())), TaskIdentity())
     try:
-        if context.format_version >= DELETION_VECTOR_VERSION:
-            vectors = VectorFile(output)
-            for file in deletes:
-                vectors.add(file)
-            return vectors.close()
-        options = delete_file_options(context)
-        return tuple(
-            write_position_deletes(
-                (file.spec_id, file.partition), table_of({file.path: file.positions}), options, output
-            )
-            for file in deletes
-        )
+        return write_deletes(context, deletes, output)
     except BaseException:
         output.abort()
         raise
+
+
+def write_deletes(
+    context: WriteContext, deletes: Sequence[FileDeletes], output: OutputFileFactory
+) -> tuple[ContentFile, ...]:
+    """Write one deletion vector or position delete file for each data file, in this order.
+
+    Args:
+        context: The write.
+        deletes: The data files with all their deleted positions.
+        output: Opens new files.
+    """
+    if context.format_version >= DELETION_VECTOR_VERSION:
+        vectors = VectorFile(output)
+        for file in deletes:
+            vectors.add(file)
+        return vectors.close()
+    options = delete_file_options(context)
+    return tuple(
+        write_position_deletes((file.spec_id, file.partition), table_of({file.path: file.positions}), options, output)
+        for file in deletes
+    )

@@ -284,6 +284,7 @@ def open_parquet(
     dictionary: list[str] | bool,
     footer: list[Any],
     bloom_filters: dict[str, dict[str, float]] | None = None,
+    deltas: Sequence[str] = (),
 ) -> pq.ParquetWriter:
     """Open a Parquet writer with the table's options.
 
@@ -294,6 +295,7 @@ def open_parquet(
         dictionary: Physical columns with a dictionary; True for all, False for none.
         footer: The writer appends the file's metadata to it when it is closed.
         bloom_filters: Expected distinct values and false-positive probability, by physical column.
+        deltas: Physical columns of integers that are stored as differences, without a dictionary.
     """
     codec = check_codec(options)
     newer = {"max_rows_per_page": options.page_rows, "bloom_filter_options": bloom_filters or None}
@@ -305,6 +307,7 @@ def open_parquet(
         compression=codec,
         compression_level=options.compression_level if levels else None,
         use_dictionary=dictionary,
+        column_encoding=dict.fromkeys(deltas, "DELTA_BINARY_PACKED") if deltas else None,
         data_page_size=options.page_size,
         dictionary_pagesize_limit=options.dictionary_size,
         write_page_index=True,

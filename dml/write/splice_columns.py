@@ -35,6 +35,7 @@ from dml.splice.footer import (
     LOGICAL_TYPE,
     NULL_COUNT,
     NUM_CHILDREN,
+    REPETITION,
     STATISTICS,
     TRAILER_BYTES,
     FileColumn,
@@ -43,23 +44,28 @@ from dml.splice.footer import (
     RowGroup,
     footer_length,
 )
-from dml.splice.spliced_file import SplicedColumn, decoded_bytes, offset_indexes
+from dml.splice.spliced_file import CopiedFile, SplicedColumn, decoded_bytes, offset_indexes
 from dml.splice.thrift_compact import I32, I64, STRUCT, Fields, list_of, value_of
 from dml.write.column_metrics import Leaf, leaves
 from dml.write.file_layout import FileLayout
 
 __all__ = [
+    "ICEBERG_SCHEMA",
     "OldFile",
     "SpliceColumns",
     "absent_leaves",
+    "excludes_nan",
     "is_floating",
     "key_values",
     "new_bytes",
     "new_bytes_ratio",
     "open_old_file",
+    "part_of",
     "physical_leaves",
     "read_offset_indexes",
+    "same_type",
     "splice_columns",
+    "without_nulls",
 ]
 
 
@@ -73,6 +79,7 @@ ARROW: Final = "parquet-cpp-arrow "
 
 # SchemaElement
 TYPE_LENGTH: Final = 2
+REQUIRED: Final = 0
 CONVERTED_TYPE: Final = 6
 IMPLIED: Final = (CONVERTED_TYPE, 7, 8)
 """Fields that the logical type implies."""
@@ -183,6 +190,21 @@ def same_type(column: FileColumn, own: FileColumn) -> bool:
     )
 
 
+def without_nulls(column: FileColumn, own: FileColumn) -> FileColumn:
+    """Return the column of a new file as a writer would write it that knows where an old file requires values."""
+    if len(column.elements) != len(own.elements):
+        return own
+    elements = [
+        {**new, REPETITION: found[REPETITION]} if is_required(found) and REPETITION in new else new
+        for found, new in zip(column.elements, own.elements, strict=True)
+    ]
+    return replace(own, elements=tuple(elements))
+
+
+def is_required(element: Fields) -> bool:
+    return bool(value_of(element, REPETITION, I32) == REQUIRED)
+
+
 def element_key(element: Fields, *, inner: bool) -> Fields:
     """Return a schema element without redundant fields, in which writers differ."""
     fields = dict(element)
@@ -202,6 +224,11 @@ def element_key(element: Fields, *, inner: bool) -> Fields:
     return fields
 
 
+def excludes_nan(footer: Footer) -> bool:
+    """Return True if the writer of a file excludes NaN from bounds."""
+    return footer.created_by.startswith(ARROW)
+
+
 def has_metrics(column: FileColumn, footer: Footer) -> bool:
     """Return True if the footer describes each chunk of a column as a new footer would."""
     for leaf, repeated in zip(column.leaves, column.repeated, strict=True):
@@ -212,7 +239,7 @@ def has_metrics(column: FileColumn, footer: Footer) -> bool:
             statistics = value_of(meta_data, STATISTICS, STRUCT)
             if statistics is None or value_of(statistics, NULL_COUNT, I64) is None:
                 return False
-            if value_of(meta_data, CHUNK_TYPE, I32) in FLOATING and not footer.created_by.startswith(ARROW):
+            if value_of(meta_data, CHUNK_TYPE, I32) in FLOATING and not excludes_nan(footer):
                 return False
     return True
 
@@ -357,6 +384,15 @@ class OldFile:
         """
         with file_errors(self.task.path):
             return read_exactly(self.stream, start, length)
+
+    def copied(self, columns: tuple[SplicedColumn, ...], indexes: Mapping[Range, Fields]) -> CopiedFile:
+        """Return the file in the form that `SplicedFile` copies from.
+
+        Args:
+            columns: The columns of the new file.
+            indexes: The offset indexes of the copied chunks.
+        """
+        return CopiedFile(footer=self.footer, read=self.read, columns=columns, offset_indexes=indexes)
 
 
 def read_exactly(stream: Any, start: int, length: int) -> bytes:

@@ -76,7 +76,16 @@ from dml.write.splice_columns import (
 )
 from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 
-__all__ = ["NewColumns", "Splicer", "copied_metrics", "may_splice", "may_splice_statement", "with_copied_metrics"]
+__all__ = [
+    "NewColumns",
+    "Splicer",
+    "copied_metrics",
+    "entries_by_path",
+    "may_splice",
+    "may_splice_statement",
+    "with_copied_metrics",
+    "written_footer",
+]
 
 
 class PageSink:
@@ -118,11 +127,13 @@ class NewColumns:
     Args:
         layout: All columns that may have new chunks.
         options: Sizes and compression.
+        deltas: Columns of integers that are stored as differences.
     """
 
-    def __init__(self, layout: FileLayout, options: WriteOptions) -> None:
+    def __init__(self, layout: FileLayout, options: WriteOptions, deltas: Collection[str] = ()) -> None:
         self._layout = layout
         self._options = options
+        self._deltas = deltas
         self._schema = stored_schema(layout)
         self._files: dict[str, tuple[PageSink, pq.ParquetWriter]] = {}
 
@@ -156,7 +167,8 @@ class NewColumns:
             pa.PythonFile(sink, mode="w"),
             pa.schema([self._schema.field(column)]),
             self._options,
-            dictionary=[name for name in repeating if is_part(name, column)],
+            dictionary=[name for name in repeating if is_part(name, column) and name not in self._deltas],
+            deltas=[column] if column in self._deltas else [],
             footer=[],
             bloom_filters={name: {"ndv": max(1, rows), "fpp": probability} for name, probability in own.items()},
         )
@@ -609,7 +621,7 @@ class FileSplice:
                 with write_errors(file.location):
                     file.stream.write(data)
 
-            self._spliced = SplicedFile(self._old.footer, self._old.read, write, self._columns.columns, self._indexes)
+            self._spliced = SplicedFile(self._old.copied(self._columns.columns, self._indexes), write)
         return self._output, self._spliced
 
     def _write(self, part: RowGroupWriter, batches: list[pa.RecordBatch], group: RowGroup | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import dml
+from dml import limits
 from dml.engine import publish, rewrite_data_files
 from tests.dml.engine.conftest import Lake
 
@@ -92,6 +93,30 @@ def test_statements_follow_a_compaction(lake: Lake, version: int, before_commits
         assert {id_: after[id_] for id_, _ in before if id_ in after} == {
             id_: row_id for id_, row_id in before if id_ not in {5, 8}
         }
+
+
+@BOTH
+def test_rows_of_copied_row_groups_are_followed(
+    lake: Lake, version: int, before_commits: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New files have deletes already: both sides add theirs."""
+    monkeypatch.setattr(limits, "MIN_COPIED_ROW_GROUP_BYTES", 1)
+    name, session = new_table(lake, version), lake.session
+    few = {"min-input-files": "2"}
+
+    def compact() -> None:
+        done = session.rewrite_data_files(name, options=few)
+        assert (done.rewritten_data_files_count, done.added_data_files_count) == (6, 2)
+        assert sum(file["record_count"] for file in lake.table(name).inspect.data_files().to_pylist()) == 30
+
+    before_commits(compact)
+    assert not session.sql(f"DELETE FROM {name} WHERE id IN (5, 8)").reruns
+    session.sql(f"INSERT INTO {name} SELECT id, id % 2, concat('s', id) FROM range(30, 40)")
+    before_commits(lambda: session.sql(f"DELETE FROM {name} WHERE id IN (7, 35)"))
+    assert session.rewrite_data_files(name, options=few).failed_data_files_count == 0
+    expected = ROWS | {id_: f"s{id_}" for id_ in range(30, 40)}
+    assert values(lake, name) == {id_: value for id_, value in expected.items() if id_ not in {5, 7, 8, 35}}
+    assert session.verify(name, every_file=True).ok
 
 
 @BOTH

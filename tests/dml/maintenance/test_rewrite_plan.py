@@ -296,3 +296,46 @@ def test_sorting_has_options_of_its_own() -> None:
             RewriteOptions.of({"compression-factor": wrong}, {}, SPEC, (SPEC,), sorts=True)
     with pytest.raises(AnalysisError, match="not supported by the strategy binpack"):
         options(given)
+
+
+EIGHT = tuple(4 + place * 8 * MB for place in range(4))
+SEVEN = tuple(4 + place * 7 * MB for place in range(4))
+
+
+@pytest.mark.parametrize(
+    ("size", "given", "of_call", "copied"),
+    [
+        (32, {"split_offsets": EIGHT}, {}, True),
+        (28, {"split_offsets": SEVEN}, {}, False),
+        (8, {}, {}, True),
+        (7, {}, {}, False),
+        (32, {"split_offsets": EIGHT, "file_format": "orc"}, {}, False),
+        (32, {"split_offsets": EIGHT, "equality_deletes": (deletes(1),)}, {}, False),
+        (32, {"split_offsets": EIGHT, "position_deletes": (deletes(29),)}, {}, True),
+        (32, {"split_offsets": EIGHT, "position_deletes": (deletes(30),)}, {}, False),
+        (32, {"split_offsets": EIGHT, "deletion_vector": deletes(29, vector=True)}, {}, True),
+        (32, {"split_offsets": EIGHT, "position_deletes": (deletes(1),)}, {"delete-file-threshold": 1}, False),
+        (32, {"split_offsets": EIGHT}, ALL, False),
+        (32, {"split_offsets": EIGHT, "spec_id": 0}, {}, False),
+        (900, {"split_offsets": (4, 300 * MB, 600 * MB)}, {"target-file-size-bytes": 300 * MB}, True),
+    ],
+)
+def test_large_row_groups_with_few_deletes_are_copied(
+    size: int, given: dict[str, Any], of_call: dict[str, Any], copied: bool
+) -> None:
+    chosen = options(of_call)
+    plan = plan_rewrite(numbered([file(size * MB, **given)] * 6), chosen, SPEC, copies=True)
+    runs = [run for group in plan.groups for run in group.runs(chosen, 2)]
+    assert {run.copies is not None for run in runs} == {copied}
+    other = plan_rewrite(numbered([file(size * MB, **given)] * 6), chosen, SPEC)
+    assert {run.copies for group in other.groups for run in group.runs(chosen, 2)} == {None}
+
+
+def test_new_files_are_copied_or_decoded_one_by_one() -> None:
+    """The reason tells how many; the average is that of their row groups."""
+    small = file(7 * MB)
+    large = file(40 * MB, split_offsets=(4, 20 * MB))
+    chosen = options({"target-file-size-bytes": 80 * MB, "min-file-size-bytes": 70 * MB})
+    plan = plan_rewrite(numbered([large] * 4 + [small] * 10), chosen, SPEC, copies=True)
+    (first, *_) = plan.decisions(lambda _: "", lambda group: group.runs(chosen, 2))
+    assert first.reason.endswith("; row groups of 20 MiB: copied into 2 of them")
