@@ -8,9 +8,10 @@ into groups, and a group is rewritten if the result is fewer or better files. Fi
 order of their bounds: neighbours share a new file, so new files overlap no more than the old ones.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from dml import limits
@@ -59,6 +60,18 @@ class FileGroup:
         """Return all files as one run, whose rows are sorted together and fill one file after another."""
         return RewriteRun(tasks=self.tasks, partition=self.partition, target_file_size=options.split_size(self.size))
 
+    def sampled(self, ranges: int) -> tuple[ScanTask, ...]:
+        """Return row groups at regular distances, to sample the keys of the rows.
+
+        Args:
+            ranges: The number of ranges of keys.
+        """
+        pieces = [piece for task in self.tasks for piece in row_groups(task)]
+        ends = list(accumulate(piece.length for piece in pieces))
+        count = min(len(pieces), ranges * limits.SAMPLED_ROW_GROUPS_PER_RANGE)
+        places = {bisect_right(ends, ends[-1] * (2 * step + 1) // (2 * count)) for step in range(count)}
+        return tuple(pieces[place] for place in sorted(places))
+
     def runs(self, options: RewriteOptions, parallelism: int) -> tuple[RewriteRun, ...]:
         """Cut the files at row groups into as many runs as new files are expected.
 
@@ -76,7 +89,7 @@ class FileGroup:
         if len(packed) == files + 1 and length(packed[-1]) < options.min_file_size_bytes:
             *packed, last = packed
             packed[-1] += last
-        close_at = options.max_output_size
+        close_at = options.close_at_size
         if len(packed) > files:
             tasks, close_at = max(1, min(parallelism, files // limits.MIN_UNEVEN_FILES_PER_TASK)), limit
             packed = pack(pieces, -(-size // tasks))
@@ -146,17 +159,18 @@ class RewritePlan:
     beyond_limit: tuple[ScanTask, ...] = ()
     fitting: tuple[ScanTask, ...] = ()
 
-    def decisions(self, partition_text: Callable[[tuple[Any, ...]], str]) -> Iterator[Decision]:
+    def decisions(self, partition_text: Callable[[tuple[Any, ...]], str], order_text: str = "") -> Iterator[Decision]:
         """Yield a decision, `rewrite` or `leave`, for each group to rewrite and for each file.
 
         Args:
             partition_text: Returns the name of a partition of the output spec; empty if it is unpartitioned.
+            order_text: The order of rows in new files; empty if they keep their order.
         """
         options = self.options
         for group in self.groups:
             size, files = group.size, options.expected_files(group.size)
             reason = f"{group_reason(group.tasks, options)}: {count(len(group.tasks), 'file')} of {size} bytes"
-            text = f"{reason} become {files}"
+            text = f"{reason} become {files}" + (f", sorted by {order_text}" if order_text else "")
             partition = "" if group.partition is None else partition_text(group.partition)
             name = f"group {group.number} of {partition}" if partition else f"group {group.number}"
             yield Decision(decision="rewrite", object=name, reason=text)

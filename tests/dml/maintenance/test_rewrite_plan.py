@@ -246,7 +246,7 @@ def test_the_defaults_are_those_of_the_reference() -> None:
     found = options()
     assert found.target_file_size_bytes == 512 * MB
     assert (found.min_file_size_bytes, found.max_file_size_bytes) == (402653184, 966367641)
-    assert found.max_output_size == 751619276
+    assert found.close_at_size == 751619276
     table = options(None, **{"write.target-file-size-bytes": "1000"})
     assert (table.min_file_size_bytes, table.target_file_size_bytes, table.max_file_size_bytes) == (750, 1000, 1800)
     assert table.output_spec_id == SPEC
@@ -286,13 +286,13 @@ def test_options_are_checked(given: dict[str, Any], message: str) -> None:
 def test_sorting_has_options_of_its_own() -> None:
     """Sorted rows may take another size: the number of files follows it, as in the reference."""
     given = {"target-file-size-bytes": "100", "compression-factor": "0.5"}
-    found = RewriteOptions.of(given, {}, SPEC, (SPEC,), sorts=True)
+    found = RewriteOptions.of(given, {}, SPEC, (SPEC,), strategy="sort")
     assert [found.expected_files(size) for size in (100, 400, 1000)] == [1, 2, 5]
     assert found.split_size(400) == 140
     plan = plan_rewrite(numbered([file(200)] * 2), found, SPEC)
     assert [len(group.sorted_run(found).tasks) for group in plan.groups] == [2]
     for wrong in ("0", "-1", "inf", "x"):
         with pytest.raises(AnalysisError, match="'compression-factor' is set to"):
-            RewriteOptions.of({"compression-factor": wrong}, {}, SPEC, (SPEC,), sorts=True)
+            RewriteOptions.of({"compression-factor": wrong}, {}, SPEC, (SPEC,), strategy="sort")
     with pytest.raises(AnalysisError, match="not supported by the strategy binpack"):
         options(given)
