@@ -105,7 +105,7 @@ def copy_by_tasks(
     """
     check_writes(spark, table, spec.context)
     task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    reports = []
+    reports: Sequence[TaskReport] = ()
     if runs:
         frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
         reports = task_reports(frame, table, spec)

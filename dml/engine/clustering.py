@@ -25,6 +25,7 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    StructType,
     TimestampNanoType,
     TimestampType,
     TimestamptzNanoType,
@@ -119,8 +120,8 @@ def column_of(path: tuple[str, ...], schema: Schema) -> tuple[str, NestedField]:
     Raises:
         AnalysisError: There is no such column, or its values have no order.
     """
-    name, fields = ".".join(path), schema.fields
-    names = []
+    name, names = ".".join(path), []
+    fields: tuple[NestedField, ...] = schema.fields
     for part in path:
         found = next((field for field in fields if field.name.lower() == part.lower()), None)
         if found is None:
@@ -131,7 +132,7 @@ def column_of(path: tuple[str, ...], schema: Schema) -> tuple[str, NestedField]:
                 option="sort_order",
             )
         names.append(found.name)
-        fields = found.field_type.fields if found.field_type.is_struct else ()
+        fields = found.field_type.fields if isinstance(found.field_type, StructType) else ()
     if not isinstance(found.field_type, ORDERED_TYPES):
         raise AnalysisError(
             f"Cannot use column {name} of type {type_text(found.field_type)} in ZOrdering, the type is unsupported",

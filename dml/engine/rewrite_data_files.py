@@ -105,7 +105,7 @@ class RewriteDataFiles:
 
     Attributes:
         strategy: `binpack` or `sort`, in any case; None for `binpack`, or for `sort` with a sort order.
-        sort_order: The order of rows for `sort`.
+        sort_order: The order of rows for `sort`: columns and transforms, or a curve such as `zorder(a, b)`.
         options: The options by name.
         where: A condition. Only files that may contain matching rows are considered.
         branch: The branch; None for the branch in the table's name, or else main.
@@ -208,9 +208,10 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | Curve | N
             )
         return sortable(table.sort_order(), table)
     terms = parse_sort_order(call.sort_order)
-    if all(isinstance(term, TransformTerm) for term in terms):
-        return sortable(new_sort_order(table.metadata, terms), table)
-    return curve_of(terms, table, call.sort_order)
+    columns = tuple(term for term in terms if isinstance(term, TransformTerm))
+    if len(columns) < len(terms):
+        return curve_of(terms, table, call.sort_order)
+    return sortable(new_sort_order(table.metadata, columns), table)
 
 
 def strategy_of(order: SortOrder | Curve | None) -> str:
@@ -485,7 +486,7 @@ class Rewrite:
     def _write(self, groups: tuple[FileGroup, ...]) -> Rewritten:
         """Write the new files of groups in one Spark job."""
         ranged = tuple(group for group in groups if self.is_ranged(group))
-        runs = [run for group in groups if group not in ranged for run in self.runs(group)]
+        runs = [run for group in groups if not self.is_ranged(group) for run in self.runs(group)]
         spec = self._spec(len(runs) + sum(self.options.expected_files(group.size) for group in ranged))
         check_writable(spec)
         columns, metadata = copied_columns(spec)
@@ -526,8 +527,8 @@ class Rewrite:
         return files, new, size, 0, sum(group.deletion_vectors for group in groups)
 
     def _spec(self, tasks: int) -> WriterSpec:
-        table, curve = self.table, None
-        order = self.order or table.sort_order()
+        table, order = self.table, self.order or self.table.sort_order()
+        curve: Curve | None = None
         if isinstance(order, Curve):
             prefix, size = self.options.var_length_contribution, self.options.max_output_size
             order, curve = table.sort_order(), replace(order, prefix_bytes=prefix, max_key_bytes=size)

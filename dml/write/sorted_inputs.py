@@ -87,7 +87,8 @@ def sorted_inputs(context: ScanContext, spec: WriterSpec, tasks: Sequence[ScanTa
     """
     if len(tasks) > limits.MAX_MERGED_FILES:
         return None
-    reader, found, size = KeyReader(context, spec), [], 0
+    reader, size = KeyReader(context, spec), 0
+    found: list[pa.Table] = []
     for task in tasks:
         parts: list[pa.Table] = []
         for keys in reader.read(task):
@@ -96,10 +97,9 @@ def sorted_inputs(context: ScanContext, spec: WriterSpec, tasks: Sequence[ScanTa
             if size > limits.MAX_MERGED_KEY_BYTES or not is_sorted(pa.concat_tables([*last, keys]), reader.directions):
                 return None
             parts.append(keys)
-        if parts:
-            found.append(pa.concat_tables(parts).combine_chunks())
-        else:
-            return None  # a file without live rows is rare, and has no keys to compare
+        if not parts:
+            return None  # a file without live rows is rare, and has no keys to merge
+        found.append(pa.concat_tables(parts).combine_chunks())
     return SortedInputs(keys=tuple(found), directions=reader.directions)
 
 
