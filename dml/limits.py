@@ -101,6 +101,17 @@ full ones, because each row group costs a reader time. Other engines use the sam
 MAX_COPIED_ROW_GROUP_RATIO: Final = 2
 """A larger row group, relative to `write.parquet.row-group-size-bytes`, is encoded again. Estimate."""
 
+MIN_RANGED_BYTES: Final = 32 * 2**20
+"""Files of a group that are sorted in ranges, by several tasks, if they become several files. A smaller group is
+sorted by one task: the ranges take two more stages. Decision 055."""
+
+SAMPLED_ROW_GROUPS_PER_RANGE: Final = 8
+"""Row groups whose keys are read for the bounds of a range. In sorted files each has keys of its own, so that a range
+may differ from its share by an eighth. Estimate."""
+
+SAMPLED_KEYS_PER_ROW_GROUP: Final = 200
+"""Keys of each of these row groups. Estimate."""
+
 MIN_UNEVEN_FILES_PER_TASK: Final = 4
 """New files of a compaction that a task closes by their size, where old files cannot be cut at row groups: each such
 task leaves a remainder. Estimate."""
@@ -249,6 +260,17 @@ its rows.
 SPLIT_BATCH_BYTES: Final = 16 * 2**20
 """The same in bytes, for long rows. Estimate."""
 
+CURVE_BATCH_ROWS: Final = 1 << 14
+"""Rows whose keys on a space-filling curve are computed at once: their arrays fit into the processor's cache.
+Estimate."""
+
+SHUFFLED_PIECE_BYTES: Final = 1 << 14
+"""Rows that a sort in ranges passes through Spark's shuffle as one value. Spark sends Python 10,000 values at a time,
+so a task receives up to 160 MB at once. Decision 055."""
+
+SHUFFLED_PIECES: Final = 256
+"""Such values that a task passes to Spark at once. Estimate."""
+
 SORTED_BATCH_ROWS: Final = 1 << 16
 """Rows of a piece of sorted rows, which are merged piece by piece. Estimate."""
 
@@ -271,8 +293,17 @@ as Python integers. Estimate."""
 
 # Buffered rows.
 
+MAX_SPLIT_BUFFER_BYTES: Final = 64 * 2**20
+"""Rows that a sort in ranges sorts and cuts at once. Estimate."""
+
 MAX_SORT_BUFFER_BYTES: Final = 256 * 2**20
 """Rows that are sorted in memory. More are sorted in runs, which are spilled. Estimate."""
+
+MAX_MERGED_FILES: Final = 64
+"""Sorted files that a task merges, with a batch of each in memory. Rows of more files are sorted. Estimate."""
+
+MAX_MERGED_KEY_BYTES: Final = 256 * 2**20
+"""Sort keys of the rows of these files, which are all in memory. Estimate."""
 
 MAX_PARTITION_BUFFER_BYTES: Final = 512 * 2**20
 """Rows that a task buffers over all partitions, to write larger batches of each. Estimate."""

@@ -375,7 +375,7 @@ class Session:
         Args:
             table: The name of the table; it may end with a branch.
             strategy: `binpack`, the default, or `sort`.
-            sort_order: The order of rows, for the strategy `sort`.
+            sort_order: The order of rows, for the strategy `sort`: `day, id DESC`, `zorder(a, b)` or `hilbert(a, b)`.
             options: The options of the procedure, by name.
             where: A condition over the table's columns. Only files that may contain matching rows are considered, and
                 they are rewritten as a whole.

@@ -4,7 +4,7 @@
 a text and leaves every other character unchanged. `first_keyword` decides in microseconds if a text needs parsing.
 """
 
-from dml.sqlparse.parser import ScriptStatement, parse, split_statements
+from dml.sqlparse.parser import ScriptStatement, parse, parse_sort_order, split_statements
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
 from dml.sqlparse.render import (
     bind_parameters,
@@ -31,6 +31,7 @@ from dml.sqlparse.statements import (
     CommentOnNamespace,
     CreateNamespace,
     CreateTable,
+    CurveTerm,
     DeleteAction,
     DeleteStatement,
     Describe,
@@ -99,6 +100,7 @@ __all__ = [
     "CommentOnNamespace",
     "CreateNamespace",
     "CreateTable",
+    "CurveTerm",
     "DeleteAction",
     "DeleteStatement",
     "Describe",
@@ -156,6 +158,7 @@ __all__ = [
     "first_keyword",
     "has_parameters",
     "parse",
+    "parse_sort_order",
     "quote_identifier",
     "quote_name",
     "quote_string",

@@ -8,10 +8,11 @@ Transforms".
 
 from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.quoting import string_value
-from dml.sqlparse.statements import ColumnDefinition, ColumnPosition, Span, TransformTerm
+from dml.sqlparse.statements import ColumnDefinition, ColumnPosition, CurveTerm, Span, TransformTerm
 from dml.sqlparse.tokens import TokenKind, words
 
 __all__ = [
+    "read_clustering",
     "read_column",
     "read_data_type",
     "read_default",
@@ -170,16 +171,37 @@ def read_sort_terms(cursor: Cursor) -> tuple[TransformTerm, ...]:
     return tuple(terms)
 
 
+def read_clustering(cursor: Cursor) -> tuple[TransformTerm | CurveTerm, ...]:
+    """Read the terms of a sort order, among which space-filling curves are allowed: `zorder(a, b)`."""
+    terms = [curve_term(cursor) or sort_term(cursor)]
+    while cursor.accept(","):
+        terms.append(curve_term(cursor) or sort_term(cursor))
+    return tuple(terms)
+
+
+CURVES = {"ZORDER": "zorder", "HILBERT": "hilbert"}
+
+
+def curve_term(cursor: Cursor) -> CurveTerm | None:
+    """Read a curve and its columns; None if none comes next. A direction has no effect, as in the reference."""
+    if cursor.key() not in CURVES or cursor.key(1) != "(":
+        return None
+    curve = CURVES[cursor.key()]
+    cursor.index += 1
+    close = cursor.open_bracket("the columns")
+    columns = [cursor.names("the name of a column")]
+    while cursor.accept(","):
+        columns.append(cursor.names("the name of a column"))
+    if cursor.index != close:
+        cursor.fail(expected="',' or ')'")
+    cursor.index = close + 1
+    read_direction(cursor)
+    return CurveTerm(curve=curve, columns=tuple(columns))
+
+
 def sort_term(cursor: Cursor) -> TransformTerm:
     term = read_transform(cursor)
-    ascending = not cursor.accept("DESC")
-    if ascending:
-        cursor.accept("ASC")
-    nulls_first = ascending
-    if cursor.accept("NULLS"):
-        nulls_first = cursor.accept("FIRST")
-        if not nulls_first:
-            cursor.expect("LAST")
+    ascending, nulls_first = read_direction(cursor)
     return TransformTerm(
         transform=term.transform,
         column=term.column,
@@ -188,6 +210,19 @@ def sort_term(cursor: Cursor) -> TransformTerm:
         ascending=ascending,
         nulls_first=nulls_first,
     )
+
+
+def read_direction(cursor: Cursor) -> tuple[bool, bool]:
+    """Read `[ASC | DESC] [NULLS FIRST | LAST]`; return whether it is ascending, and whether NULLs come first."""
+    ascending = not cursor.accept("DESC")
+    if ascending:
+        cursor.accept("ASC")
+    nulls_first = ascending
+    if cursor.accept("NULLS"):
+        nulls_first = cursor.accept("FIRST")
+        if not nulls_first:
+            cursor.expect("LAST")
+    return ascending, nulls_first
 
 
 def transform_name(cursor: Cursor, path: tuple[str, ...], span: Span) -> str:

@@ -34,15 +34,16 @@ from dml.sqlparse.catalog_statements import (
 )
 from dml.sqlparse.create_table import read_create_table, read_drop_table
 from dml.sqlparse.cursor import Cursor, LeftToSpark
+from dml.sqlparse.definitions import read_clustering
 from dml.sqlparse.fragments import FragmentReader
 from dml.sqlparse.insert import read_insert
 from dml.sqlparse.merge import read_merge
 from dml.sqlparse.relations import Relation, read_ctes
 from dml.sqlparse.row_level import read_delete, read_truncate, read_update
-from dml.sqlparse.statements import Explain, Fragment, Query, Statement, UnknownStatement
+from dml.sqlparse.statements import CurveTerm, Explain, Fragment, Query, Statement, TransformTerm, UnknownStatement
 from dml.sqlparse.tokens import Source, Token, first_keyword, read_source, tokenize
 
-__all__ = ["Parsed", "ScriptStatement", "parse", "read_statement", "split_statements"]
+__all__ = ["Parsed", "ScriptStatement", "parse", "parse_sort_order", "read_statement", "split_statements"]
 
 Reader = Callable[[Cursor, FragmentReader], Statement]
 RowLevelReader = Callable[[Cursor, FragmentReader, Fragment | None], Statement]
@@ -117,6 +118,21 @@ def parse(sql: str, *, case_sensitive: bool = False) -> Statement:
             position and what was expected there.
     """
     return read_statement(sql, case_sensitive=case_sensitive).statement
+
+
+def parse_sort_order(text: str) -> tuple[TransformTerm | CurveTerm, ...]:
+    """Parse the sort order of `rewrite_data_files`: `day, bucket(4, id) DESC` or `zorder(a, b)`.
+
+    Raises:
+        SqlError: It is none.
+    """
+    source = read_source(text)
+    if source.problem is not None:
+        raise source.problem
+    cursor = Cursor(source)
+    terms = read_clustering(cursor)
+    cursor.finish()
+    return terms
 
 
 def read_statement(sql: str, *, case_sensitive: bool = False) -> Parsed:

@@ -26,6 +26,7 @@ __all__ = [
     "CommentOnNamespace",
     "CreateNamespace",
     "CreateTable",
+    "CurveTerm",
     "DeleteAction",
     "DeleteStatement",
     "Describe",
@@ -390,6 +391,19 @@ class TransformTerm:
     span: Span
     ascending: bool = True
     nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveTerm:
+    """A space-filling curve in a sort order of `rewrite_data_files`: `zorder(a, b.c)`, `hilbert(a, b)`.
+
+    Attributes:
+        curve: `zorder` or `hilbert`.
+        columns: The columns, each a path.
+    """
+
+    curve: str
+    columns: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from dml import limits
 from dml.engine.sent_source import SentSource
 from dml.engine.writes import (
     TASK_COMMIT_SCHEMA,
+    MoreReports,
     WriteOutcome,
     checked_reports,
     collect_outcome,
@@ -85,6 +86,7 @@ def copy_by_tasks(
     spec: WriterSpec,
     *,
     reads_ahead: bool,
+    more: MoreReports | None = None,
 ) -> WriteOutcome:
     """Copy the live rows of data files into new files.
 
@@ -95,6 +97,7 @@ def copy_by_tasks(
         table: The table to write.
         spec: The write.
         reads_ahead: Whether tasks read in a second thread, because other cores would be idle.
+        more: Returns the reports of another job of the same write.
 
     Raises:
         SetupError: The workers run a Python without this package.
@@ -103,8 +106,11 @@ def copy_by_tasks(
     """
     check_writes(spark, table, spec.context)
     task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
-    return collect_outcome(task_reports(frame, table, spec), table, spec)
+    reports: Sequence[TaskReport] = ()
+    if runs:
+        frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
+        reports = task_reports(frame, table, spec)
+    return collect_outcome(reports, table, spec, more)
 
 
 def convert_by_tasks(

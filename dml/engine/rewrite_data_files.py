@@ -9,7 +9,6 @@ the new files have as many rows as were live, and that those of copied row group
 """
 
 import logging
-import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -28,16 +27,19 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from sqlglot import exp
 
+from dml import limits
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.tables import load_table
 from dml.commit import RewriteFiles, RowCounts, RowLevelChanges, commit, conservation_summary
-from dml.ddl.terms import new_sort_order
+from dml.ddl.terms import new_sort_order, sort_order_text
 from dml.deletes.deletion_vector import encode
 from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.by_tasks import copy_by_tasks
+from dml.engine.clustering import curve_of
 from dml.engine.distribution import sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.declaration import dry_run_rows
+from dml.engine.range_sort import RangeSort, sort_by_ranges
 from dml.engine.target import properties_of_block
 from dml.engine.writes import (
     UncommittedFiles,
@@ -60,9 +62,11 @@ from dml.errors import (
 )
 from dml.hints import did_you_mean
 from dml.maintenance import (
+    BINPACK,
     FileGroup,
     RewriteOptions,
     RewritePlan,
+    copied_text,
     plan_rewrite,
     remove_dangling_deletes,
 )
@@ -77,12 +81,13 @@ from dml.plan.predicates import pushable
 from dml.progress import progress_bar
 from dml.pruning.file_bounds import metric_columns
 from dml.read.applied_deletes import DeleteLoader
+from dml.rows.space_filling_curves import Curve
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
 from dml.spark.workers import check_reads
-from dml.sqlparse import parse
-from dml.sqlparse.statements import AlterTable, Query, SetWriteOrder
+from dml.sqlparse import parse, parse_sort_order
+from dml.sqlparse.statements import Query, TransformTerm
 from dml.write.carried_rows import RewriteRun, copied_columns
 from dml.write.copied_row_groups import with_joined_metrics
 from dml.write.delete_files import write_late_deletes
@@ -93,10 +98,8 @@ __all__ = ["RewriteDataFiles", "rewrite_data_files", "where_filter"]
 
 LOG = logging.getLogger(__name__)
 
-BINPACK: Final = "binpack"
 SORT: Final = "sort"
 PARQUET: Final = "parquet"
-CURVE: Final = re.compile(r"\s*(zorder|hilbert)\s*\(", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +108,7 @@ class RewriteDataFiles:
 
     Attributes:
         strategy: `binpack` or `sort`, in any case; None for `binpack`, or for `sort` with a sort order.
-        sort_order: The order of rows for `sort`.
+        sort_order: The order of rows for `sort`: columns and transforms, or a curve such as `zorder(a, b)`.
         options: The options by name.
         where: A condition. Only files that may contain matching rows are considered.
         branch: The branch; None for the branch in the table's name, or else main.
@@ -142,7 +145,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
     table, branch = resolved.table, call.branch or resolved.branch or MAIN_BRANCH
     order = sort_order_of(call, table)
     spec_id, spec_ids = table.spec().spec_id, table.specs().keys()
-    options = RewriteOptions.of(call.options, table.properties, spec_id, spec_ids, sorts=order is not None)
+    options = RewriteOptions.of(call.options, table.properties, spec_id, spec_ids, strategy=strategy_of(order))
     settings = StatementSettings.of(engine)
     names = TargetNames(schema=table.schema(), qualifiers=((resolved.identifier[-1],),), rules=settings.rules)
     row_filter = AlwaysTrue() if call.where is None else where_filter(call.where, names)
@@ -161,7 +164,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         order=order,
     )
     if call.dry_run:
-        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text, rewrite.runs))
+        return dry_run_rows(rewrite.expected_counters(), rewrite.decisions())
     with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
@@ -173,12 +176,12 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
 # ---- arguments ------------------------------------------------------------------------------------------------------
 
 
-def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
+def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | Curve | None:
     """Return the order by which the strategy of a call sorts rows; None for binpack.
 
     Raises:
+        SqlError: The order cannot be parsed.
         AnalysisError: The strategy does not exist or takes no sort order, or the order does not fit the table.
-        NotSupportedError: The order is a space-filling curve.
     """
     strategy = (call.strategy or (BINPACK if call.sort_order is None else SORT)).lower()
     if strategy not in {BINPACK, SORT}:
@@ -205,22 +208,18 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | None:
                 hint="Give sort_order => 'day, id DESC NULLS LAST', or the table an order with WRITE ORDERED BY",
             )
         return sortable(table.sort_order(), table)
-    curve = CURVE.match(call.sort_order)
-    if curve is not None:
-        raise NotSupportedError(
-            f"rewrite_data_files does not sort by {curve.group(1)}(...) yet",
-            hint="Sort by columns: sort_order => 'day, id DESC NULLS LAST'",
-            option="sort_order",
-        )
-    statement = parse(f"ALTER TABLE t WRITE ORDERED BY\n{call.sort_order}")
-    if not isinstance(statement, AlterTable) or not isinstance(statement.action, SetWriteOrder):
-        raise AnalysisError(
-            f"Unable to parse sortOrder: {call.sort_order}",
-            kind=ErrorKind.INVALID_VALUE,
-            hint="Write columns and transforms: 'day, bucket(4, id) DESC NULLS LAST'",
-            option="sort_order",
-        )
-    return sortable(new_sort_order(table.metadata, statement.action.terms), table)
+    terms = parse_sort_order(call.sort_order)
+    columns = tuple(term for term in terms if isinstance(term, TransformTerm))
+    if len(columns) < len(terms):
+        return curve_of(terms, table, call.sort_order)
+    return sortable(new_sort_order(table.metadata, columns), table)
+
+
+def strategy_of(order: SortOrder | Curve | None) -> str:
+    """Return the name of the strategy whose options apply."""
+    if isinstance(order, Curve):
+        return order.kind
+    return BINPACK if order is None else SORT
 
 
 def sortable(order: SortOrder, table: Table) -> SortOrder:
@@ -419,7 +418,7 @@ class Rewrite:
         snapshot: Its head, whose files are rewritten.
         row_filter: Only files that may contain matching rows are considered.
         options: The options.
-        order: The order of the strategy `sort`; None for binpack.
+        order: The order, or the curve, of the strategy `sort`; None for binpack.
     """
 
     engine: Engine
@@ -429,7 +428,7 @@ class Rewrite:
     snapshot: Snapshot
     row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     options: RewriteOptions
-    order: SortOrder | None = None
+    order: SortOrder | Curve | None = None
 
     @property
     def table(self) -> Table:
@@ -467,6 +466,23 @@ class Rewrite:
         spec = self.table.specs()[self.options.output_spec_id]
         return partition_path(spec, partition_type(spec, self.table.metadata), partition)
 
+    @property
+    def order_text(self) -> str:
+        """The order in which new files are sorted, as SQL; empty if rows keep their order."""
+        if isinstance(self.order, Curve):
+            return str(self.order)
+        order = self.order or (self.table.sort_order() if sorts(self.table) else None)
+        return "" if order is None else sort_order_text(order, self.table.schema())
+
+    def decisions(self) -> Iterator[Decision]:
+        """Yield a decision for each group to rewrite and for each file."""
+        return self.plan.decisions(self.partition_text, self.way_text)
+
+    def way_text(self, group: FileGroup) -> str:
+        """Return how the files of a group are rewritten, if their rows are not just encoded again."""
+        order = self.order_text
+        return f"sorted by {order}" if order else copied_text(self.runs(group))
+
     def run(self) -> tuple[Sequence[Rewritten], int]:
         """Rewrite and commit the groups of the plan.
 
@@ -485,14 +501,21 @@ class Rewrite:
 
     def _write(self, groups: tuple[FileGroup, ...]) -> Rewritten:
         """Write the new files of groups in one Spark job."""
-        runs = [run for group in groups for run in self.runs(group)]
-        spec = self._spec(len(runs))
+        ranged = tuple(group for group in groups if self.is_ranged(group))
+        runs = [run for group in groups if not self.is_ranged(group) for run in self.runs(group)]
+        spec = self._spec(len(runs) + sum(self.options.expected_files(group.size) for group in ranged))
         check_writable(spec)
         columns, metadata = copied_columns(spec)
         scan = replace(self.scan, columns=columns, metadata_columns=metadata, row_filter=AlwaysTrue())
         context = scan.context(task for group in groups for task in group.tasks)
         reads_ahead = len(runs) < self.settings.parallelism
-        outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec, reads_ahead=reads_ahead)
+        more = None
+        if ranged:
+            sort = RangeSort(
+                groups=ranged, options=self.options, scan=scan, spec=spec, parallelism=self.settings.parallelism
+            )
+            more = partial(sort_by_ranges, self.engine.spark, sort)
+        outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec, reads_ahead=reads_ahead, more=more)
         with UncommittedFiles(self.table, spec.context, outcome):
             data_files = with_joined_metrics(
                 outcome.data_files,
@@ -505,6 +528,11 @@ class Rewrite:
             rewritten = Rewritten(groups=groups, outcome=replace(outcome, data_files=data_files), spec=spec)
             check_rows(rewritten)
         return rewritten
+
+    def is_ranged(self, group: FileGroup) -> bool:
+        """Return whether several tasks sort a group: it becomes several files, and its rows are of one partition."""
+        is_large = group.size >= limits.MIN_RANGED_BYTES and self.options.expected_files(group.size) > 1
+        return self.order is not None and is_large and group.partition is not None
 
     def runs(self, group: FileGroup) -> tuple[RewriteRun, ...]:
         """Return the runs that tasks copy for a group."""
@@ -524,8 +552,12 @@ class Rewrite:
 
     def _spec(self, tasks: int) -> WriterSpec:
         table, order = self.table, self.order or self.table.sort_order()
+        curve: Curve | None = None
+        if isinstance(order, Curve):
+            prefix, size = self.options.var_length_contribution, self.options.max_output_size
+            order, curve = table.sort_order(), replace(order, prefix_bytes=prefix, max_key_bytes=size)
         in_order = self.order is not None or sorts(table)
-        is_known = table.metadata.sort_order_by_id(order.order_id) is not None
+        is_known = curve is None and table.metadata.sort_order_by_id(order.order_id) is not None
         context = write_context(
             table,
             str(uuid.uuid4()),
@@ -540,6 +572,7 @@ class Rewrite:
             layout=DeltaLayout(),
             max_failures=self.engine.max_failures(),
             sorts_rows=in_order,
+            curve=curve,
             tracks_origins=context.format_version > 1 and row_level_concurrency(table.properties),
             tasks=tasks,
         )

@@ -83,6 +83,7 @@ __all__ = [
     "PLACES",
     "TASK_COMMIT_SCHEMA",
     "WRITE_OPTIONS",
+    "MoreReports",
     "Place",
     "UncommittedFiles",
     "WriteOutcome",

@@ -23,12 +23,13 @@ from dml.maintenance.partition_statistics import compute_partition_statistics
 from dml.maintenance.position_delete_groups import PositionDeleteOptions
 from dml.maintenance.remove_orphan_files import OrphanRemoval, RemoveOrphanFiles, remove_orphan_files
 from dml.maintenance.rewrite_manifests import plan_manifest_rewrite, rewrite_manifests
-from dml.maintenance.rewrite_options import RewriteOptions
-from dml.maintenance.rewrite_plan import FileGroup, RewritePlan, plan_rewrite
+from dml.maintenance.rewrite_options import BINPACK, RewriteOptions
+from dml.maintenance.rewrite_plan import FileGroup, RewritePlan, copied_text, plan_rewrite
 from dml.maintenance.rewrite_position_deletes import plan_position_delete_rewrite, rewrite_position_deletes
 from dml.maintenance.rewrite_table_path import RewriteTablePath, rewrite_table_path
 
 __all__ = [
+    "BINPACK",
     "ExpireSnapshots",
     "FileGroup",
     "FileKind",
@@ -41,6 +42,7 @@ __all__ = [
     "RewriteTablePath",
     "SnapshotExpiry",
     "compute_partition_statistics",
+    "copied_text",
     "expire_snapshots",
     "plan_manifest_rewrite",
     "plan_position_delete_rewrite",

@@ -13,8 +13,11 @@ from typing import Final
 from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.options import WRITE_TARGET_FILE_SIZE, WriteOptions, integer
+from dml.rows.space_filling_curves import NUMBER_BYTES, CurveKind
 
-__all__ = ["JobOrder", "RewriteOptions"]
+__all__ = ["BINPACK", "JobOrder", "RewriteOptions"]
+
+BINPACK: Final = "binpack"
 
 MIN_SIZE_SHARE: Final = 0.75
 MAX_SIZE_SHARE: Final = 1.8
@@ -25,6 +28,9 @@ SPLIT_OVERHEAD: Final = 5 * 1024
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
+
+MAX_PREFIX_BYTES: Final = 1024
+"""The reference has no limit. Longer prefixes do not cluster rows better, and a key takes memory for each row."""
 
 
 class JobOrder(StrEnum):
@@ -62,7 +68,10 @@ class RewriteOptions:
         remove_dangling_deletes: Remove delete files that no longer apply to any data file.
         cache_delete_files: Accepted for compatibility: a task always keeps the deletes that its files share.
         compression_factor: `sort` only: the size of sorted rows in files, relative to the old files.
-        shuffle_partitions_per_file: `sort` only: accepted for compatibility; rows are not shuffled.
+        shuffle_partitions_per_file: `sort` only: accepted for compatibility. A task sorts the rows of a new file in
+            bounded memory, whatever their size.
+        max_output_size: `zorder` only: the maximum length of a key in bytes; None for no limit.
+        var_length_contribution: `zorder` only: the bytes of text, binaries and UUIDs in a key.
     """
 
     target_file_size_bytes: int
@@ -86,6 +95,8 @@ class RewriteOptions:
     cache_delete_files: bool = False
     compression_factor: float = 1.0
     shuffle_partitions_per_file: int = 1
+    max_output_size: int | None = None
+    var_length_contribution: int = NUMBER_BYTES
 
     @staticmethod
     def of(
@@ -94,7 +105,7 @@ class RewriteOptions:
         spec_id: int,
         spec_ids: Collection[int],
         *,
-        sorts: bool = False,
+        strategy: str = BINPACK,
     ) -> "RewriteOptions":
         """Read the options of a call.
 
@@ -103,15 +114,14 @@ class RewriteOptions:
             properties: The table's properties.
             spec_id: The table's partition spec.
             spec_ids: All of its partition specs.
-            sorts: Whether the strategy is `sort`, which has further options.
+            strategy: `binpack`, `sort`, or the curve of `sort`: `zorder` or `hilbert`. Each has options of its own.
 
         Raises:
             AnalysisError: An option is unknown, or its value is invalid.
         """
-        known = OPTIONS if sorts else OPTIONS - OF_SORTING
+        known = OPTIONS - FURTHER | OF_STRATEGY[strategy]
         unknown = sorted(given.keys() - known)
         if unknown:
-            strategy = "sort" if sorts else "binpack"
             raise AnalysisError(
                 f"Cannot use options [{', '.join(unknown)}], they are not supported by the strategy {strategy}",
                 kind=ErrorKind.INVALID_VALUE,
@@ -163,10 +173,16 @@ class RewriteOptions:
             cache_delete_files=flag(given, "cache-delete-files", default=False),
             compression_factor=positive(given, "compression-factor", 1.0),
             shuffle_partitions_per_file=number(given, "shuffle-partitions-per-file", 1, least=1, most=MAX_INT),
+            max_output_size=number(given, "max-output-size", MAX_INT, least=1, most=MAX_INT)
+            if "max-output-size" in given
+            else None,
+            var_length_contribution=number(
+                given, "var-length-contribution", NUMBER_BYTES, least=1, most=MAX_PREFIX_BYTES
+            ),
         )
 
     @property
-    def max_output_size(self) -> int:
+    def close_at_size(self) -> int:
         """The size at which a new file is closed: halfway from the target to the maximum.
 
         Otherwise, a new file that is larger than estimated would leave a small remainder in another file.
@@ -185,7 +201,7 @@ class RewriteOptions:
         if size < target:
             return 1
         whole, rest = divmod(size, target)
-        spread = size // whole < min(SPREAD_SHARE * target, self.max_output_size)
+        spread = size // whole < min(SPREAD_SHARE * target, self.close_at_size)
         return whole if rest == 0 or (rest <= self.min_file_size_bytes and spread) else whole + 1
 
     def split_size(self, size: int) -> int:
@@ -195,7 +211,7 @@ class RewriteOptions:
             size: The bytes of the group's files.
         """
         estimate = int(size * self.compression_factor) // self.expected_files(size) + SPLIT_OVERHEAD
-        return max(self.target_file_size_bytes, min(estimate, self.max_output_size))
+        return max(self.target_file_size_bytes, min(estimate, self.close_at_size))
 
 
 OPTIONS: Final = frozenset(
@@ -204,6 +220,14 @@ OPTIONS: Final = frozenset(
 
 
 OF_SORTING: Final = frozenset({"compression-factor", "shuffle-partitions-per-file"})
+OF_ZORDER: Final = frozenset({"max-output-size", "var-length-contribution"})
+FURTHER: Final = OF_SORTING | OF_ZORDER
+OF_STRATEGY: Final = {
+    BINPACK: frozenset[str](),
+    "sort": OF_SORTING,
+    CurveKind.ZORDER: FURTHER,
+    CurveKind.HILBERT: OF_SORTING,
+}
 
 
 def invalid(option: str, value: str | float, rule: str) -> AnalysisError:

@@ -11,9 +11,10 @@ Files with large row groups and few deletes become new files without decoding th
 decides it for each new file from the manifests; the task may decide otherwise once it has read the footers.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from dml import limits
@@ -24,7 +25,7 @@ from dml.result import Decision
 from dml.write.carried_rows import RewriteRun
 from dml.write.copied_row_groups import CopyRule
 
-__all__ = ["FileGroup", "RewritePlan", "plan_rewrite"]
+__all__ = ["FileGroup", "RewritePlan", "copied_text", "plan_rewrite"]
 
 SPLITTABLE = frozenset({"parquet"})
 """File formats in which several tasks can each read a part of one file."""
@@ -65,6 +66,18 @@ class FileGroup:
         """Return all files as one run, whose rows are sorted together and fill one file after another."""
         return RewriteRun(tasks=self.tasks, partition=self.partition, target_file_size=options.split_size(self.size))
 
+    def sampled(self, ranges: int) -> tuple[ScanTask, ...]:
+        """Return row groups at regular distances, to sample the keys of the rows.
+
+        Args:
+            ranges: The number of ranges of keys.
+        """
+        pieces = [piece for task in self.tasks for piece in row_groups(task)]
+        ends = list(accumulate(piece.length for piece in pieces))
+        count = min(len(pieces), ranges * limits.SAMPLED_ROW_GROUPS_PER_RANGE)
+        places = {bisect_right(ends, ends[-1] * (2 * step + 1) // (2 * count)) for step in range(count)}
+        return tuple(pieces[place] for place in sorted(places))
+
     def runs(self, options: RewriteOptions, parallelism: int) -> tuple[RewriteRun, ...]:
         """Cut the files at row groups into as many runs as new files are expected.
 
@@ -82,7 +95,7 @@ class FileGroup:
         if len(packed) == files + 1 and length(packed[-1]) < options.min_file_size_bytes:
             *packed, last = packed
             packed[-1] += last
-        close_at = options.max_output_size
+        close_at = options.close_at_size
         if len(packed) > files:
             tasks, close_at = max(1, min(parallelism, files // limits.MIN_UNEVEN_FILES_PER_TASK)), limit
             packed = pack(pieces, -(-size // tasks))
@@ -187,21 +200,20 @@ class RewritePlan:
     fitting: tuple[ScanTask, ...] = ()
 
     def decisions(
-        self,
-        partition_text: Callable[[tuple[Any, ...]], str],
-        runs: Callable[[FileGroup], Sequence[RewriteRun]] = lambda _: (),
+        self, partition_text: Callable[[tuple[Any, ...]], str], way_text: Callable[[FileGroup], str] = lambda _: ""
     ) -> Iterator[Decision]:
         """Yield a decision, `rewrite` or `keep`, for each group to rewrite and for each file.
 
         Args:
             partition_text: Returns the name of a partition of the output spec; empty if it is unpartitioned.
-            runs: Returns the runs of a group.
+            way_text: Returns how the files of a group are rewritten; empty if their rows are just encoded again.
         """
         options = self.options
         for group in self.groups:
             size, files = group.size, options.expected_files(group.size)
             reason = f"{group_reason(group.tasks, options)}: {count(len(group.tasks), 'file')} of {size} bytes"
-            text = f"{reason} become {files}{copied_text(runs(group))}"
+            way = way_text(group)
+            text = f"{reason} become {files}" + (f", {way}" if way else "")
             partition = "" if group.partition is None else partition_text(group.partition)
             name = f"group {group.number} of {partition}" if partition else f"group {group.number}"
             yield Decision(decision="rewrite", object=name, reason=text)
@@ -223,12 +235,13 @@ class RewritePlan:
 
 
 def copied_text(runs: Sequence[RewriteRun]) -> str:
+    """Return a text about the runs whose row groups are copied; empty without them."""
     copied = [run for run in runs if run.copies is not None]
     if not copied:
         return ""
     mib = row_group_size([task for run in copied for task in run.tasks]) / 2**20
     files = "" if len(copied) == len(runs) else f" into {len(copied)} of them"
-    return f"; row groups of {mib:.0f} MiB: copied{files}"
+    return f"row groups of {mib:.0f} MiB copied{files}"
 
 
 def plan_rewrite(

@@ -1,9 +1,9 @@
 """Copy the live rows of data files into new files: the tasks of a compaction. Worker.
 
 Input: runs of scan tasks. Output: a `TaskCommit` with the new files and counts, or a `TaskFailure`. Rows keep their
-order unless the write sorts them. In format version 3 they keep their row ids and sequence numbers. Large row groups
-are copied without decoding them, with their deleted rows (`dml.write.copied_row_groups`). Source: Iceberg's
-`SparkBinPackFileRewriteRunner`. Spec: "Row Lineage".
+order unless the write sorts them; files that are sorted already are merged. In format version 3 rows keep their row ids
+and sequence numbers. Large row groups are copied without decoding them, with their deleted rows
+(`dml.write.copied_row_groups`). Source: Iceberg's `SparkBinPackFileRewriteRunner`. Spec: "Row Lineage".
 """
 
 from collections import deque
@@ -28,6 +28,7 @@ from dml.write.delta_writer import run_write
 from dml.write.file_layout import FileLayout, file_layout
 from dml.write.output_files import OutputFileFactory, current_task
 from dml.write.partitioning import open_data_writer
+from dml.write.sorted_inputs import sorted_inputs
 from dml.write.writer_spec import WriterSpec
 
 __all__ = ["CopyRows", "RewriteRun", "copied_columns"]
@@ -141,10 +142,15 @@ def copy_run(
             return done
     options = replace(spec.context.options, target_file_size=run.target_file_size)
     origins = origin_log(run, spec)
-    writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output, origins)
     live = LiveRows(reader, origins)
-    try:
+    inputs = sorted_inputs(reader.context, spec, run.tasks) if spec.sorts_rows and run.partition is not None else None
+    if inputs is None:
         batches = coalesce_batches(live.read(run.tasks), reader.context.batch_rows)
+    else:
+        batches = inputs.merge([live.read([task]) for task in run.tasks])
+        spec = replace(spec, sorts_rows=False)
+    writer = open_data_writer(replace(spec, context=replace(spec.context, options=options)), layout, output, origins)
+    try:
         for batch in read_ahead(batches) if reads_ahead else batches:
             writer.write(
                 layout.batch(batch.columns)

@@ -31,6 +31,7 @@ from dml.files.scratch import scratch_folder
 from dml.model.manifest import ContentFile, FileContent, is_unpartitioned
 from dml.model.transforms import array_transform
 from dml.options import WriteOptions
+from dml.rows.space_filling_curves import Curve, curve_words
 from dml.write.avro import AvroFileWriter
 from dml.write.delta_rows import OriginLog
 from dml.write.file_layout import DataFileWriter, FileLayout
@@ -43,12 +44,18 @@ from dml.write.writer_spec import WriteJob, WriterSpec, current_spec
 __all__ = [
     "WRITERS",
     "ClusteredDataWriter",
+    "CurveOrder",
     "DataWriter",
     "FanoutDataWriter",
+    "KeyOrder",
     "RollingDataWriter",
+    "SortKeys",
     "SortingDataWriter",
+    "key_columns",
+    "merge_by_keys",
     "open_data_writer",
     "row_order",
+    "writing_order",
 ]
 
 
@@ -193,6 +200,15 @@ class RollingDataWriter:
 SortKeys = list[tuple[str, str]]
 
 
+def values_at(rows: pa.RecordBatch | pa.Table, path: tuple[int, ...]) -> pa.Array:
+    """Return the values of a column, or of a field in its structs; NULL where a struct is NULL."""
+    values = rows.column(path[0])
+    values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+    for place in path[1:]:
+        values = pc.struct_field(values, [place])
+    return values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedBy:
     """One field of a sort order: the path to its source in a batch, and its transform."""
@@ -203,11 +219,7 @@ class SortedBy:
 
     def keys(self, batch: pa.RecordBatch | pa.Table, number: int) -> Iterator[tuple[str, str, pa.Array]]:
         """Yield key columns with names and directions: NULL flags, NaN flags (NaN is the greatest value), values."""
-        values = batch.column(self.path[0])
-        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-        for place in self.path[1:]:
-            values = pc.struct_field(values, [place])
-        values = partition_form(self.transform(align_decimals(values)))
+        values = partition_form(self.transform(align_decimals(values_at(batch, self.path))))
         direction = "ascending" if self.field.direction == SortDirection.ASC else "descending"
         nulls_first = self.field.null_order == NullOrder.NULLS_FIRST
         yield f"n{number}", "descending" if nulls_first else "ascending", pc.is_null(values)
@@ -227,6 +239,58 @@ class RowOrder:
         found = [key for number, field in enumerate(self.fields) for key in field.keys(rows, number)]
         columns = {name: values for name, _, values in found}
         return pa.table(columns), [(name, direction) for name, direction, _ in found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveOrder:
+    """The order of rows along a space-filling curve over the columns of new files.
+
+    Attributes:
+        curve: The curve.
+        paths: The path to each of its columns in a batch.
+    """
+
+    curve: Curve
+    paths: tuple[tuple[int, ...], ...]
+
+    def keys(self, rows: pa.RecordBatch | pa.Table) -> tuple[pa.Table, SortKeys]:
+        """Return the key columns of rows, and their sort directions."""
+        words = curve_words(self.curve, [values_at(rows, path) for path in self.paths])
+        columns = {f"w{number}": word for number, word in enumerate(words)}
+        return pa.table(columns), [(name, "ascending") for name in columns]
+
+
+KeyOrder = RowOrder | CurveOrder
+
+
+def writing_order(spec: WriterSpec, columns: tuple[NestedField, ...]) -> KeyOrder | None:
+    """Return the order in which a job's writers sort rows; None if they do not.
+
+    Args:
+        spec: The job.
+        columns: The columns of the batches.
+    """
+    if not spec.sorts_rows:
+        return None
+    if spec.curve is None:
+        return row_order(SortOrder.model_validate_json(spec.context.sort_order_json), columns)
+    sources = [find_source(field_id, columns) for field_id in spec.curve.field_ids]
+    return CurveOrder(curve=spec.curve, paths=tuple(source[0] for source in sources if source is not None))
+
+
+def key_columns(spec: WriterSpec, columns: tuple[NestedField, ...]) -> tuple[int, ...]:
+    """Return the field ids of the columns that hold the sort key of a job's writers.
+
+    Args:
+        spec: A job that sorts rows.
+        columns: The table's columns.
+    """
+    if spec.curve is not None:
+        sources = spec.curve.field_ids
+    else:
+        order = SortOrder.model_validate_json(spec.context.sort_order_json)
+        sources = tuple(field.source_id for field in order.fields)
+    return tuple(column.field_id for column in columns if any(find_source(source, (column,)) for source in sources))
 
 
 def row_order(order: SortOrder, columns: tuple[NestedField, ...]) -> RowOrder | None:
@@ -251,7 +315,7 @@ class SortingDataWriter:
         max_buffered_bytes: Maximum bytes of rows in memory; above it, they are spilled.
     """
 
-    def __init__(self, order: RowOrder, writer: RollingDataWriter, *, max_buffered_bytes: int) -> None:
+    def __init__(self, order: KeyOrder, writer: RollingDataWriter, *, max_buffered_bytes: int) -> None:
         self._order = order
         self._writer = writer
         self._max_buffered_bytes = max_buffered_bytes
@@ -319,13 +383,30 @@ class SortingDataWriter:
             yield from self._sorted_rows().to_batches(max_chunksize=limits.SORTED_BATCH_ROWS)
 
 
-def merge_runs(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+def merge_runs(order: KeyOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Merge sorted runs into one sorted sequence, piece by piece."""
-    keys = pa.concat_tables([order.keys(run)[0] for run in runs])
     directions = order.keys(runs[0].slice(0, 0))[1]
-    places = pc.sort_indices(keys, sort_keys=directions).to_numpy()  # stable: a run's rows keep their order
-    starts = np.cumsum([0, *(run.num_rows for run in runs)])
-    cursors = [0] * len(runs)
+    return merge_by_keys([order.keys(run)[0] for run in runs], directions, [partial(take_next, [run]) for run in runs])
+
+
+def take_next(rest: list[pa.Table], count: int) -> pa.Table:
+    """Take rows from the start of the only table of a list."""
+    taken, rest[0] = rest[0].slice(0, count), rest[0].slice(count)
+    return taken
+
+
+def merge_by_keys(
+    keys: Sequence[pa.Table], directions: SortKeys, take: Sequence[Callable[[int], pa.Table]]
+) -> Iterator[pa.RecordBatch]:
+    """Merge sorted runs into one sorted sequence, piece by piece.
+
+    Args:
+        keys: The keys of the rows of each run.
+        directions: The sort directions of the key columns.
+        take: Returns the next rows of each run, as many as given.
+    """
+    places = pc.sort_indices(pa.concat_tables(keys), sort_keys=directions).to_numpy()  # stable: runs keep their order
+    starts = np.cumsum([0, *(run.num_rows for run in keys)])
     for begin in range(0, len(places), limits.SORTED_BATCH_ROWS):
         piece = places[begin : begin + limits.SORTED_BATCH_ROWS]
         of_run = np.searchsorted(starts, piece, side="right") - 1
@@ -333,12 +414,11 @@ def merge_runs(order: RowOrder, runs: Sequence[pa.Table]) -> Iterator[pa.RecordB
         for number in np.unique(of_run).tolist():
             mine = of_run == number
             count = int(mine.sum())
-            parts.append(runs[number].slice(cursors[number], count))
+            parts.append(take[number](count))
             taken[mine] = np.arange(offset, offset + count)
-            cursors[number] += count
             offset += count
-        rows = pa.concat_tables(parts).combine_chunks().take(pa.array(taken))
-        yield from rows.to_batches()
+        rows = pa.concat_tables(parts).combine_chunks()
+        yield from (rows if len(parts) == 1 else rows.take(pa.array(taken))).to_batches()
 
 
 class PartitionWriter(DataWriter, Protocol):
@@ -581,9 +661,7 @@ def open_data_writer(
     `write.spark.fanout.enabled` is false; only its inserted rows are then sorted by partition.
     """
     context = spec.context
-    order = None
-    if spec.sorts_rows:
-        order = row_order(SortOrder.model_validate_json(context.sort_order_json), layout.columns)
+    order = writing_order(spec, layout.columns)
 
     def open_partition(partition: tuple[Any, ...]) -> PartitionWriter:
         writer = RollingDataWriter(layout, context.options, output, context.default_spec_id, partition, origins)

@@ -16,6 +16,7 @@ from dml.model.columns import DeltaLayout
 from dml.model.write_task import WriteContext
 from dml.options import DEFAULT_FILE_FORMAT, DELETE_DEFAULT_FILE_FORMAT, WriteOptions
 from dml.read.reader import TargetFiles
+from dml.rows.space_filling_curves import Curve
 from dml.write.avro import check_avro_codec
 from dml.write.file_layout import file_layout
 from dml.write.orc import check_orc_codec
@@ -48,7 +49,8 @@ class WriterSpec:
         layout: The columns of the delta. For `ROWS`, the rows have only its `value_ids`.
         files: The data files that a delta changes; None for `ROWS`.
         max_failures: The maximum attempts of a task (`spark.task.maxFailures`).
-        sorts_rows: True if rows arrive unsorted and writers sort them by the table's sort order.
+        sorts_rows: True if rows arrive unsorted and writers sort them by the table's sort order, or along the curve.
+        curve: The space-filling curve of a compaction that sorts rows along one.
         tracks_origins: True if tasks report where the rows of replacement files come from.
         splices: True if carried rows keep their order, so that files can be spliced.
         deletes: True if the statement may delete rows.
@@ -62,6 +64,7 @@ class WriterSpec:
     files: TargetFiles | None = field(default=None, repr=False)
     max_failures: int = 1
     sorts_rows: bool = False
+    curve: Curve | None = None
     tracks_origins: bool = False
     splices: bool = False
     deletes: bool = False

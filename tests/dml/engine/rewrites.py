@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -32,12 +33,13 @@ from dml.catalog import create_table
 from dml.catalog.registry import ResolvedTable
 from dml.commit import AppendFiles, RowDelta, commit
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.rewrite_data_files import Rewrite, RewriteDataFiles, counters, sort_order_of
-from dml.engine.writes import WriteOutcome, collect_outcome, write_context
+from dml.engine.range_sort import RangeSort
+from dml.engine.rewrite_data_files import Rewrite, RewriteDataFiles, counters, sort_order_of, strategy_of
+from dml.engine.writes import MoreReports, WriteOutcome, collect_outcome, write_context
 from dml.maintenance import RewriteOptions
 from dml.model.columns import FILE_ORDINAL, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID, ROW_OPERATION, DeltaLayout
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import TaskCommit, report_from_bytes
+from dml.model.write_task import TaskCommit, TaskReport, report_from_bytes
 from dml.options import Command
 from dml.read.reader import TargetFiles, TaskReader
 from dml.scan.planner import plan_scan
@@ -48,6 +50,7 @@ from dml.write.carried_rows import CopyRows, RewriteRun
 from dml.write.delta_writer import write_task
 from dml.write.file_layout import arrow_field
 from dml.write.output_files import TaskIdentity
+from dml.write.ranged_rows import PIECE_SCHEMA, range_bounds
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.commit.builders import equality_deletes
 
@@ -94,18 +97,36 @@ def copy_in_process(
     spec: WriterSpec,
     *,
     reads_ahead: bool,
+    more: MoreReports | None = None,
 ) -> WriteOutcome:
     """`copy_by_tasks` as one task of this process."""
     assert spark is None
-    numbers = pa.record_batch([pa.array(range(len(runs)))], names=["n"])
     copy = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    reports = [report_from_bytes(data) for batch in copy([numbers]) for data in batch.column(0).to_pylist()]
-    return collect_outcome(reports, table, spec)
+    reports = [report_from_bytes(data) for batch in copy([numbers(len(runs))]) for data in batch.column(0).to_pylist()]
+    return collect_outcome(reports, table, spec, more)
+
+
+def sort_in_process(spark: SparkSession | None, sort: RangeSort) -> list[TaskReport]:
+    """`sort_by_ranges` as one task of this process for each stage and range."""
+    assert spark is None
+    sample, tasks = sort.sample()
+    found = [row for batch in sample([numbers(tasks)]) for row in zip(*batch.to_pydict().values(), strict=True)]
+    split, tasks = sort.split(range_bounds(found, sort.ranges))
+    pieces = pa.Table.from_batches(split([numbers(tasks)]), PIECE_SCHEMA)
+    write = sort.write()
+    parts = [pieces.filter(pc.equal(pieces["part"], part)) for part in range(len(write.targets))]
+    reports = [batch.column(0)[0].as_py() for part in parts for batch in write(part.to_batches(max_chunksize=3))]
+    return [report_from_bytes(data) for data in reports]
+
+
+def numbers(count: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(count))], names=["n"])
 
 
 def in_process(patch: pytest.MonkeyPatch) -> None:
     """Let compactions of this test run without Spark."""
     patch.setattr(rewriting, "copy_by_tasks", copy_in_process)
+    patch.setattr(rewriting, "sort_by_ranges", sort_in_process)
     patch.setattr(rewriting, "inherit_job_properties", lambda _, function: function)
     patch.setattr(rewriting, "tag_jobs", lambda *_, **__: nullcontext())
 
@@ -118,14 +139,17 @@ def rewrite(
     snapshot = table.snapshot_by_name(branch)
     assert snapshot is not None
     texts = {key: str(value) for key, value in (given or {}).items()}
+    found = sort_order_of(RewriteDataFiles(sort_order=order), table)
     return Rewrite(
         engine=cast("Engine", NoSpark()),
         settings=StatementSettings(),
         resolved=ResolvedTable(catalog_name="lake", catalog=table.catalog, identifier=NAME, table=table),
         branch=branch,
         snapshot=snapshot,
-        options=RewriteOptions.of(texts, table.properties, table.spec().spec_id, table.specs().keys()),
-        order=sort_order_of(RewriteDataFiles(sort_order=order), table),
+        options=RewriteOptions.of(
+            texts, table.properties, table.spec().spec_id, table.specs().keys(), strategy=strategy_of(found)
+        ),
+        order=found,
     )
 
 

@@ -398,10 +398,10 @@ def test_small_row_groups_are_decoded(
 def test_a_dry_run_says_what_is_copied(catalog: Catalog, copies: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
     history = filled(catalog, 2)
     found = rewrite(history.table)
-    (first, *_) = found.plan.decisions(found.partition_text, found.runs)
-    assert first.reason.endswith("become 1; row groups of 0 MiB: copied")
+    (first, *_) = found.decisions()
+    assert first.reason.endswith("become 1, row groups of 0 MiB copied")
     monkeypatch.setattr(limits, "MIN_COPIED_ROW_GROUP_BYTES", 2**23)
-    (first, *_) = found.plan.decisions(found.partition_text, found.runs)
+    (first, *_) = found.decisions()
     assert first.reason.endswith("become 1")
     assert copies == []
 

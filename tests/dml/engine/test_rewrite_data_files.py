@@ -1,11 +1,13 @@
 """`rewrite_data_files` by SQL, from Python and by Spark's tasks. `test_rewrite_rows` tests what needs no session."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from pyspark.sql import types as spark_types
 
 import dml
+from dml import limits
 from dml.result import RewrittenDataFiles
 from tests.dml.engine.conftest import Kind, Lake
 
@@ -95,7 +97,7 @@ def test_a_condition_selects_files(lake: Lake, small: str) -> None:
     [
         ({"strategy": "temp"}, dml.AnalysisError, "unsupported strategy: temp. Only binpack or sort is supported"),
         ({"strategy": "BINPACK", "sort_order": "id"}, dml.AnalysisError, "Cannot set rewrite mode"),
-        ({"sort_order": "zorder(id, k)"}, dml.NotSupportedError, "does not sort by zorder"),
+        ({"sort_order": "zorder(id, none)"}, dml.AnalysisError, "Cannot find column 'none' in table schema"),
         ({"strategy": "sort"}, dml.AnalysisError, "Cannot sort data without a valid sort order"),
         ({"options": {"compression-factor": "2"}}, dml.AnalysisError, "not supported by the strategy binpack"),
         ({"where": "col1 = 3"}, dml.AnalysisError, "There is no column 'col1'"),
@@ -117,7 +119,7 @@ def test_arguments_are_checked(
 
 
 def test_errors_point_at_the_argument(lake: Lake, small: str) -> None:
-    for argument, value in {"where": "col1 = 3", "strategy": "temp", "sort_order": "zorder(id)"}.items():
+    for argument, value in {"where": "col1 = 3", "strategy": "temp", "sort_order": "zorder(none)"}.items():
         call = f"CALL system.rewrite_data_files(table => '{small}', {argument} => '{value}')"
         with pytest.raises(dml.DmlError) as caught:
             lake.session.sql(call)
@@ -167,10 +169,29 @@ def test_groups_run_in_threads(lake: Lake) -> None:
     assert lake.rows(name) == before
 
 
+def test_large_groups_are_sorted_in_ranges_by_tasks(lake: Lake, small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through Spark's shuffle: a range of the curve for each new file, with row ids as before."""
+    monkeypatch.setattr(limits, "MIN_RANGED_BYTES", 0)
+    query = f"SELECT *, _row_id, _last_updated_sequence_number FROM {small}"
+    before = lake.rows(query)
+    options = {"rewrite-all": "true", "target-file-size-bytes": "1500", "min-file-size-bytes": "1"}
+    done = lake.session.rewrite_data_files(small, sort_order="hilbert(id)", options=options)
+    bounds = sorted((file.lower_bounds[1], file.upper_bounds[1]) for file in lake.data_files(small))
+    assert done.added_data_files_count == len(bounds) > 2
+    ranges = [tuple(int.from_bytes(bound, "little") for bound in pair) for pair in bounds]
+    assert all(left[1] < right[0] for left, right in pairwise(ranges))
+    assert lake.rows(query) == before
+    assert lake.session.verify(small, every_file=True).ok
+
+
 @pytest.mark.nightly
+@pytest.mark.parametrize("sort_order", [None, "zorder(a, b, c, d, e, f, g, h, i, j, k, l.x)", "hilbert(g, f, j)"])
 @pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
-def test_values_of_all_types_are_copied(lake: Lake, file_format: str) -> None:
-    """Also nested ones, decimals, times and NULLs."""
+def test_values_of_all_types_are_copied(
+    lake: Lake, file_format: str, sort_order: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also nested ones, decimals, times and NULLs; sorted in ranges, too."""
+    monkeypatch.setattr(limits, "MIN_RANGED_BYTES", 0)
     columns = (
         "a BOOLEAN, b INT, c BIGINT, d FLOAT, e DOUBLE, f DECIMAL(38, 5), g STRING, h BINARY, i DATE, j TIMESTAMP, "
         "k TIMESTAMP_NTZ, l STRUCT<x: INT, y: ARRAY<STRING>>, m MAP<STRING, STRUCT<z: DECIMAL(9, 2)>>"
@@ -185,5 +206,8 @@ def test_values_of_all_types_are_copied(lake: Lake, file_format: str) -> None:
     for row in (values, nulls, values):
         lake.session.sql(f"INSERT INTO {name} VALUES ({row})")
     before = lake.rows(f"SELECT *, _row_id, _last_updated_sequence_number FROM {name}")
-    assert lake.session.rewrite_data_files(name, options={"rewrite-all": "true"}).added_data_files_count == 1
+    small = {"target-file-size-bytes": "4000", "min-file-size-bytes": "1"} if sort_order else {}
+    done = lake.session.rewrite_data_files(name, sort_order=sort_order, options={"rewrite-all": "true", **small})
+    assert done.rewritten_data_files_count == 3
+    assert (done.added_data_files_count == 1) == (sort_order is None)
     assert lake.rows(f"SELECT *, _row_id, _last_updated_sequence_number FROM {name}") == before

@@ -22,7 +22,6 @@ from dml.errors import (
     CommitStateUnknownError,
     CorruptFileError,
     ExecutionError,
-    NotSupportedError,
     RowConservationError,
     SqlError,
 )
@@ -464,11 +463,20 @@ def sort_orders(history: History) -> list[int | None]:
         ({"sort_order": "none"}, AnalysisError, "none"),
         ({"sort_order": "id ASC none"}, SqlError, "none"),
         ({"sort_order": "id; DROP TABLE t"}, SqlError, ";"),
-        ({"sort_order": "ZORDER (id, p)"}, NotSupportedError, r"does not sort by ZORDER\(...\) yet"),
-        ({"sort_order": "hilbert(id, p)"}, NotSupportedError, r"does not sort by hilbert\(...\) yet"),
+        ({"sort_order": "zorder(col1)"}, AnalysisError, "Cannot find column 'col1' in table schema"),
+        ({"sort_order": "hilbert(s.x)"}, AnalysisError, "Cannot find column 's.x' in table schema"),
+        ({"sort_order": "zorder(id.x)"}, AnalysisError, "Cannot find column 'id.x' in table schema"),
+        ({"sort_order": "id, zorder(n, p)"}, AnalysisError, "Cannot mix identity sort columns and a Zorder or Hilbert"),
+        ({"sort_order": "zorder(n), hilbert(p)"}, AnalysisError, "Cannot mix Zorder and Hilbert sort expressions: zor"),
+        ({"sort_order": "hilbert(s, id)"}, AnalysisError, "Cannot use column s of type STRUCT.* in ZOrdering"),
+        ({"sort_order": "zorder(l)"}, AnalysisError, "Cannot use column l of type ARRAY<INT> in ZOrdering"),
+        ({"sort_order": "hilbert(P)"}, AnalysisError, "Cannot HILBERT, all columns provided were identity partition"),
+        ({"sort_order": "zorder()"}, SqlError, "the name of a column"),
+        ({"sort_order": "zorder(id n)"}, SqlError, "n"),
+        ({"sort_order": "zorder(id"}, SqlError, "zorder"),
     ],
 )
 def test_strategies_are_checked(catalog: Catalog, call: dict[str, str], error: type[Exception], message: str) -> None:
-    history = History.new(catalog, 2)
+    history = History.new(catalog, 2, spec=BY_P)
     with pytest.raises(error, match=message):
         sort_order_of(RewriteDataFiles(**call), history.table)

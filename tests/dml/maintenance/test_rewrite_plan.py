@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dml.errors import AnalysisError
-from dml.maintenance import RewriteOptions, RewritePlan, plan_rewrite
+from dml.maintenance import RewriteOptions, RewritePlan, copied_text, plan_rewrite
 from dml.model.scan_task import DeleteFileRef, ScanTask
 
 MB = 2**20
@@ -246,7 +246,7 @@ def test_the_defaults_are_those_of_the_reference() -> None:
     found = options()
     assert found.target_file_size_bytes == 512 * MB
     assert (found.min_file_size_bytes, found.max_file_size_bytes) == (402653184, 966367641)
-    assert found.max_output_size == 751619276
+    assert found.close_at_size == 751619276
     table = options(None, **{"write.target-file-size-bytes": "1000"})
     assert (table.min_file_size_bytes, table.target_file_size_bytes, table.max_file_size_bytes) == (750, 1000, 1800)
     assert table.output_spec_id == SPEC
@@ -286,14 +286,14 @@ def test_options_are_checked(given: dict[str, Any], message: str) -> None:
 def test_sorting_has_options_of_its_own() -> None:
     """Sorted rows may take another size: the number of files follows it, as in the reference."""
     given = {"target-file-size-bytes": "100", "compression-factor": "0.5"}
-    found = RewriteOptions.of(given, {}, SPEC, (SPEC,), sorts=True)
+    found = RewriteOptions.of(given, {}, SPEC, (SPEC,), strategy="sort")
     assert [found.expected_files(size) for size in (100, 400, 1000)] == [1, 2, 5]
     assert found.split_size(400) == 140
     plan = plan_rewrite(numbered([file(200)] * 2), found, SPEC)
     assert [len(group.sorted_run(found).tasks) for group in plan.groups] == [2]
     for wrong in ("0", "-1", "inf", "x"):
         with pytest.raises(AnalysisError, match="'compression-factor' is set to"):
-            RewriteOptions.of({"compression-factor": wrong}, {}, SPEC, (SPEC,), sorts=True)
+            RewriteOptions.of({"compression-factor": wrong}, {}, SPEC, (SPEC,), strategy="sort")
     with pytest.raises(AnalysisError, match="not supported by the strategy binpack"):
         options(given)
 
@@ -337,5 +337,5 @@ def test_new_files_are_copied_or_decoded_one_by_one() -> None:
     large = file(40 * MB, split_offsets=(4, 20 * MB))
     chosen = options({"target-file-size-bytes": 80 * MB, "min-file-size-bytes": 70 * MB})
     plan = plan_rewrite(numbered([large] * 4 + [small] * 10), chosen, SPEC, copies=True)
-    (first, *_) = plan.decisions(lambda _: "", lambda group: group.runs(chosen, 2))
-    assert first.reason.endswith("; row groups of 20 MiB: copied into 2 of them")
+    (first, *_) = plan.decisions(lambda _: "", lambda group: copied_text(group.runs(chosen, 2)))
+    assert first.reason.endswith("row groups of 20 MiB copied into 2 of them")
