@@ -211,6 +211,30 @@ def verify(
 
 
 @app.command()
+def maintain(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="The table, as db.t; with --all a namespace, or nothing for all namespaces.")
+    ] = None,
+    *,
+    all_tables: Annotated[bool, typer.Option("--all", help="Maintain all tables of the namespace.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the decisions, and change nothing.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Start no new work after this time, such as 5m.")] = None,
+    output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, as --format json.")] = False,
+) -> None:
+    """Do the maintenance that a table needs. Exit code: 0 all done, 1 failed, 3 the budget ended before all was done."""
+    if not all_tables and name is None:
+        raise SetupError("There is no table to maintain", hint="Name one: dml maintain db.t, or write --all")
+    connection: Connection = context.obj
+    session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
+    tables = dml.shell.tables_in(session, name) if all_tables else (str(name),)
+    printed = OutputFormat.JSON if as_json else output
+    code = dml.shell.run_maintenance(session, tables, plan=plan, budget=budget, output=printed, goes_on=all_tables)
+    raise typer.Exit(code)
+
+
+@app.command()
 def procedures() -> None:
     """List the procedures, each of which is a command."""
     for procedure in dml.shell.PROCEDURES.values():

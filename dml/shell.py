@@ -7,7 +7,8 @@ changes rows, its counts.
 import csv
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
@@ -16,6 +17,9 @@ from rich.table import Table
 
 from dml.active_session import DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database
+from dml.catalog.tables import list_tables
+from dml.ddl.namespaces import child_namespaces
+from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Result
@@ -23,6 +27,8 @@ from dml.session import Session
 from dml.spark.errors import translate
 from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import split_statements
+from dml.sqlparse.names import name_parts
+from dml.sqlparse.quoting import quote_name
 from dml.verification import Verification
 
 __all__ = [
@@ -32,8 +38,10 @@ __all__ = [
     "print_result",
     "print_rows",
     "print_verification",
+    "run_maintenance",
     "run_procedure",
     "run_sql",
+    "tables_in",
 ]
 
 NULL: Final = "NULL"
@@ -111,6 +119,72 @@ def run_procedure(session: Session, procedure: str, arguments: Mapping[str, Any]
         DmlError: An argument is invalid, or the procedure failed.
     """
     print_frame(session.call(procedure, **arguments), output, limit)
+
+
+BUDGET_ENDED: Final = 3
+"""The exit code of a maintenance whose budget ended before all work was done."""
+
+
+def tables_in(session: Session, name: str | None) -> Iterator[str]:
+    """Yield the names of the tables in a namespace and below.
+
+    Args:
+        session: The session.
+        name: The namespace, with or without a catalog; None for all namespaces of the current catalog.
+
+    Raises:
+        NotFoundError: The namespace does not exist.
+        AnalysisError: The name is not valid.
+    """
+    parts = () if name is None else name_parts(name)
+    if name is not None and not parts:
+        raise AnalysisError(f"'{name}' is not a valid name of a namespace", kind=ErrorKind.INVALID_VALUE)
+    registry = session.registry
+    catalog_name, catalog, namespace = registry.namespace(parts or (registry.current_catalog,))
+    todo = [namespace]
+    while todo:
+        one = todo.pop()
+        if one:
+            yield from (quote_name((catalog_name, *identifier)) for identifier in list_tables(catalog, one))
+        todo += reversed(child_namespaces(catalog, one))
+
+
+def run_maintenance(
+    session: Session, tables: Iterable[str], *, plan: bool, budget: str | None, output: str, goes_on: bool
+) -> int:
+    """Maintain tables, print the decisions of each, and return the exit code.
+
+    Args:
+        session: The session.
+        tables: The names of the tables.
+        plan: Show the decisions, and change nothing.
+        budget: The time for all tables together; None for no limit.
+        output: `table`, `json` (one object per line) or `csv`.
+        goes_on: Whether the next tables are maintained after one that failed.
+
+    Raises:
+        DmlError: A table failed, and `goes_on` is False; or the budget is invalid.
+    """
+    deadline = None if budget is None else time.monotonic() + parse_budget(budget)
+    columns = ("table", "step", "decision", "object", "reason")
+    code = 0
+    for table in tables:
+        rest = None if deadline is None else f"{max(0.0, deadline - time.monotonic()):.3f}s"
+        try:
+            report = session.maintain(table, plan=plan, budget=rest)
+        except DmlError as error:
+            if not goes_on:
+                raise
+            rows = [Row(table, None, "failed", table, str(error))]
+            code = 1
+        else:
+            rows = [Row(table, one.step, one.decision, one.object, one.reason) for one in report.decisions]
+            code = code or (BUDGET_ENDED if report.left else 0)
+        if output == "table":
+            print_table(columns, rows)
+        else:
+            print_rows(columns, rows, output, sys.stdout)
+    return code
 
 
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:

@@ -88,7 +88,15 @@ from dml.write.delete_files import write_late_deletes
 from dml.write.partitioning import row_order
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["RewriteDataFiles", "rewrite_data_files", "where_filter"]
+__all__ = [
+    "Rewrite",
+    "RewriteDataFiles",
+    "counters",
+    "prepare_rewrite",
+    "rewrite_data_files",
+    "sorting_column",
+    "where_filter",
+]
 
 LOG = logging.getLogger(__name__)
 
@@ -136,7 +144,45 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
             that are not committed are deleted.
         DmlError: Reading, writing or the commit failed. New files that are not committed are deleted.
     """
-    resolved = rewritable(engine, parts)
+    rewrite = prepare_rewrite(engine, rewritable(engine, parts), call)
+    if rewrite is None:
+        return dry_run_rows(counters(()), ()) if call.dry_run else [counters(())]
+    table, options = rewrite.table, rewrite.options
+    if call.dry_run:
+        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text))
+    with progress_bar(engine.spark, f"REWRITE {rewrite.resolved.name}", enabled=engine.progress):
+        rewritten, failed = rewrite.run()
+    dangling = 0
+    if options.remove_dangling_deletes:
+        dangling = remove_dangling_deletes(load_table(table.catalog, table.name()), rewrite.branch, rewrite.summary())
+    return [counters(rewritten, failed=failed, dangling=dangling)]
+
+
+def prepare_rewrite(
+    engine: Engine,
+    resolved: ResolvedTable,
+    call: RewriteDataFiles,
+    *,
+    files: ScanPlan | None = None,
+    selects: Callable[[ScanTask], bool] | None = None,
+) -> "Rewrite | None":
+    """Check the arguments of a call, and return the rewrite, which plans when it is first asked for its plan.
+
+    Args:
+        engine: The session and its catalogs.
+        resolved: The table.
+        call: The arguments.
+        files: The data files of the branch's head, with the bounds of `sorting_column`, if they are known already.
+        selects: Returns whether a data file is considered; None for all.
+
+    Returns:
+        None for a table without snapshots.
+
+    Raises:
+        NotFoundError: There is no such branch.
+        AnalysisError: An argument is invalid.
+        DmlError: Tasks cannot read the table's files.
+    """
     table, branch = resolved.table, call.branch or resolved.branch or MAIN_BRANCH
     order = sort_order_of(call, table)
     spec_id, spec_ids = table.spec().spec_id, table.specs().keys()
@@ -146,9 +192,9 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
     row_filter = AlwaysTrue() if call.where is None else where_filter(call.where, names)
     snapshot = head_of(table, branch)
     if snapshot is None:
-        return dry_run_rows(counters(()), ()) if call.dry_run else [counters(())]
+        return None
     check_reads(engine.spark, table)
-    rewrite = Rewrite(
+    return Rewrite(
         engine=engine,
         settings=settings,
         resolved=resolved,
@@ -157,15 +203,9 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         row_filter=row_filter,
         options=options,
         order=order,
+        known_files=files,
+        selects=selects,
     )
-    if call.dry_run:
-        return dry_run_rows(rewrite.expected_counters(), rewrite.plan.decisions(rewrite.partition_text))
-    with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
-        rewritten, failed = rewrite.run()
-    dangling = 0
-    if options.remove_dangling_deletes:
-        dangling = remove_dangling_deletes(load_table(table.catalog, table.name()), branch, rewrite.summary())
-    return [counters(rewritten, failed=failed, dangling=dangling)]
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
@@ -414,6 +454,8 @@ class Rewrite:
         row_filter: Only files that may contain matching rows are considered.
         options: The options.
         order: The order of the strategy `sort`; None for binpack.
+        known_files: The files of the snapshot, if the caller has planned the scan already.
+        selects: Returns whether a file is considered; None for all.
     """
 
     engine: Engine
@@ -424,6 +466,8 @@ class Rewrite:
     row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     options: RewriteOptions
     order: SortOrder | None = None
+    known_files: ScanPlan | None = field(default=None, repr=False)
+    selects: Callable[[ScanTask], bool] | None = None
 
     @property
     def table(self) -> Table:
@@ -445,6 +489,8 @@ class Rewrite:
     @cached_property
     def files(self) -> ScanPlan:
         """The data files, with the deletes that apply to them."""
+        if self.known_files is not None:
+            return self.known_files
         first = sorting_column(self.table)
         return self.scan.plan(bounded_id=None if first is None else first[0])
 
@@ -452,15 +498,19 @@ class Rewrite:
     def plan(self) -> RewritePlan:
         """The groups to rewrite, and the files to leave."""
         places = sort_places(self.table, self.files)
-        return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places)
+        tasks = self.files.tasks if self.selects is None else [*filter(self.selects, self.files.tasks)]
+        return plan_rewrite(tasks, self.options, self.table.spec().spec_id, places)
 
     def partition_text(self, partition: tuple[Any, ...]) -> str:
         """Return the path of a partition under the output spec, such as `day=2026-01-01`."""
         spec = self.table.specs()[self.options.output_spec_id]
         return partition_path(spec, partition_type(spec, self.table.metadata), partition)
 
-    def run(self) -> tuple[Sequence[Rewritten], int]:
+    def run(self, groups: tuple[FileGroup, ...] | None = None) -> tuple[Sequence[Rewritten], int]:
         """Rewrite and commit the groups of the plan.
+
+        Args:
+            groups: Some of these groups; None for all.
 
         Returns:
             The committed groups, and the number of data files in the other groups.
@@ -468,7 +518,7 @@ class Rewrite:
         Raises:
             DmlError: The rewrite failed. New files that are not committed are deleted.
         """
-        groups = self.plan.groups
+        groups = self.plan.groups if groups is None else groups
         if not groups:
             return (), 0
         if self.options.partial_progress_enabled:
