@@ -223,7 +223,7 @@ def maintain(
     output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, as --format json.")] = False,
 ) -> None:
-    """Do the maintenance that a table needs. Exit code: 0 all done, 1 failed, 3 the budget ended before all was done."""
+    """Do the maintenance that a table needs. Exit codes: 0 all done, 1 failed, 3 the budget ended before."""
     if not all_tables and name is None:
         raise SetupError("There is no table to maintain", hint="Name one: dml maintain db.t, or write --all")
     connection: Connection = context.obj

@@ -566,7 +566,8 @@ class MaintenanceOptions:
         ttl_column: `maintenance.ttl.column`: the column by whose time rows are deleted; None to delete none.
         ttl_max_age_ms: `maintenance.ttl.max-age-ms`: the age above which rows are deleted; None to delete none.
         statistics: `maintenance.statistics`.
-        orphans_interval_ms: `maintenance.orphans.interval-ms`: the least time between two removals of orphan files.
+        orphans_interval_ms: `maintenance.orphans.interval-ms`: the least time between two removals of orphan files; 0
+            to remove none.
         orphans_last_run_ms: `maintenance.orphans.last-run-ms`: when they were last removed, since 1970; 0 for never.
         lease_duration_ms: `maintenance.lease.duration-ms`: the time after which the lease of a dead maintainer ends.
     """

@@ -166,25 +166,28 @@ def run_maintenance(
         DmlError: A table failed, and `goes_on` is False; or the budget is invalid.
     """
     deadline = None if budget is None else time.monotonic() + parse_budget(budget)
-    columns = ("table", "step", "decision", "object", "reason")
-    code = 0
-    for table in tables:
+    columns, codes = ("table", "step", "decision", "object", "reason"), [0]
+
+    def rows_of(table: str) -> Iterator[tuple[str | None, ...]]:
         rest = None if deadline is None else f"{max(0.0, deadline - time.monotonic()):.3f}s"
         try:
             report = session.maintain(table, plan=plan, budget=rest)
         except DmlError as error:
             if not goes_on:
                 raise
-            rows = [Row(table, None, "failed", table, str(error))]
-            code = 1
-        else:
-            rows = [Row(table, one.step, one.decision, one.object, one.reason) for one in report.decisions]
-            code = code or (BUDGET_ENDED if report.left else 0)
-        if output == "table":
-            print_table(columns, rows)
-        else:
-            print_rows(columns, rows, output, sys.stdout)
-    return code
+            codes.append(1)
+            yield table, None, "failed", table, str(error)
+            return
+        codes.append(BUDGET_ENDED if report.left else 0)
+        for one in report.decisions:
+            yield table, one.step, one.decision, one.object, one.reason
+
+    if output == "table":
+        for table in tables:
+            print_table(columns, rows_of(table))
+    else:
+        print_rows(columns, (row for table in tables for row in rows_of(table)), output, sys.stdout)
+    return 1 if 1 in codes else max(codes)
 
 
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:
@@ -203,7 +206,7 @@ def plain_console() -> Console:
     return Console(markup=False, emoji=False)
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
+def print_table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows as a table."""
     table = Table(*columns)
     for row in rows:
@@ -211,7 +214,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
     plain_console().print(table)
 
 
-def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target: TextIO) -> None:
+def print_rows(columns: Iterable[str], rows: Iterable[Sequence[Any]], output: str, target: TextIO) -> None:
     """Print rows as JSON, one object per line, or as CSV with a header.
 
     Args:

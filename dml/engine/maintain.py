@@ -96,6 +96,7 @@ from dml.model.scan_task import ScanTask
 from dml.model.transforms import partition_path
 from dml.options import (
     GC_ENABLED,
+    MAINTENANCE_ORPHANS_INTERVAL,
     MAINTENANCE_ORPHANS_LAST_RUN,
     MAINTENANCE_TTL_COLUMN,
     MAINTENANCE_TTL_MAX_AGE,
@@ -693,6 +694,8 @@ def plan_orphans(state: TableState) -> PlannedStep:
     interval_ms = state.options.orphans_interval_ms
     if not state.deletes_files:
         return PlannedStep(step=step, reason=f"{GC_ENABLED} is false")
+    if not interval_ms:
+        return PlannedStep(step=step, reason=f"{MAINTENANCE_ORPHANS_INTERVAL} is 0")
     age_ms = state.now_ms - last_ms
     if last_ms and age_ms < interval_ms:
         return PlannedStep(step=step, reason=f"done {duration(age_ms)} ago, due after {duration(interval_ms)}")
@@ -928,6 +931,7 @@ def numbers_of(snapshot: Snapshot) -> Callable[[str], int]:
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 BUDGET: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)", re.IGNORECASE)
+BEFORE: Final = "the budget ended before"
 SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -978,8 +982,14 @@ def maintain(
     plan = state.plan(wanted)
     if plan_only or not plan.needed:
         return MaintenanceReport(table=plan.table, decisions=plan.decisions)
+    if deadline is not None and time.monotonic() >= deadline:
+        return MaintenanceReport(table=plan.table, decisions=tuple(map(left_by_budget, plan.decisions)))
     with in_maintenance(), lease_of_table(state) as lease:
         return MaintenanceRun(wanted, deadline, lease, plan.table).run(plan, state.after())
+
+
+def left_by_budget(row: MaintenanceDecision) -> MaintenanceDecision:
+    return replace(row, decision="left", reason=f"{BEFORE}: {row.reason}") if row.decision == "run" else row
 
 
 def lease_of_table(state: TableState) -> Lease:
@@ -1044,7 +1054,7 @@ class MaintenanceRun:
             if planned.run is None:
                 self.unneeded[step] = tuple(planned.rows(state.name))
             elif self.is_over():
-                self._add(planned, "left", f"the budget ended before: {planned.reason}")
+                self._add(planned, "left", f"{BEFORE}: {planned.reason}")
                 self.is_cut = True
             else:
                 worked = True
@@ -1069,7 +1079,7 @@ class MaintenanceRun:
             self.steps -= {planned.step}
         self._add(planned, "done", f"{outcome.done} ({planned.reason})")
         if outcome.left:
-            self._add(planned, "left", f"the budget ended before: {outcome.left}")
+            self._add(planned, "left", f"{BEFORE}: {outcome.left}")
             self.is_cut = True
 
     def _add(self, planned: PlannedStep, decision: str, reason: str) -> None:
