@@ -765,7 +765,8 @@ def hot_partitions(state: TableState) -> dict[Hashable, tuple[ScanTask, int]]:
     idle_ms, since_ms = state.options.partition_idle_ms, state.now_ms - state.options.partition_idle_ms
     if not idle_ms or state.snapshot is None:
         return {}
-    times = {one.sequence_number: one.timestamp_ms for one in state.metadata.snapshots if one.timestamp_ms > since_ms}
+    recent = [one for one in state.metadata.snapshots if one.timestamp_ms > since_ms]
+    times = {one.sequence_number: one.timestamp_ms for one in recent if one.sequence_number}  # version 1 has none
     specs = state.table.specs()
     hot: dict[Hashable, tuple[ScanTask, int]] = {}
     for task in state.files.tasks:

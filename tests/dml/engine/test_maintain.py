@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -99,7 +100,7 @@ def test_a_sorted_table_whose_files_overlap_is_sorted_once(lake):
     ends = [(int.from_bytes(low, "little"), int.from_bytes(high, "little")) for low, high in bounds]
     assert len(ends) > 1
     ends.sort()
-    assert all(before[1] < after[0] for before, after in zip(ends, ends[1:], strict=False))
+    assert all(before[1] < after[0] for before, after in pairwise(ends))
 
 
 def test_many_small_manifests_are_rewritten_also_those_that_the_run_itself_leaves(lake, monkeypatch):
