@@ -31,6 +31,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import SetPropertiesUpdate
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DateType, TimestampType, TimestamptzType
+from pyspark.errors import PySparkException
 
 from dml import limits
 from dml.catalog.registry import ResolvedTable
@@ -39,7 +40,7 @@ from dml.commit import ancestors
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.deletes.delete_file_index import partition_key
 from dml.engine.column_statistics import compute_table_statistics
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine
 from dml.engine.query import run_query
 from dml.engine.rewrite_data_files import (
     Rewrite,
@@ -112,8 +113,9 @@ from dml.pruning.file_bounds import metric_columns
 from dml.result import Decision, MaintenanceDecision, MaintenanceReport
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
+from dml.spark.errors import translate
 from dml.sqlparse import parse
-from dml.sqlparse.quoting import quote_identifier, quote_name
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import DeleteStatement, Query
 
 __all__ = [
@@ -320,11 +322,6 @@ class TableState:
             self.memo[key] = compute()
         return self.memo[key]
 
-    @cached_property
-    def settings(self) -> StatementSettings:
-        """The session's settings."""
-        return StatementSettings.of(self.engine)
-
     @property
     def files(self) -> ScanPlan:
         """The live data files of the branch, with the deletes that apply to them."""
@@ -489,7 +486,8 @@ class RowExpiry:
                     hint="It must be a column of type date, timestamp or timestamp_ntz",
                     property=MAINTENANCE_TTL_COLUMN,
                 )
-        quoted = ".".join(quote_identifier(part) for part in column.split("."))
+        is_column = any(one.name == column for one in state.table.schema().fields)  # also one named `a.b`
+        quoted = quote_name((column,) if is_column else column.split("."))
         suffix = () if state.branch == MAIN_BRANCH else (f"branch_{state.branch}",)
         return RowExpiry(
             target=quote_name((state.resolved.catalog_name, *state.resolved.identifier, *suffix)),
@@ -603,7 +601,7 @@ def plan_dangling(state: TableState) -> PlannedStep:
         removed = remove_dangling_deletes(state.table, state.branch, state.engine.commit_summary())
         return Outcome(done=f"removed {count(removed, 'delete file')}")
 
-    return PlannedStep(step=step, reason=f"{count(found, 'delete file')} applies to no data file", run=run)
+    return PlannedStep(step=step, reason=f"{count(found, 'delete file')} without a data file", run=run)
 
 
 def plan_delete_files(state: TableState) -> PlannedStep:
@@ -1071,7 +1069,8 @@ class MaintenanceRun:
                 outcome = planned.run(self.is_over)
         except CommitStateUnknownError:
             raise
-        except DmlError as error:
+        except (DmlError, PySparkException) as failure:
+            error = failure if isinstance(failure, DmlError) else translate(failure)
             LOG.warning("The step %s of maintaining '%s' failed: %s", planned.step, state.name, error)
             self.errors[planned.step] = error
             self.steps -= {planned.step}

@@ -37,9 +37,9 @@ def due_trigger(
         if now // options.trigger_small_files > known // options.trigger_small_files:
             return f"{now} small files since the last compaction"
     if options.trigger_deleted_ratio is not None:
-        ratio, previous = deleted_ratio(added), deleted_ratio(summaries[0]) if summaries else 0.0
-        step = options.trigger_deleted_ratio / 2
-        if ratio >= options.trigger_deleted_ratio and ratio // step > previous // step:
+        limit = options.trigger_deleted_ratio
+        ratio, previous = deleted_ratio(added), deleted_ratio(summaries[0] if summaries else {})
+        if ratio >= limit and half_steps(ratio, limit) > half_steps(previous, limit):
             return f"{ratio:.0%} of the rows are deleted"
     return None
 
@@ -52,6 +52,11 @@ def small_files(summary: Mapping[str, str], min_file_size: int) -> int:
     """Return how many small data files a commit added: all, if their average size is small."""
     files = number(summary, "added-data-files")
     return files if files and number(summary, "added-files-size") / files < min_file_size else 0
+
+
+def half_steps(ratio: float, limit: float) -> int:
+    """Return how often half of the limit fits into a fraction, whatever binary fractions make of 0.3 / 0.1."""
+    return int(2 * ratio / limit + 1e-9)
 
 
 def deleted_ratio(summary: Mapping[str, str]) -> float:
