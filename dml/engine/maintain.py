@@ -167,7 +167,7 @@ COMPACTION: Final = frozenset({MaintenanceStep.REWRITE_DATA_FILES})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StepOutcome:
     """The outcome of a step.
 
     Attributes:
@@ -193,7 +193,7 @@ class PlannedStep:
 
     step: MaintenanceStep
     reason: str
-    run: Callable[[Callable[[], bool]], Outcome] | None = field(default=None, repr=False)
+    run: Callable[[Callable[[], bool]], StepOutcome] | None = field(default=None, repr=False)
     decisions: tuple[Decision, ...] = ()
 
     @property
@@ -385,11 +385,11 @@ def plan_snapshots(state: TableState) -> PlannedStep:
     if not expired and not refs:
         return PlannedStep(step=step, reason=f"none of {count(known, 'snapshot')} is expired")
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         done = expire_snapshots(state.resolved.catalog, state.resolved.identifier, ExpireSnapshots())
         found = [count(done.deleted[kind], kind.value.removesuffix("s")) for kind in FileKind if done.deleted[kind]]
         files = ", ".join(found) or "no file"
-        return Outcome(done=f"deleted {files}")
+        return StepOutcome(done=f"deleted {files}")
 
     return PlannedStep(
         step=step,
@@ -419,13 +419,13 @@ def plan_rows(state: TableState) -> PlannedStep:
     if not found:
         return PlannedStep(step=step, reason=f"no row with {expiry.condition}")
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         text = f"DELETE FROM {expiry.target} WHERE {expiry.condition}"
         statement = parse(text)
         assert isinstance(statement, DeleteStatement)
         result = run_row_level(state.engine, statement, text)
         deleted = "all rows of" if result.rows_deleted is None else f"{count(result.rows_deleted, 'row')} in"
-        return Outcome(
+        return StepOutcome(
             done=f"deleted {deleted} {count(result.data_files_removed, 'removed data file')} ({result.mode})"
         )
 
@@ -520,10 +520,10 @@ def plan_manifests(state: TableState) -> PlannedStep:
     if not reason:
         return PlannedStep(step=step, reason=f"{count(len(manifests), 'manifest')}, which are read fast enough")
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         plan = plan_manifest_rewrite(table, branch=state.branch)
         done = rewrite_manifests(plan, state.engine.commit_summary())
-        return Outcome(done=f"{count(len(done.removed), 'manifest')} became {len(done.added)}")
+        return StepOutcome(done=f"{count(len(done.removed), 'manifest')} became {len(done.added)}")
 
     return PlannedStep(step=step, reason=reason, run=run)
 
@@ -597,9 +597,9 @@ def plan_dangling(state: TableState) -> PlannedStep:
     if not found:
         return PlannedStep(step=step, reason=f"all {known or ''} delete files apply to data files".replace("  ", " "))
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         removed = remove_dangling_deletes(state.table, state.branch, state.engine.commit_summary())
-        return Outcome(done=f"removed {count(removed, 'delete file')}")
+        return StepOutcome(done=f"removed {count(removed, 'delete file')}")
 
     return PlannedStep(step=step, reason=f"{count(found, 'delete file')} without a data file", run=run)
 
@@ -619,11 +619,11 @@ def plan_delete_files(state: TableState) -> PlannedStep:
     if not files:
         return PlannedStep(step=step, reason=f"merging does not halve the {count(len(plan.files), 'delete file')}")
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         context = write_context(table, str(uuid.uuid4()))
         done = rewrite_position_deletes(replace(plan, groups=groups), context, state.engine.commit_summary())
         old, new = (sum(one.counts[place] for one in done) for place in (0, 1))
-        return Outcome(done=f"{count(old, 'delete file')} became {new}")
+        return StepOutcome(done=f"{count(old, 'delete file')} became {new}")
 
     what = "become deletion vectors" if converts else f"in {count(len(groups), 'partition')} are merged"
     return PlannedStep(step=step, reason=f"{files} of {count(len(plan.files), 'delete file')} {what}", run=run)
@@ -635,9 +635,9 @@ def plan_table_statistics(state: TableState) -> PlannedStep:
     columns = [name for name in names if name is not None]
     ids = [one.snapshot_id for one in state.metadata.statistics]
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         location = compute_table_statistics(state.engine, state.resolved, None, columns or None)
-        return Outcome(done=f"wrote {location}")
+        return StepOutcome(done=f"wrote {location}")
 
     return statistics_step(state, MaintenanceStep.COMPUTE_TABLE_STATS, ids, bool(columns), run)
 
@@ -649,9 +649,9 @@ def plan_partition_statistics(state: TableState) -> PlannedStep:
         return PlannedStep(step=step, reason="the table is not partitioned")
     ids = [one.snapshot_id for one in state.metadata.partition_statistics]
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         location = compute_partition_statistics(state.resolved.catalog, state.table, None, state.name)
-        return Outcome(done=f"wrote {location}")
+        return StepOutcome(done=f"wrote {location}")
 
     return statistics_step(state, step, ids, state.counts_partitions, run)
 
@@ -661,7 +661,7 @@ def statistics_step(
     step: MaintenanceStep,
     snapshot_ids: Sequence[int],
     had: bool,
-    run: Callable[[Callable[[], bool]], Outcome],
+    run: Callable[[Callable[[], bool]], StepOutcome],
 ) -> PlannedStep:
     """Plan statistics of one kind.
 
@@ -698,7 +698,7 @@ def plan_orphans(state: TableState) -> PlannedStep:
     if last_ms and age_ms < interval_ms:
         return PlannedStep(step=step, reason=f"done {duration(age_ms)} ago, due after {duration(interval_ms)}")
 
-    def run(_: Callable[[], bool]) -> Outcome:
+    def run(_: Callable[[], bool]) -> StepOutcome:
         catalog, identifier = state.resolved.catalog, state.resolved.identifier
         try:
             done = f"deleted {count(len(remove_orphan_files(catalog, identifier, RemoveOrphanFiles())), 'orphan file')}"
@@ -706,7 +706,7 @@ def plan_orphans(state: TableState) -> PlannedStep:
             done = f"not possible: {error.message}"  # the next attempt is due after the interval, too
         values = {MAINTENANCE_ORPHANS_LAST_RUN: str(state.now_ms)}
         commit_change(catalog, identifier, lambda _: MetadataChange(updates=(SetPropertiesUpdate(updates=values),)))
-        return Outcome(done=done)
+        return StepOutcome(done=done)
 
     reason = f"not done for {duration(age_ms)}, due after {duration(interval_ms)}" if last_ms else "never done"
     return PlannedStep(step=step, reason=reason, run=run)
@@ -836,7 +836,7 @@ def clustering_groups(groups: Sequence[FileGroup], depths: Mapping[Hashable, flo
     )
 
 
-def run_rewrite(rewrite: Rewrite, groups: Sequence[FileGroup], is_over: Callable[[], bool]) -> Outcome:
+def run_rewrite(rewrite: Rewrite, groups: Sequence[FileGroup], is_over: Callable[[], bool]) -> StepOutcome:
     """Rewrite groups, a few in each commit, until the budget is over."""
     done: list[Any] = []
     failed = started = 0
@@ -855,7 +855,7 @@ def run_rewrite(rewrite: Rewrite, groups: Sequence[FileGroup], is_over: Callable
     if failed:
         text += f"; {failed} of other groups were replaced by other commits"
     left = f"{len(todo)} of {count(len(groups), 'group')}, {sum(one.size for one in todo)} bytes" if todo else ""
-    return Outcome(done=text, left=left)
+    return StepOutcome(done=text, left=left)
 
 
 def rewrite_text(rewrite: Rewrite, groups: Sequence[FileGroup]) -> str:
