@@ -122,7 +122,7 @@ __all__ = [
     "MaintenancePlan",
     "MaintenanceStep",
     "PlannedStep",
-    "TableState",
+    "MaintainedTable",
     "compact_after_commit",
     "maintain",
     "parse_budget",
@@ -249,10 +249,10 @@ def plan_maintenance(
         AnalysisError: A property of the table is invalid.
         DmlError: Metadata is damaged, or the storage failed.
     """
-    return TableState(engine, parts).plan(frozenset(steps))
+    return MaintainedTable(engine, parts).plan(frozenset(steps))
 
 
-class TableState:
+class MaintainedTable:
     """A state of a table, with what several steps need of it.
 
     Args:
@@ -266,7 +266,7 @@ class TableState:
         self,
         engine: Engine,
         parts: tuple[str, ...],
-        before: "TableState | None" = None,
+        before: "MaintainedTable | None" = None,
         rewrite_options: Mapping[str, str] | None = None,
     ) -> None:
         self.engine, self.parts = engine, parts
@@ -354,9 +354,9 @@ class TableState:
         """Whether files of the table may be deleted: `gc.enabled`."""
         return boolean(self.table.properties, GC_ENABLED, default=True)
 
-    def after(self) -> "TableState":
+    def after(self) -> "MaintainedTable":
         """Load the newest state of the table."""
-        return TableState(self.engine, self.parts, self)
+        return MaintainedTable(self.engine, self.parts, self)
 
     def plan(self, steps: frozenset[MaintenanceStep]) -> MaintenancePlan:
         """Plan some steps."""
@@ -375,7 +375,7 @@ class TableState:
 # ---- steps ----------------------------------------------------------------------------------------------------------
 
 
-def plan_snapshots(state: TableState) -> PlannedStep:
+def plan_snapshots(state: MaintainedTable) -> PlannedStep:
     """Expire snapshots, branches and tags by the table's properties `history.expire.*`."""
     step = MaintenanceStep.EXPIRE_SNAPSHOTS
     if not state.deletes_files:
@@ -400,7 +400,7 @@ def plan_snapshots(state: TableState) -> PlannedStep:
     )
 
 
-def plan_rows(state: TableState) -> PlannedStep:
+def plan_rows(state: MaintainedTable) -> PlannedStep:
     """Delete rows whose time is above `maintenance.ttl.max-age-ms`, by a DELETE statement."""
     step = MaintenanceStep.EXPIRE_ROWS
     column, age_ms = state.options.ttl_column, state.options.ttl_max_age_ms
@@ -449,7 +449,7 @@ class RowExpiry:
     bound: str
 
     @staticmethod
-    def of(state: TableState, column: str, age_ms: int) -> "RowExpiry":
+    def of(state: MaintainedTable, column: str, age_ms: int) -> "RowExpiry":
         """Return the rows of a table that are older than an age.
 
         The age is counted from the begin of the day in UTC, or of the hour for an age below one day, so that a second
@@ -496,7 +496,7 @@ class RowExpiry:
             bound=bound,
         )
 
-    def count(self, state: TableState) -> int:
+    def count(self, state: MaintainedTable) -> int:
         """Count the rows: from metadata if they fill whole files, otherwise by a query on files that may have some."""
         plan = state.scan(LessThan(term=self.column, value=self.bound)).plan(find_whole_files=True)
         if not plan.tasks:
@@ -511,7 +511,7 @@ class RowExpiry:
         return int(row[0])
 
 
-def plan_manifests(state: TableState) -> PlannedStep:
+def plan_manifests(state: MaintainedTable) -> PlannedStep:
     """Rewrite manifests that slow down planning: many small ones, or ones that list the same partitions."""
     step, table = MaintenanceStep.REWRITE_MANIFESTS, state.table
     manifests = () if state.snapshot is None else cache_of(table).manifests(table.io, state.snapshot)
@@ -528,7 +528,7 @@ def plan_manifests(state: TableState) -> PlannedStep:
     return PlannedStep(step=step, reason=reason, run=run)
 
 
-def plan_compaction(state: TableState) -> PlannedStep:
+def plan_compaction(state: MaintainedTable) -> PlannedStep:
     """Rewrite files with many deleted rows, and small files, by partition."""
     step = MaintenanceStep.REWRITE_DATA_FILES
     rewrite, hot = binpack(state), hot_partitions(state)
@@ -549,7 +549,7 @@ def plan_compaction(state: TableState) -> PlannedStep:
     )
 
 
-def plan_clustering(state: TableState) -> PlannedStep:
+def plan_clustering(state: MaintainedTable) -> PlannedStep:
     """Sort partitions of a sorted table whose files overlap on the first column of the sort order.
 
     Files that the compaction rewrites are not considered: it sorts them anyway. Bounds of texts are truncated, so only
@@ -587,7 +587,7 @@ def plan_clustering(state: TableState) -> PlannedStep:
     )
 
 
-def plan_dangling(state: TableState) -> PlannedStep:
+def plan_dangling(state: MaintainedTable) -> PlannedStep:
     """Remove delete files that apply to no data file."""
     step, known = MaintenanceStep.REMOVE_DANGLING_DELETES, state.total("total-delete-files")
     snapshot = state.snapshot
@@ -604,7 +604,7 @@ def plan_dangling(state: TableState) -> PlannedStep:
     return PlannedStep(step=step, reason=f"{count(found, 'delete file')} without a data file", run=run)
 
 
-def plan_delete_files(state: TableState) -> PlannedStep:
+def plan_delete_files(state: MaintainedTable) -> PlannedStep:
     """Merge small position delete files of version 2; convert those of version 3 to deletion vectors."""
     step, table = MaintenanceStep.REWRITE_DELETE_FILES, state.table
     if state.total("total-delete-files") == 0 or not any(task.position_deletes for task in state.files.tasks):
@@ -629,7 +629,7 @@ def plan_delete_files(state: TableState) -> PlannedStep:
     return PlannedStep(step=step, reason=f"{files} of {count(len(plan.files), 'delete file')} {what}", run=run)
 
 
-def plan_table_statistics(state: TableState) -> PlannedStep:
+def plan_table_statistics(state: MaintainedTable) -> PlannedStep:
     """Compute the column statistics again, if the table has some and many rows changed since."""
     names = [state.table.schema().find_column_name(one) for one in sorted(state.sketched)]
     columns = [name for name in names if name is not None]
@@ -642,7 +642,7 @@ def plan_table_statistics(state: TableState) -> PlannedStep:
     return statistics_step(state, MaintenanceStep.COMPUTE_TABLE_STATS, ids, bool(columns), run)
 
 
-def plan_partition_statistics(state: TableState) -> PlannedStep:
+def plan_partition_statistics(state: MaintainedTable) -> PlannedStep:
     """Count the files and rows of partitions again, if the table has such counts and many rows changed since."""
     step = MaintenanceStep.COMPUTE_PARTITION_STATS
     if all(spec.is_unpartitioned() for spec in state.table.specs().values()):
@@ -657,7 +657,7 @@ def plan_partition_statistics(state: TableState) -> PlannedStep:
 
 
 def statistics_step(
-    state: TableState,
+    state: MaintainedTable,
     step: MaintenanceStep,
     snapshot_ids: Sequence[int],
     had: bool,
@@ -686,7 +686,7 @@ def statistics_step(
     return PlannedStep(step=step, reason=since, run=run)
 
 
-def plan_orphans(state: TableState) -> PlannedStep:
+def plan_orphans(state: MaintainedTable) -> PlannedStep:
     """Remove orphan files, old metadata files included, if that was not done for a while."""
     step, last_ms = MaintenanceStep.REMOVE_ORPHAN_FILES, state.options.orphans_last_run_ms
     interval_ms = state.options.orphans_interval_ms
@@ -712,7 +712,7 @@ def plan_orphans(state: TableState) -> PlannedStep:
     return PlannedStep(step=step, reason=reason, run=run)
 
 
-PLANNERS: Final[Mapping[MaintenanceStep, Callable[[TableState], PlannedStep]]] = {
+PLANNERS: Final[Mapping[MaintenanceStep, Callable[[MaintainedTable], PlannedStep]]] = {
     MaintenanceStep.EXPIRE_SNAPSHOTS: plan_snapshots,
     MaintenanceStep.EXPIRE_ROWS: plan_rows,
     MaintenanceStep.REWRITE_MANIFESTS: plan_manifests,
@@ -730,7 +730,7 @@ PLANNERS: Final[Mapping[MaintenanceStep, Callable[[TableState], PlannedStep]]] =
 # ---- rewrites -------------------------------------------------------------------------------------------------------
 
 
-def compaction_options(state: TableState) -> dict[str, str]:
+def compaction_options(state: MaintainedTable) -> dict[str, str]:
     """Return the options of the compaction: the caller's override the table's."""
     options = {**state.options.rewrite, **state.rewrite_options}
     if state.total("total-equality-deletes"):
@@ -738,7 +738,7 @@ def compaction_options(state: TableState) -> dict[str, str]:
     return options
 
 
-def binpack(state: TableState) -> Rewrite | None:
+def binpack(state: MaintainedTable) -> Rewrite | None:
     """Return the rewrite by size and deletes, without hot partitions; None for a table without snapshots."""
 
     def prepare() -> Rewrite | None:
@@ -755,7 +755,7 @@ def binpack(state: TableState) -> Rewrite | None:
     return found
 
 
-def hot_partitions(state: TableState) -> dict[Hashable, tuple[ScanTask, int]]:
+def hot_partitions(state: MaintainedTable) -> dict[Hashable, tuple[ScanTask, int]]:
     """Return the partitions with a new file, by key: one file of each, and the time of the newest in milliseconds.
 
     An unpartitioned table is never hot: it would never be compacted.
@@ -775,7 +775,7 @@ def hot_partitions(state: TableState) -> dict[Hashable, tuple[ScanTask, int]]:
     return hot
 
 
-def hot_decisions(state: TableState, hot: Mapping[Hashable, tuple[ScanTask, int]]) -> Iterator[Decision]:
+def hot_decisions(state: MaintainedTable, hot: Mapping[Hashable, tuple[ScanTask, int]]) -> Iterator[Decision]:
     idle = duration(state.options.partition_idle_ms)
     for task, added_ms in hot.values():
         reason = f"its newest file was added {duration(state.now_ms - added_ms)} ago, idle after {idle}: left"
@@ -789,7 +789,7 @@ def partition_name(table: Table, spec_id: int, partition: tuple[Any, ...]) -> st
 
 
 def overlap_depths(
-    state: TableState, packed: Rewrite, field_id: int, decode: Callable[[bytes | None], Any]
+    state: MaintainedTable, packed: Rewrite, field_id: int, decode: Callable[[bytes | None], Any]
 ) -> dict[Hashable, float]:
     """Return the average overlap depth of each partition, of files that the compaction leaves."""
     hot = hot_partitions(state)
@@ -806,7 +806,7 @@ def overlap_depths(
     return {key: average_depth(found) for key, found in ranges.items()}
 
 
-def key_ranges(state: TableState, field_id: int) -> list[tuple[ScanTask, bytes | None, bytes | None]]:
+def key_ranges(state: MaintainedTable, field_id: int) -> list[tuple[ScanTask, bytes | None, bytes | None]]:
     """Return each data file with both bounds of a column."""
     table, snapshot = state.table, state.snapshot
     if snapshot is None:
@@ -977,7 +977,7 @@ def maintain(
     """
     deadline = None if budget is None else time.monotonic() + budget
     wanted = frozenset(steps)
-    state = TableState(engine, parts, rewrite_options=rewrite_options)
+    state = MaintainedTable(engine, parts, rewrite_options=rewrite_options)
     plan = state.plan(wanted)
     if plan_only or not plan.needed:
         return MaintenanceReport(table=plan.table, decisions=plan.decisions)
@@ -991,7 +991,7 @@ def left_by_budget(row: MaintenanceDecision) -> MaintenanceDecision:
     return replace(row, decision="left", reason=f"{BEFORE}: {row.reason}") if row.decision == "run" else row
 
 
-def lease_of_table(state: TableState) -> Lease:
+def lease_of_table(state: MaintainedTable) -> Lease:
     resolved: ResolvedTable = state.resolved
     return Lease(catalog=resolved.catalog, identifier=resolved.identifier, duration_ms=state.options.lease_duration_ms)
 
@@ -1027,7 +1027,7 @@ class MaintenanceRun:
         self.lease.confirm()
         return False
 
-    def run(self, plan: MaintenancePlan, state: TableState) -> MaintenanceReport:
+    def run(self, plan: MaintenancePlan, state: MaintainedTable) -> MaintenanceReport:
         """Run passes over the steps until one finds nothing, and report.
 
         Args:
@@ -1043,7 +1043,7 @@ class MaintenanceRun:
         rows = (self.rows.get(one.step) or self.unneeded.get(one.step) or one.rows(plan.table) for one in plan.steps)
         return MaintenanceReport(table=plan.table, decisions=tuple(row for some in rows for row in some))
 
-    def _pass(self, state: TableState) -> tuple[TableState, bool]:
+    def _pass(self, state: MaintainedTable) -> tuple[MaintainedTable, bool]:
         """Run each step that has work, and return the newest state, and whether a step ran."""
         worked = False
         for step in PLANNERS:
@@ -1061,7 +1061,7 @@ class MaintenanceRun:
                 state = state.after()
         return state, worked
 
-    def _run(self, planned: PlannedStep, state: TableState) -> None:
+    def _run(self, planned: PlannedStep, state: MaintainedTable) -> None:
         """Run a step; its error does not stop the other steps, unless a commit may have landed."""
         assert planned.run is not None
         try:
