@@ -119,10 +119,10 @@ from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import DeleteStatement, Query
 
 __all__ = [
+    "MaintainedTable",
     "MaintenancePlan",
     "MaintenanceStep",
     "PlannedStep",
-    "MaintainedTable",
     "compact_after_commit",
     "maintain",
     "parse_budget",
