@@ -121,6 +121,8 @@ PROCEDURES: Final[Mapping[str, Mapping[str, str]]] = {
         "rewrite-data-files": "Rewrite small files, and files with deleted rows, into files of the target size.",
         "rewrite-position-delete-files": "Merge small position delete files, and drop positions of data files that are "
         "gone.",
+        "convert-equality-deletes": "Replace the equality deletes of other engines by deletion vectors or position "
+        "deletes.",
         "rewrite-manifests": "Replace manifests by ones of the target size that list each partition together.",
         "expire-snapshots": "Remove old snapshots, and the files that only they need.",
         "remove-orphan-files": "Remove the files below a table's folders that its metadata does not need.",
@@ -276,6 +278,30 @@ def verify(
     found = session.verify(table, snapshot_id, every_file=every_file)
     dml.shell.print_verification(found, output, sys.stdout)
     raise typer.Exit(0 if found.ok else 1)
+
+
+@app.command(rich_help_panel=UPKEEP)
+def maintain(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="The table, as db.t; with --all a namespace, or nothing for all namespaces.")
+    ] = None,
+    *,
+    all_tables: Annotated[bool, typer.Option("--all", help="Maintain all tables of the namespace.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show the decisions, and change nothing.")] = False,
+    budget: Annotated[str | None, typer.Option(help="Start no new work after this time, such as 5m.")] = None,
+    output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, as --format json.")] = False,
+) -> None:
+    """Do the maintenance that a table needs. Exit codes: 0 all done, 1 failed, 3 the budget ended before."""
+    if not all_tables and name is None:
+        raise SetupError("There is no table to maintain", hint="Name one: dml maintain db.t, or write --all")
+    connection: Connection = context.obj
+    session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
+    tables = dml.shell.tables_in(session, name) if all_tables else (str(name),)
+    printed = OutputFormat.JSON if as_json else output
+    code = dml.shell.run_maintenance(session, tables, plan=plan, budget=budget, output=printed, goes_on=all_tables)
+    raise typer.Exit(code)
 
 
 @app.command(rich_help_panel=MORE)

@@ -15,8 +15,13 @@ from dml.options import (
     COMMIT_TAG_NUM_RETAINED,
     COMMIT_TAG_PREFIX,
     COMMIT_TIME_ZONE,
+    MAINTENANCE_TRIGGER_BUDGET,
+    MAINTENANCE_TRIGGER_COMMITS,
+    MAINTENANCE_TRIGGER_DELETED_RATIO,
+    MAINTENANCE_TRIGGER_SMALL_FILES,
     choice,
     integer,
+    share,
 )
 
 __all__ = ["HookOptions", "MarkDone", "TagCreation"]
@@ -53,6 +58,10 @@ class HookOptions:
         mark_done: `commit.mark-done.action`.
         mark_done_delay_ms: `commit.mark-done.delay-ms`: the time from the end of a partition until it is marked.
         time_zone: `commit.time-zone`: the zone in which days, and partitions named by a date, end.
+        trigger_commits: `maintenance.trigger.commits`: compact after this number of commits; None for never.
+        trigger_small_files: `maintenance.trigger.small-files`: compact after this number of new small files.
+        trigger_deleted_ratio: `maintenance.trigger.deleted-ratio`: compact if this fraction of the rows is deleted.
+        trigger_budget_ms: `maintenance.trigger.budget-ms`: the time after which such a compaction starts no new work.
     """
 
     tag_creation: TagCreation = TagCreation.NONE
@@ -62,6 +71,10 @@ class HookOptions:
     mark_done: MarkDone = MarkDone.NONE
     mark_done_delay_ms: int = 0
     time_zone: ZoneInfo = UTC_ZONE
+    trigger_commits: int | None = None
+    trigger_small_files: int | None = None
+    trigger_deleted_ratio: float | None = None
+    trigger_budget_ms: int = 60_000
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> "HookOptions":
@@ -79,12 +92,21 @@ class HookOptions:
             mark_done=choice(properties, COMMIT_MARK_DONE, MarkDone, MarkDone.NONE),
             mark_done_delay_ms=integer(properties, COMMIT_MARK_DONE_DELAY, 0),
             time_zone=time_zone(properties),
+            trigger_commits=optional_integer(properties, MAINTENANCE_TRIGGER_COMMITS, minimum=1),
+            trigger_small_files=optional_integer(properties, MAINTENANCE_TRIGGER_SMALL_FILES, minimum=1),
+            trigger_deleted_ratio=optional_share(properties, MAINTENANCE_TRIGGER_DELETED_RATIO),
+            trigger_budget_ms=integer(properties, MAINTENANCE_TRIGGER_BUDGET, HookOptions().trigger_budget_ms),
         )
 
 
 def optional_integer(properties: Mapping[str, str], key: str, *, minimum: int) -> int | None:
     """Return the value of a numeric property, or None if it is not set."""
     return integer(properties, key, 0, minimum=minimum) if key in properties else None
+
+
+def optional_share(properties: Mapping[str, str], key: str) -> float | None:
+    """Return the value of a property that is a fraction above 0, or None if it is not set or 0."""
+    return share(properties, key, 0.0) or None
 
 
 def time_zone(properties: Mapping[str, str]) -> ZoneInfo:

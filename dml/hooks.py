@@ -1,4 +1,4 @@
-"""Run the post-commit actions of a statement: tags, marks of done partitions, callbacks, metrics. Driver.
+"""Run the post-commit actions of a statement: tags, marks, callbacks, a compaction, metrics. Driver.
 
 Input: the result of a statement, a DataFrame's write or a micro-batch; the properties of its table, which the session's
 settings override. `after_statement` runs the actions in this order. A failing action is a warning and never fails the
@@ -17,6 +17,8 @@ statement: the snapshot is committed.
 - *Callbacks* run in a thread of their own, one after the other, while the statement's thread waits: a statement in a
   callback reads the table's new state, and not the state that the finished statement read. The statements of a callback
   call no callbacks, which prevents infinite recursion.
+- *Compaction*, if a trigger of the table is due (`dml.maintenance.triggers`): in the thread of the statement, with a
+  budget. Commits of a compaction, and of statements that maintenance runs, trigger none.
 - *Metrics*: one line of JSON for each statement, a record of level INFO at the logger `dml.metrics`, and a span of
   OpenTelemetry if its API is installed; neither is built if the logger is off or the API is missing. They contain
   counts, sizes, times and names; no SQL text, no values of rows, and of a snapshot's summary only the keys of streams,
@@ -61,16 +63,27 @@ from dml.commit import ancestors
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import AnalysisError, ErrorKind
 from dml.hook_options import HookOptions, MarkDone, TagCreation
+from dml.maintenance.rewrite_options import MIN_SIZE_SHARE
+from dml.maintenance.triggers import due_trigger
 from dml.manifests.read import entries_of, manifests_of
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, ManifestContent, ManifestFile, Partition
 from dml.model.summary_keys import EPOCH_ID, QUERY_ID
 from dml.model.transforms import partition_path
-from dml.options import COMMIT_MARK_DONE, COMMIT_MARK_DONE_UNTIL, COMMIT_TAG_CREATION, WRITE_DATA_PATH
+from dml.options import (
+    COMMIT_MARK_DONE,
+    COMMIT_MARK_DONE_UNTIL,
+    COMMIT_TAG_CREATION,
+    MAINTENANCE_TRIGGER_COMMITS,
+    MAINTENANCE_TRIGGER_DELETED_RATIO,
+    MAINTENANCE_TRIGGER_SMALL_FILES,
+    WRITE_DATA_PATH,
+    WriteOptions,
+)
 from dml.result import Result
 from dml.spark.jobs import local_property, set_local_property
 
-__all__ = ["METRICS", "Callbacks", "Finished", "after_statement", "record_metrics"]
+__all__ = ["METRICS", "Callbacks", "Compaction", "Finished", "after_statement", "in_maintenance", "record_metrics"]
 
 METRICS: Final = logging.getLogger("dml.metrics")
 
@@ -488,6 +501,7 @@ def creation_time(table: Table, location: str, now_ms: int) -> int:
 LOG: Final = logging.getLogger("dml.hooks")
 
 Callback = Callable[[Result], object]
+Compaction = Callable[[HookOptions], None]
 
 
 class Callbacks:
@@ -539,6 +553,7 @@ class Finished:
         settings: The session's settings, by the names of the table properties that they override.
         added: The data files that it added; None to read those of the snapshots that the branch got.
         callbacks: The session's callbacks.
+        compact: Compacts the table, given the options of its triggers; None if the session cannot.
     """
 
     result: Result
@@ -548,6 +563,7 @@ class Finished:
     settings: Mapping[str, str] = field(default_factory=dict)
     added: Sequence[ContentFile] | None = field(default=(), repr=False)
     callbacks: Callbacks = field(default_factory=Callbacks)
+    compact: Compaction | None = None
 
     @property
     def catalog(self) -> Catalog:
@@ -556,9 +572,9 @@ class Finished:
 
 
 def after_statement(finished: Finished) -> None:
-    """Run the post-commit actions of a statement: tags, marks, callbacks, metrics. Never fails."""
+    """Run the post-commit actions of a statement: tags, marks, callbacks, a compaction, metrics. Never fails."""
     failed: list[str] = []
-    result = finished.result
+    result, options = finished.result, NO_HOOKS
     if result.changed and not result.replayed:
         if result.branch == MAIN_BRANCH and not finished.staged:
             with warn_on_error("table properties", finished, failed):
@@ -572,11 +588,19 @@ def after_statement(finished: Finished) -> None:
         if finished.callbacks and not in_callback():
             with warn_on_error("callback", finished, failed):
                 call_back(finished, failed)
+        if finished.compact is not None and not IN_MAINTENANCE.get():
+            with warn_on_error("maintenance", finished, failed):
+                compact_if_due(finished, options)
     with warn_on_error("metrics", finished, failed):
         record_metrics(result, failed)
 
 
 NO_HOOKS: Final = HookOptions()
+TRIGGERS: Final = (
+    MAINTENANCE_TRIGGER_COMMITS,
+    MAINTENANCE_TRIGGER_SMALL_FILES,
+    MAINTENANCE_TRIGGER_DELETED_RATIO,
+)
 
 
 def options_of(finished: Finished) -> HookOptions:
@@ -586,7 +610,7 @@ def options_of(finished: Finished) -> HookOptions:
         AnalysisError: a value is invalid.
     """
     properties = {**finished.table.properties, **finished.settings}
-    asks = properties.keys() & {COMMIT_TAG_CREATION, COMMIT_MARK_DONE}
+    asks = properties.keys() & {COMMIT_TAG_CREATION, COMMIT_MARK_DONE, *TRIGGERS}
     return HookOptions.from_properties(properties) if asks else NO_HOOKS
 
 
@@ -648,6 +672,35 @@ def new_files(table: Table, snapshot: Snapshot, previous_id: int | None) -> list
         for entry in entries_of(manifest, table.io, live_only=True)
         if entry.snapshot_id in new
     ]
+
+
+# ---- compaction
+
+IN_MAINTENANCE: Final = ContextVar("IN_MAINTENANCE", default=False)
+
+
+@contextmanager
+def in_maintenance() -> Iterator[None]:
+    """Keep the commits of the block from triggering a compaction."""
+    token = IN_MAINTENANCE.set(True)
+    try:
+        yield
+    finally:
+        IN_MAINTENANCE.reset(token)
+
+
+def compact_if_due(finished: Finished, options: HookOptions) -> None:
+    """Compact the table if one of its triggers is due."""
+    if (options.trigger_commits, options.trigger_small_files, options.trigger_deleted_ratio) == (None, None, None):
+        return
+    metadata = finished.table.metadata
+    head = metadata.snapshot_by_name(MAIN_BRANCH)
+    history = () if head is None else ancestors(metadata, head.snapshot_id)
+    target = WriteOptions.from_properties(metadata.properties).target_file_size
+    reason = due_trigger(finished.result.summary, history, options, int(target * MIN_SIZE_SHARE))
+    if reason is not None and finished.compact is not None:
+        LOG.info("Compacting %s: %s", finished.result.table, reason)
+        finished.compact(options)
 
 
 # ---- callbacks

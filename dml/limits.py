@@ -690,6 +690,35 @@ MAX_LOCKSTEP_ITEMS: Final = 1 << 14
 MAX_LOCKSTEP_STEPS: Final = 60_000
 """Steps for all maps and lists of the records. A table of 1,000 columns takes 6,000."""
 
+# ---- Maintenance (decision 053) -------------------------------------------------------------------------------------
+
+MAINTENANCE_PASSES: Final = 3
+"""Times that one run goes through the steps: a step may leave work to an earlier one, such as a new small manifest."""
+
+MAINTENANCE_MIN_GAIN: Final = 2
+"""A rewrite pays if it leaves at most one file for this many. With less, a rewrite whose result is smaller than
+estimated would be worth another one."""
+
+MAINTENANCE_MIN_MANIFESTS: Final = 20
+"""Manifests below which planning is fast: they are read in parallel, in two rounds of `READ_THREADS`. Estimate."""
+
+MAINTENANCE_MANIFEST_RATIO: Final = 4
+"""Manifests for each one of the target size, from which they are rewritten. Estimate."""
+
+MAINTENANCE_OVERLAP_DEPTH: Final = 4.0
+"""Average overlap from which files are sorted again, or manifests clustered. New files that are compacted and sorted
+among themselves leave a depth of 2. Estimate."""
+
+MAINTENANCE_EQUALITY_DELETE_FILES: Final = 10
+"""Delete files of a data file from which it is rewritten, in tables with equality deletes, whose rows metadata does not
+count. Estimate."""
+
+MAINTENANCE_STALE_STATISTICS: Final = 0.1
+"""Fraction of changed rows from which statistics are computed again. Estimate."""
+
+MAINTENANCE_COMMIT_BYTES: Final = 8 * 2**30
+"""Bytes of old files that are rewritten between two commits, and two looks at the budget and the lease. Estimate."""
+
 # ---- Waiting and retrying -------------------------------------------------------------------------------------------
 
 RETRY_JITTER: Final = 0.1

@@ -4,7 +4,7 @@ Source: Iceberg documentation, "Configuration", and `TableProperties.java`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -34,6 +34,20 @@ __all__ = [
     "FORMAT_VERSION",
     "GC_ENABLED",
     "HOOK_PROPERTIES",
+    "MAINTENANCE_LEASE_DURATION",
+    "MAINTENANCE_LEASE_EXPIRES_AT",
+    "MAINTENANCE_LEASE_HOLDER",
+    "MAINTENANCE_ORPHANS_INTERVAL",
+    "MAINTENANCE_ORPHANS_LAST_RUN",
+    "MAINTENANCE_PARTITION_IDLE",
+    "MAINTENANCE_REWRITE_PREFIX",
+    "MAINTENANCE_STATISTICS",
+    "MAINTENANCE_TRIGGER_BUDGET",
+    "MAINTENANCE_TRIGGER_COMMITS",
+    "MAINTENANCE_TRIGGER_DELETED_RATIO",
+    "MAINTENANCE_TRIGGER_SMALL_FILES",
+    "MAINTENANCE_TTL_COLUMN",
+    "MAINTENANCE_TTL_MAX_AGE",
     "MAX_REF_AGE_MS",
     "MAX_SNAPSHOT_AGE_MS",
     "METADATA_COMPRESSION",
@@ -64,8 +78,10 @@ __all__ = [
     "DeleteGranularity",
     "DistributionMode",
     "IsolationLevel",
+    "MaintenanceOptions",
     "OrcStrategy",
     "RowLevelOperationMode",
+    "StatisticsUpkeep",
     "WriteOptions",
     "isolation_level",
     "num_reruns",
@@ -141,6 +157,22 @@ COMMIT_MARK_DONE_DELAY: Final = "commit.mark-done.delay-ms"
 COMMIT_MARK_DONE_UNTIL: Final = "commit.mark-done.until"
 COMMIT_TIME_ZONE: Final = "commit.time-zone"
 
+# Maintenance, of RowDelta. RowDelta sets the lease and the time of the last removal of orphan files.
+MAINTENANCE_REWRITE_PREFIX: Final = "maintenance.rewrite."
+MAINTENANCE_PARTITION_IDLE: Final = "maintenance.partition-idle-ms"
+MAINTENANCE_TTL_COLUMN: Final = "maintenance.ttl.column"
+MAINTENANCE_TTL_MAX_AGE: Final = "maintenance.ttl.max-age-ms"
+MAINTENANCE_STATISTICS: Final = "maintenance.statistics"
+MAINTENANCE_ORPHANS_INTERVAL: Final = "maintenance.orphans.interval-ms"
+MAINTENANCE_ORPHANS_LAST_RUN: Final = "maintenance.orphans.last-run-ms"
+MAINTENANCE_LEASE_DURATION: Final = "maintenance.lease.duration-ms"
+MAINTENANCE_LEASE_HOLDER: Final = "maintenance.lease.holder"
+MAINTENANCE_LEASE_EXPIRES_AT: Final = "maintenance.lease.expires-at-ms"
+MAINTENANCE_TRIGGER_COMMITS: Final = "maintenance.trigger.commits"
+MAINTENANCE_TRIGGER_SMALL_FILES: Final = "maintenance.trigger.small-files"
+MAINTENANCE_TRIGGER_DELETED_RATIO: Final = "maintenance.trigger.deleted-ratio"
+MAINTENANCE_TRIGGER_BUDGET: Final = "maintenance.trigger.budget-ms"
+
 HOOK_PROPERTIES: Final = (
     COMMIT_TAG_CREATION,
     COMMIT_TAG_PREFIX,
@@ -149,6 +181,10 @@ HOOK_PROPERTIES: Final = (
     COMMIT_MARK_DONE,
     COMMIT_MARK_DONE_DELAY,
     COMMIT_TIME_ZONE,
+    MAINTENANCE_TRIGGER_COMMITS,
+    MAINTENANCE_TRIGGER_SMALL_FILES,
+    MAINTENANCE_TRIGGER_DELETED_RATIO,
+    MAINTENANCE_TRIGGER_BUDGET,
 )
 """Properties of post-commit actions, which a session may set instead of the table."""
 
@@ -210,6 +246,14 @@ class DeleteGranularity(StrEnum):
 
     FILE = "file"
     PARTITION = "partition"
+
+
+class StatisticsUpkeep(StrEnum):
+    """`maintenance.statistics`: refresh existing statistics, also compute missing ones, or neither."""
+
+    EXISTING = "existing"
+    ALL = "all"
+    NONE = "none"
 
 
 def choice(properties: Mapping[str, str], key: str, enum: type[E], default: E, *unoffered: E) -> E:
@@ -511,4 +555,51 @@ class CommitOptions:
             partition_summary_limit=integer(
                 properties, "write.summary.partition-limit", default.partition_summary_limit
             ),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceOptions:
+    """The options of `maintain`; times in milliseconds. All properties are RowDelta's own.
+
+    Attributes:
+        rewrite: `maintenance.rewrite.*`: options of `rewrite_data_files`, by name.
+        partition_idle_ms: `maintenance.partition-idle-ms`: partitions with a newer file are not compacted.
+        ttl_column: `maintenance.ttl.column`: the column by whose time rows are deleted; None to delete none.
+        ttl_max_age_ms: `maintenance.ttl.max-age-ms`: the age above which rows are deleted; None to delete none.
+        statistics: `maintenance.statistics`.
+        orphans_interval_ms: `maintenance.orphans.interval-ms`: the least time between two removals of orphan files; 0
+            to remove none.
+        orphans_last_run_ms: `maintenance.orphans.last-run-ms`: when they were last removed, since 1970; 0 for never.
+        lease_duration_ms: `maintenance.lease.duration-ms`: the time after which the lease of a dead maintainer ends.
+    """
+
+    rewrite: Mapping[str, str] = field(default_factory=dict, hash=False)
+    partition_idle_ms: int = 0
+    ttl_column: str | None = None
+    ttl_max_age_ms: int | None = None
+    statistics: StatisticsUpkeep = StatisticsUpkeep.EXISTING
+    orphans_interval_ms: int = 7 * 24 * 3600 * 1000
+    orphans_last_run_ms: int = 0
+    lease_duration_ms: int = 3600 * 1000
+
+    @staticmethod
+    def from_properties(properties: Mapping[str, str]) -> "MaintenanceOptions":
+        """Parse a table's properties.
+
+        Raises:
+            AnalysisError: A property has an invalid value.
+        """
+        default = MaintenanceOptions()
+        prefix = MAINTENANCE_REWRITE_PREFIX
+        has_age = MAINTENANCE_TTL_MAX_AGE in properties
+        return MaintenanceOptions(
+            rewrite={key.removeprefix(prefix): value for key, value in properties.items() if key.startswith(prefix)},
+            partition_idle_ms=integer(properties, MAINTENANCE_PARTITION_IDLE, default.partition_idle_ms),
+            ttl_column=properties.get(MAINTENANCE_TTL_COLUMN),
+            ttl_max_age_ms=integer(properties, MAINTENANCE_TTL_MAX_AGE, 0, minimum=1) if has_age else None,
+            statistics=choice(properties, MAINTENANCE_STATISTICS, StatisticsUpkeep, default.statistics),
+            orphans_interval_ms=integer(properties, MAINTENANCE_ORPHANS_INTERVAL, default.orphans_interval_ms),
+            orphans_last_run_ms=integer(properties, MAINTENANCE_ORPHANS_LAST_RUN, default.orphans_last_run_ms),
+            lease_duration_ms=integer(properties, MAINTENANCE_LEASE_DURATION, default.lease_duration_ms, minimum=1),
         )

@@ -23,6 +23,8 @@ __all__ = [
     "Decision",
     "ExpiredSnapshots",
     "ImportedFiles",
+    "MaintenanceDecision",
+    "MaintenanceReport",
     "PhaseSeconds",
     "PublishedSnapshot",
     "RegisteredTable",
@@ -412,7 +414,7 @@ class ConvertedEqualityDeletes:
         converted_equality_delete_files_count: The number of files that were removed; 0 if there were none.
         added_position_delete_files_count: The number of position delete files, or deletion vectors, that replace them;
             None for a dry run.
-        decisions: For a dry run, a decision about each file: `convert`, `remove` (it deletes no row) or `leave`.
+        decisions: For a dry run, a decision about each file: `convert`, `remove` (it deletes no row) or `keep`.
     """
 
     converted_equality_delete_files_count: int
@@ -437,3 +439,52 @@ class RewrittenDeleteFiles:
     rewritten_bytes_count: int
     added_bytes_count: int | None
     decisions: tuple[Decision, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceDecision:
+    """A decision of `maintain` about a step, or about a part of it.
+
+    Attributes:
+        step: The step: the name of the procedure that does the same.
+        decision: For a step `run` in a plan, `done`, `keep`, or `left` for what the budget left; for its parts
+            `rewrite`, `remove` or `keep`.
+        object: The table, a group of files, a partition, a branch or a tag.
+        reason: The reason, and for `done` what was done.
+    """
+
+    step: str
+    decision: str
+    object: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceReport:
+    """What `maintain` did with a table, or with `plan` would do.
+
+    Attributes:
+        table: The name of the table.
+        decisions: The decisions about each step, in the order of the steps.
+    """
+
+    table: str
+    decisions: tuple[MaintenanceDecision, ...] = field(default=(), repr=False)
+
+    @property
+    def planned(self) -> tuple[MaintenanceDecision, ...]:
+        """The steps that a plan would run."""
+        return self._with("run")
+
+    @property
+    def done(self) -> tuple[MaintenanceDecision, ...]:
+        """The steps that were run, with what they did."""
+        return self._with("done")
+
+    @property
+    def left(self) -> tuple[MaintenanceDecision, ...]:
+        """The work that the budget left."""
+        return self._with("left")
+
+    def _with(self, decision: str) -> tuple[MaintenanceDecision, ...]:
+        return tuple(one for one in self.decisions if one.decision == decision)

@@ -29,6 +29,7 @@ from dml.connector import (
 )
 from dml.dataframe_writers import replace_writer_methods
 from dml.engine.engine import Engine, StatementSettings
+from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
 from dml.engine.procedures import remove_orphans, verify_table
 from dml.errors import AnalysisError, ErrorKind
@@ -55,6 +56,8 @@ from dml.result import (
     Decision,
     ExpiredSnapshots,
     ImportedFiles,
+    MaintenanceDecision,
+    MaintenanceReport,
     PublishedSnapshot,
     RegisteredTable,
     Result,
@@ -140,6 +143,7 @@ class Session:
             progress=progress,
             plans_scans=can_plan_scans(spark),
             callbacks=Callbacks() if callbacks is None else callbacks,
+            compact=compact_after_commit,
         )
 
     def __repr__(self) -> str:
@@ -400,6 +404,25 @@ class Session:
                 dry_run=dry_run or None,
             )
         )
+
+    def maintain(self, table: str, *, plan: bool = False, budget: str | None = None) -> MaintenanceReport:
+        """Do the maintenance that a table needs: expire, compact, clean up. A second run does nothing.
+
+        Args:
+            table: The name of the table. A branch at its end is the one whose files are maintained, instead of main.
+            plan: Return the decisions with their reasons, and change nothing.
+            budget: The time after which no new work starts, such as `5m`; the report has what is left.
+
+        Raises:
+            NotFoundError: The table or the branch does not exist.
+            AnalysisError: A property of the table or the budget is invalid.
+            CommitConflictError: Another maintainer is at work on the table.
+            ExecutionError: A step failed; the other steps ran.
+            DmlError: Metadata is damaged, or the storage failed.
+        """
+        rows = self.call("maintain", table=table, plan=plan or None, budget=budget).collect()
+        decisions = tuple(MaintenanceDecision(**row.asDict()) for row in rows)
+        return MaintenanceReport(table=table, decisions=decisions)
 
     # ---- procedures
 

@@ -9,7 +9,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final, TextIO
 
@@ -19,6 +20,9 @@ from rich.table import Table
 
 from dml.active_session import DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database
+from dml.catalog.tables import list_tables
+from dml.ddl.namespaces import child_namespaces
+from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.result import Decision, Result
@@ -26,6 +30,8 @@ from dml.session import Session
 from dml.spark.errors import translate
 from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import split_statements
+from dml.sqlparse.names import name_parts
+from dml.sqlparse.quoting import quote_name
 from dml.verification import Verification
 
 __all__ = [
@@ -35,8 +41,10 @@ __all__ = [
     "print_result",
     "print_rows",
     "print_verification",
+    "run_maintenance",
     "run_procedure",
     "run_sql",
+    "tables_in",
 ]
 
 NULL: Final = "NULL"
@@ -128,6 +136,75 @@ def run_procedure(session: Session, procedure: str, arguments: Mapping[str, Any]
         print_frame(frame, output, limit)
 
 
+BUDGET_ENDED: Final = 3
+"""The exit code of a maintenance whose budget ended before all work was done."""
+
+
+def tables_in(session: Session, name: str | None) -> Iterator[str]:
+    """Yield the names of the tables in a namespace and below.
+
+    Args:
+        session: The session.
+        name: The namespace, with or without a catalog; None for all namespaces of the current catalog.
+
+    Raises:
+        NotFoundError: The namespace does not exist.
+        AnalysisError: The name is not valid.
+    """
+    parts = () if name is None else name_parts(name)
+    if name is not None and not parts:
+        raise AnalysisError(f"'{name}' is not a valid name of a namespace", kind=ErrorKind.INVALID_VALUE)
+    registry = session.registry
+    catalog_name, catalog, namespace = registry.namespace(parts or (registry.current_catalog,))
+    todo = [namespace]
+    while todo:
+        one = todo.pop()
+        if one:
+            yield from (quote_name((catalog_name, *identifier)) for identifier in list_tables(catalog, one))
+        todo += reversed(child_namespaces(catalog, one))
+
+
+def run_maintenance(
+    session: Session, tables: Iterable[str], *, plan: bool, budget: str | None, output: str, goes_on: bool
+) -> int:
+    """Maintain tables, print the decisions of each, and return the exit code.
+
+    Args:
+        session: The session.
+        tables: The names of the tables.
+        plan: Show the decisions, and change nothing.
+        budget: The time for all tables together; None for no limit.
+        output: `table`, `json` (one object per line) or `csv`.
+        goes_on: Whether the next tables are maintained after one that failed.
+
+    Raises:
+        DmlError: A table failed, and `goes_on` is False; or the budget is invalid.
+    """
+    deadline = None if budget is None else time.monotonic() + parse_budget(budget)
+    columns, codes = ("table", "step", "decision", "object", "reason"), [0]
+
+    def rows_of(table: str) -> Iterator[tuple[str | None, ...]]:
+        rest = None if deadline is None else f"{max(0.0, deadline - time.monotonic()):.3f}s"
+        try:
+            report = session.maintain(table, plan=plan, budget=rest)
+        except DmlError as error:
+            if not goes_on:
+                raise
+            codes.append(1)
+            yield table, None, "failed", table, str(error)
+            return
+        codes.append(BUDGET_ENDED if report.left else 0)
+        for one in report.decisions:
+            yield table, one.step, one.decision, one.object, one.reason
+
+    if output == "table":
+        for table in tables:
+            print_table(columns, rows_of(table))
+    else:
+        print_rows(columns, (row for table in tables for row in rows_of(table)), output, sys.stdout)
+    return 1 if 1 in codes else max(codes)
+
+
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:
     """Print the rows of a query."""
     if output == "table":
@@ -198,7 +275,7 @@ def common_folder(objects: Iterable[str]) -> str:
     return "/".join([*shared, ""]) if any(shared[1:]) else ""
 
 
-def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
+def print_table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows as a table."""
     table = new_table(columns)
     for row in rows:
@@ -206,7 +283,7 @@ def print_table(columns: Iterable[str], rows: Iterable[Row]) -> None:
     plain_console().print(table)
 
 
-def print_rows(columns: Iterable[str], rows: Iterable[Row], output: str, target: TextIO) -> None:
+def print_rows(columns: Iterable[str], rows: Iterable[Sequence[Any]], output: str, target: TextIO) -> None:
     """Print rows as JSON, one object per line, or as CSV with a header.
 
     Args:

@@ -24,6 +24,7 @@ from dml.sqlparse.statements import (
 )
 
 __all__ = [
+    "child_namespaces",
     "comment_on_namespace",
     "create_namespace",
     "describe_namespace",
@@ -73,7 +74,7 @@ def drop_namespace(statement: DropNamespace, catalog: Catalog, namespace: tuple[
         raise missing_namespace(catalog, namespace)
     if statement.cascade:
         drop_contents(catalog, namespace)
-    inside = [quote_name(name) for name in [*list_relations(catalog, namespace), *children(catalog, namespace)]]
+    inside = [quote_name(name) for name in [*list_relations(catalog, namespace), *child_namespaces(catalog, namespace)]]
     if inside:
         raise not_empty(namespace, sorted(inside))
     # In a catalog without namespace records, the namespace disappears with its last table.
@@ -151,7 +152,7 @@ def show_namespaces(statement: ShowNamespaces, catalog: Catalog, parent: tuple[s
         NotFoundError: The parent does not exist.
     """
     try:
-        names = sorted(quote_name(name) for name in children(catalog, parent))
+        names = sorted(quote_name(name) for name in child_namespaces(catalog, parent))
     except NotFoundError:
         raise missing_namespace(catalog, parent) from None
     return DdlResult(
@@ -179,7 +180,12 @@ def describe_namespace(
     return DdlResult(columns=(("info_name", "string"), ("info_value", "string")), rows=tuple(rows))
 
 
-def children(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+def child_namespaces(catalog: Catalog, parent: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the full names of the direct children of a namespace.
+
+    Raises:
+        NotFoundError: The namespace does not exist.
+    """
     # Some catalogs return names relative to the parent, others full names.
     found = catalogs.list_namespaces(catalog, parent)
     return [name if name[: len(parent)] == parent and len(name) > len(parent) else (*parent, *name) for name in found]
@@ -191,7 +197,7 @@ def list_relations(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[s
 
 
 def drop_contents(catalog: Catalog, namespace: tuple[str, ...]) -> None:
-    for child in children(catalog, namespace):
+    for child in child_namespaces(catalog, namespace):
         drop_contents(catalog, child)
         if catalogs.namespace_exists(catalog, child):
             catalogs.drop_namespace(catalog, child)

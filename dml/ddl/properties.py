@@ -23,6 +23,7 @@ from dml.options import (
     Command,
     CommitOptions,
     DistributionMode,
+    MaintenanceOptions,
     WriteOptions,
     isolation_level,
     row_level_concurrency,
@@ -79,6 +80,7 @@ def check_properties(changes: Mapping[str, str]) -> None:
     WriteOptions.from_properties(changes)
     CommitOptions.from_properties(changes)
     HookOptions.from_properties(changes)
+    MaintenanceOptions.from_properties(changes)
     for key in DISTRIBUTION_MODES:
         one_of(changes, key, tuple(DistributionMode))
     for key in FORMAT_KEYS:

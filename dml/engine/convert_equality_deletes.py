@@ -146,7 +146,7 @@ class EqualityDeleteConversion:
         for entry in self.deletes:
             path, keys = entry.data_file.path, entry.data_file.record_count
             if path not in chosen:
-                yield Decision(decision="leave", object=path, reason="it cannot delete rows of the condition")
+                yield Decision(decision="keep", object=path, reason="it cannot delete rows of the condition")
             elif not uses[path]:
                 yield Decision(decision="remove", object=path, reason=f"{keys} keys, in no older data file: removed")
             else:

@@ -1,6 +1,6 @@
 """Hold the context of every statement of a session: Spark, the catalogs, the session's settings. Driver."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from dml import limits
 from dml.catalog.registry import CatalogRegistry
 from dml.errors import AnalysisError, ErrorKind
+from dml.hook_options import HookOptions
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
@@ -176,6 +177,7 @@ class Engine:
         progress: Whether long statements show their progress.
         plans_scans: Whether Spark itself plans the scans in queries: not on Connect, nor before 4.0.
         callbacks: Functions that are called after each commit.
+        compact: Compacts a table, by name, given the options of its triggers; None for sessions without triggers.
     """
 
     spark: SparkSession
@@ -183,6 +185,7 @@ class Engine:
     progress: bool = False
     plans_scans: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
+    compact: "Callable[[Engine, tuple[str, ...], HookOptions], None] | None" = None
 
     def commit_summary(self) -> dict[str, str]:
         """Return the summary entries that identify the engine, for every snapshot."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -154,6 +155,7 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
         result: Its result.
         action: The committed action; None if nothing was committed.
     """
+    parts = (target.resolved.catalog_name, *target.resolved.identifier)
     after_statement(
         Finished(
             result=result,
@@ -163,6 +165,7 @@ def finish(engine: Engine, target: Target, result: Result, action: Action | None
             settings={name: value for name, value in target.session.items() if name in HOOK_PROPERTIES},
             added=() if action is None else changes_of(action).added_data_files,
             callbacks=engine.callbacks,
+            compact=None if engine.compact is None else partial(engine.compact, engine, parts),
         )
     )
 

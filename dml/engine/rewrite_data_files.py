@@ -82,6 +82,7 @@ from dml.progress import progress_bar
 from dml.pruning.file_bounds import metric_columns
 from dml.read.applied_deletes import DeleteLoader
 from dml.rows.space_filling_curves import Curve
+from dml.result import Decision
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
@@ -94,7 +95,15 @@ from dml.write.delete_files import write_late_deletes
 from dml.write.partitioning import row_order
 from dml.write.writer_spec import WriteJob, WriterSpec, check_writable
 
-__all__ = ["RewriteDataFiles", "rewrite_data_files", "where_filter"]
+__all__ = [
+    "Rewrite",
+    "RewriteDataFiles",
+    "counters",
+    "prepare_rewrite",
+    "rewrite_data_files",
+    "sorting_column",
+    "where_filter",
+]
 
 LOG = logging.getLogger(__name__)
 
@@ -141,7 +150,45 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
             that are not committed are deleted.
         DmlError: Reading, writing or the commit failed. New files that are not committed are deleted.
     """
-    resolved = rewritable(engine, parts)
+    rewrite = prepare_rewrite(engine, rewritable(engine, parts), call)
+    if rewrite is None:
+        return dry_run_rows(counters(()), ()) if call.dry_run else [counters(())]
+    table, options = rewrite.table, rewrite.options
+    if call.dry_run:
+        return dry_run_rows(rewrite.expected_counters(), rewrite.decisions())
+    with progress_bar(engine.spark, f"REWRITE {rewrite.resolved.name}", enabled=engine.progress):
+        rewritten, failed = rewrite.run()
+    dangling = 0
+    if options.remove_dangling_deletes:
+        dangling = remove_dangling_deletes(load_table(table.catalog, table.name()), rewrite.branch, rewrite.summary())
+    return [counters(rewritten, failed=failed, dangling=dangling)]
+
+
+def prepare_rewrite(
+    engine: Engine,
+    resolved: ResolvedTable,
+    call: RewriteDataFiles,
+    *,
+    files: ScanPlan | None = None,
+    selects: Callable[[ScanTask], bool] | None = None,
+) -> "Rewrite | None":
+    """Check the arguments of a call, and return the rewrite, which plans when it is first asked for its plan.
+
+    Args:
+        engine: The session and its catalogs.
+        resolved: The table.
+        call: The arguments.
+        files: The data files of the branch's head, with the bounds of `sorting_column`, if they are known already.
+        selects: Returns whether a data file is considered; None for all.
+
+    Returns:
+        None for a table without snapshots.
+
+    Raises:
+        NotFoundError: There is no such branch.
+        AnalysisError: An argument is invalid.
+        DmlError: Tasks cannot read the table's files.
+    """
     table, branch = resolved.table, call.branch or resolved.branch or MAIN_BRANCH
     order = sort_order_of(call, table)
     spec_id, spec_ids = table.spec().spec_id, table.specs().keys()
@@ -151,9 +198,9 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
     row_filter = AlwaysTrue() if call.where is None else where_filter(call.where, names)
     snapshot = head_of(table, branch)
     if snapshot is None:
-        return dry_run_rows(counters(()), ()) if call.dry_run else [counters(())]
+        return None
     check_reads(engine.spark, table)
-    rewrite = Rewrite(
+    return Rewrite(
         engine=engine,
         settings=settings,
         resolved=resolved,
@@ -162,15 +209,9 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
         row_filter=row_filter,
         options=options,
         order=order,
+        known_files=files,
+        selects=selects,
     )
-    if call.dry_run:
-        return dry_run_rows(rewrite.expected_counters(), rewrite.decisions())
-    with progress_bar(engine.spark, f"REWRITE {resolved.name}", enabled=engine.progress):
-        rewritten, failed = rewrite.run()
-    dangling = 0
-    if options.remove_dangling_deletes:
-        dangling = remove_dangling_deletes(load_table(table.catalog, table.name()), branch, rewrite.summary())
-    return [counters(rewritten, failed=failed, dangling=dangling)]
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
@@ -419,6 +460,8 @@ class Rewrite:
         row_filter: Only files that may contain matching rows are considered.
         options: The options.
         order: The order, or the curve, of the strategy `sort`; None for binpack.
+        known_files: The files of the snapshot, if the caller has planned the scan already.
+        selects: Returns whether a file is considered; None for all.
     """
 
     engine: Engine
@@ -429,6 +472,8 @@ class Rewrite:
     row_filter: BooleanExpression = field(default_factory=AlwaysTrue)
     options: RewriteOptions
     order: SortOrder | Curve | None = None
+    known_files: ScanPlan | None = field(default=None, repr=False)
+    selects: Callable[[ScanTask], bool] | None = None
 
     @property
     def table(self) -> Table:
@@ -450,6 +495,8 @@ class Rewrite:
     @cached_property
     def files(self) -> ScanPlan:
         """The data files, with the deletes that apply to them."""
+        if self.known_files is not None:
+            return self.known_files
         first = sorting_column(self.table)
         return self.scan.plan(bounded_id=None if first is None else first[0])
 
@@ -457,9 +504,10 @@ class Rewrite:
     def plan(self) -> RewritePlan:
         """The groups to rewrite, and the files to leave."""
         places = sort_places(self.table, self.files)
+        tasks = self.files.tasks if self.selects is None else [*filter(self.selects, self.files.tasks)]
         keeps_order = self.order is None and not sorts(self.table)
         copies = keeps_order and self.table.properties.get(DEFAULT_FILE_FORMAT, PARQUET).lower() == PARQUET
-        return plan_rewrite(self.files.tasks, self.options, self.table.spec().spec_id, places, copies=copies)
+        return plan_rewrite(tasks, self.options, self.table.spec().spec_id, places, copies=copies)
 
     def partition_text(self, partition: tuple[Any, ...]) -> str:
         """Return the path of a partition under the output spec, such as `day=2026-01-01`."""
@@ -483,8 +531,11 @@ class Rewrite:
         order = self.order_text
         return f"sorted by {order}" if order else copied_text(self.runs(group))
 
-    def run(self) -> tuple[Sequence[Rewritten], int]:
+    def run(self, groups: tuple[FileGroup, ...] | None = None) -> tuple[Sequence[Rewritten], int]:
         """Rewrite and commit the groups of the plan.
+
+        Args:
+            groups: Some of these groups; None for all.
 
         Returns:
             The committed groups, and the number of data files in the other groups.
@@ -492,7 +543,7 @@ class Rewrite:
         Raises:
             DmlError: The rewrite failed. New files that are not committed are deleted.
         """
-        groups = self.plan.groups
+        groups = self.plan.groups if groups is None else groups
         if not groups:
             return (), 0
         if self.options.partial_progress_enabled:

@@ -26,7 +26,7 @@ from dml.manifests.read import read_each
 from dml.model.manifest import DeleteFileKey, ManifestContent, unpartitioned_specs
 from dml.scan.planner import delete_entry
 
-__all__ = ["LiveDataFiles", "dangling_deletes", "remove_dangling_deletes"]
+__all__ = ["LiveDataFiles", "dangling_deletes", "find_dangling_deletes", "remove_dangling_deletes"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def remove_dangling_deletes(table: Table, branch: str, summary: Mapping[str, str
     """
     while True:
         snapshot = table.snapshot_by_name(branch)
-        keys = frozenset[DeleteFileKey]() if snapshot is None else keys_of_dangling_deletes(table, snapshot)
+        keys = frozenset[DeleteFileKey]() if snapshot is None else find_dangling_deletes(table, snapshot)
         if snapshot is None or not keys:
             return 0
         action = RewriteFiles(removed_delete_files=keys, starting_snapshot_id=snapshot.snapshot_id)
@@ -110,7 +110,13 @@ def remove_dangling_deletes(table: Table, branch: str, summary: Mapping[str, str
         return len(keys)
 
 
-def keys_of_dangling_deletes(table: Table, snapshot: Snapshot) -> frozenset[DeleteFileKey]:
+def find_dangling_deletes(table: Table, snapshot: Snapshot) -> frozenset[DeleteFileKey]:
+    """Return the keys of the dangling delete files of a snapshot.
+
+    Raises:
+        CorruptFileError: A manifest is missing or damaged.
+        ExecutionError: The storage failed.
+    """
     manifests = [one for one in cache_of(table).manifests(table.io, snapshot) if one.has_live_files]
     entries_of = cache_of(table).entries(manifests, table.io, len(table.schema().field_ids))
     files = LiveDataFiles()

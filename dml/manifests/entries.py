@@ -32,6 +32,7 @@ from dml.manifests.entry_fields import (
     SEQUENCE_NUMBER,
     SPLIT_OFFSETS,
     STATUS,
+    UPPER_BOUNDS,
 )
 from dml.manifests.read import content_file, manifest_entry
 from dml.manifests.weights import NUMBER_BYTES, bytes_of_values
@@ -150,6 +151,9 @@ class Entries(Protocol):
     def lower_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
         """Return for some files the serialized lower bound of a column, or None."""
 
+    def upper_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        """Return for some files the serialized upper bound of a column, or None."""
+
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry, metrics included."""
 
@@ -197,6 +201,10 @@ class EntryList:
     def lower_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
         """Look up file by file."""
         return [self.entries[place].data_file.lower_bounds.get(field_id) for place in places]
+
+    def upper_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        """Look up file by file."""
+        return [self.entries[place].data_file.upper_bounds.get(field_id) for place in places]
 
     def file(self, place: int) -> ContentFile:
         """Return the file of an entry; its metrics become dicts when they are first read."""
@@ -407,7 +415,14 @@ class EntryArrays:
 
     def lower_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
         """Convert the bounds of the one column."""
-        files, values = self.maps[LOWER_BOUNDS].of_column(field_id)
+        return self._bounds(LOWER_BOUNDS, places, field_id)
+
+    def upper_bounds(self, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        """Convert the bounds of the one column."""
+        return self._bounds(UPPER_BOUNDS, places, field_id)
+
+    def _bounds(self, kind: int, places: Sequence[int], field_id: int) -> Sequence[bytes | None]:
+        files, values = self.maps[kind].of_column(field_id)
         found = dict(zip(files.tolist(), values.to_pylist(), strict=True))
         return [found.get(place) for place in places]
 

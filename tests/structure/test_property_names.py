@@ -9,7 +9,7 @@ import pytest
 from dml import options
 from tests.structure.parsed import nodes, trees
 
-NAME = re.compile(r"(commit|gc|history|read|schema|write)\.[a-z{]|format-version$|option\.$")
+NAME = re.compile(r"(commit|gc|history|maintenance|read|schema|write)\.[a-z{]|format-version$|option\.$")
 # A manifest says its format version in Avro metadata of that name, which is no property of a table.
 OTHERS = {("manifests/write.py", "format-version")}
 

@@ -175,6 +175,6 @@ REWRITES: Final = (
         columns="converted_equality_delete_files_count int, added_position_delete_files_count int",
         run=conversion_rows,
         changes_table=True,
-        explains=True,
+        has_decisions=True,
     ),
 )

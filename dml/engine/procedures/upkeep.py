@@ -1,7 +1,7 @@
 """The procedures on the files of a table, which change no row: rewrites, expiry, orphans, verification. Driver.
 
 Source: Iceberg's Spark procedures of the same names, which define the names and order of parameters and columns;
-`verify`, and `dry_run` of all but `remove_orphan_files` and its decisions, are RowDelta's own.
+`maintain`, `verify`, and `dry_run` of all but `remove_orphan_files` and its decisions, are RowDelta's own.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dml.catalog.translation import translate_errors
 from dml.engine.engine import Engine
+from dml.engine.maintain import maintain, parse_budget
 from dml.engine.procedures.declaration import (
     BIGINT,
     BIGINT_ARRAY,
@@ -140,6 +141,14 @@ def rewrite_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, An
     return rewrite_data_files(engine, parts, RewriteDataFiles(**values))
 
 
+def maintenance_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Maintain a table, or plan that, and return one row for each decision."""
+    budget = values.get("budget")
+    seconds = None if budget is None else parse_budget(budget)
+    report = maintain(engine, parts, plan_only=bool(values.get("plan")), budget=seconds)
+    return [(one.step, one.decision, one.object, one.reason) for one in report.decisions]
+
+
 UPKEEP: Final = (
     Procedure(
         name="expire_snapshots",
@@ -170,6 +179,14 @@ UPKEEP: Final = (
         run=expiry_rows,
         changes_table=True,
         has_decisions=True,
+    ),
+    Procedure(
+        name="maintain",
+        summary="Do the maintenance that a table needs: expire, compact, clean up.",
+        parameters=(TABLE, Parameter(name="plan", type=BOOLEAN), Parameter(name="budget", type=STRING)),
+        columns="step string, decision string, object string, reason string",
+        run=maintenance_rows,
+        changes_table=True,
     ),
     Procedure(
         name="remove_orphan_files",

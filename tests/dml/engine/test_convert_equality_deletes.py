@@ -184,8 +184,8 @@ def test_a_condition_selects_delete_files(catalog: Catalog, version: int) -> Non
     first, second, third = upserts.delete_keys(3, 14, 25)
     some = conversion(upserts.table, EqualTo("p", "b"))
     assert {one.object: one.decision for one in some.decisions()} == {
-        first.path: "leave",
-        second.path: "leave",
+        first.path: "keep",
+        second.path: "keep",
         third.path: "convert",
     }
     assert some.run().converted == 1

@@ -1,0 +1,126 @@
+"""Decide which rewrites pay, so that maintenance ends: a rewrite of its own results never pays. Pure; driver.
+
+Input: the plans of the rewrites. Output: the groups worth their price, and reasons. `rewrite_data_files` itself follows
+Iceberg, where two files of 70 % of the target size are rewritten into two such files by each call.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import PrimitiveType
+
+from dml import limits
+from dml.maintenance.overlap import average_depth
+from dml.maintenance.position_delete_groups import PositionDeleteGroup, PositionDeleteOptions
+from dml.maintenance.rewrite_options import RewriteOptions
+from dml.maintenance.rewrite_plan import FileGroup, has_high_ratio, has_many_deletes
+from dml.manifests.write import partition_type
+from dml.model.manifest import ManifestContent, ManifestFile
+from dml.scan.planner import delete_entry
+
+__all__ = ["WorthwhileGroups", "manifest_reason", "merges_delete_files", "worthwhile_groups"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorthwhileGroups:
+    """The groups of a plan, by whether their rewrite pays.
+
+    Attributes:
+        groups: Those to rewrite: first the groups with many deleted rows, then those that lose the most files for the
+            bytes that they take.
+        left: The others.
+    """
+
+    groups: tuple[FileGroup, ...]
+    left: tuple[FileGroup, ...]
+
+
+def worthwhile_groups(groups: Sequence[FileGroup], options: RewriteOptions) -> WorthwhileGroups:
+    """Select the groups whose rewrite removes deleted rows, splits files that are too large, or halves the files."""
+    kept = [group for group in groups if has_deletes(group, options) or is_smaller(group, options)]
+    chosen = {group.number for group in kept}
+
+    def rank(group: FileGroup) -> tuple[bool, float]:
+        fewer = len(group.tasks) - options.expected_files(group.size)
+        return not has_deletes(group, options), -fewer / max(1, group.size)
+
+    return WorthwhileGroups(
+        groups=tuple(sorted(kept, key=rank)),
+        left=tuple(group for group in groups if group.number not in chosen),
+    )
+
+
+def has_deletes(group: FileGroup, options: RewriteOptions) -> bool:
+    """Return whether a file of the group has many deleted rows or delete files."""
+    return any(has_high_ratio(task, options) or has_many_deletes(task, options) for task in group.tasks)
+
+
+def is_smaller(group: FileGroup, options: RewriteOptions) -> bool:
+    if any(task.length > options.max_file_size_bytes for task in group.tasks):
+        return True
+    return options.expected_files(group.size) * limits.MAINTENANCE_MIN_GAIN <= len(group.tasks)
+
+
+def merges_delete_files(group: PositionDeleteGroup, options: PositionDeleteOptions, *, by_file: bool) -> bool:
+    """Return whether a rewrite of position delete files of version 2 at least halves their number.
+
+    Args:
+        group: The files.
+        options: The options.
+        by_file: Whether new files have the deletes of one data file each (`write.delete.granularity`).
+    """
+    if by_file:
+        data_files = {delete_entry(entry).data_file for entry in group.files}
+        if None in data_files:
+            return False  # a file for several data files would be split
+        expected = len(data_files)
+    else:
+        expected = max(1, ceil(group.size / options.target_size))
+    return expected * limits.MAINTENANCE_MIN_GAIN <= len(group.files)
+
+
+def manifest_reason(
+    manifests: Sequence[ManifestFile], spec: PartitionSpec, metadata: TableMetadata, target: int
+) -> str:
+    """Return why manifests slow down the planning of queries; empty if they do not.
+
+    Args:
+        manifests: All manifests of a snapshot.
+        spec: The partition spec whose manifests may be rewritten.
+        metadata: The table.
+        target: The target size of manifests in bytes.
+    """
+    for content in ManifestContent:
+        found = [one for one in manifests if one.content is content and one.partition_spec_id == spec.spec_id]
+        if len(found) < limits.MAINTENANCE_MIN_MANIFESTS:
+            continue
+        needed = max(1, -(-sum(one.manifest_length for one in found) // target))
+        kind = "data" if content is ManifestContent.DATA else "delete"
+        if len(found) >= needed * limits.MAINTENANCE_MANIFEST_RATIO:
+            return f"{len(found)} {kind} manifests, where {needed} of the target size would do"
+        depth = average_depth(manifest_ranges(found, spec, metadata))
+        if depth >= limits.MAINTENANCE_OVERLAP_DEPTH:
+            field = spec.fields[0].name
+            return f"{len(found)} {kind} manifests, of which {depth:.1f} on average list the same value of {field}"
+    return ""
+
+
+def manifest_ranges(
+    manifests: Sequence[ManifestFile], spec: PartitionSpec, metadata: TableMetadata
+) -> list[tuple[object, object]]:
+    """Return the ranges of the first partition field that manifests cover; none for an unpartitioned table."""
+    if not spec.fields:
+        return []
+    kind = partition_type(spec, metadata).fields[0].field_type
+    assert isinstance(kind, PrimitiveType)
+    found = [one.partitions[0] for one in manifests if one.partitions]
+    bounds = [(one.lower_bound, one.upper_bound) for one in found]
+    return [
+        (from_bytes(kind, lower), from_bytes(kind, upper))
+        for lower, upper in bounds
+        if lower is not None and upper is not None
+    ]
