@@ -642,6 +642,23 @@ MAX_LOCKSTEP_ITEMS: Final = 1 << 14
 MAX_LOCKSTEP_STEPS: Final = 60_000
 """Steps for all maps and lists of the records. A table of 1,000 columns takes 6,000."""
 
+# ---- Advice of `health` ---------------------------------------------------------------------------------------------
+
+# Procedures that rewrite small files, expire snapshots or merge position deletes decide by their own options. These
+# limits are for procedures that would always find something to do.
+
+MIN_ADVISED_MANIFESTS: Final = 20
+"""Manifests below which planning is fast, however they are filled: a few are read at once, in milliseconds. Estimate."""
+
+MANIFEST_EXCESS: Final = 4
+"""Manifests by the number that would hold the same files: a rewrite must at least quarter them. Estimate."""
+
+MIN_ADVISED_OVERLAP: Final = 4.0
+"""Files that overlap at a bound of the sort column, on average. After sorting, there are 1 to 2. Estimate."""
+
+MIN_ADVISED_STATISTICS_AGE: Final = 100
+"""Commits since the snapshot that statistics describe. Estimate."""
+
 # ---- Waiting and retrying -------------------------------------------------------------------------------------------
 
 RETRY_JITTER: Final = 0.1

@@ -70,6 +70,7 @@ PROCEDURES: Final = frozenset(
         "create_changelog_view",
         "expire_snapshots",
         "fast_forward",
+        "health",
         "migrate",
         "publish_changes",
         "register_table",

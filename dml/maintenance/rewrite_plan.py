@@ -20,7 +20,7 @@ from dml.model.scan_task import ScanTask
 from dml.result import Decision
 from dml.write.carried_rows import RewriteRun
 
-__all__ = ["FileGroup", "RewritePlan", "plan_rewrite"]
+__all__ = ["FileGroup", "RewritePlan", "deletes_of", "has_high_ratio", "known_deleted", "plan_rewrite"]
 
 SPLITTABLE = frozenset({"parquet"})
 """File formats in which several tasks can each read a part of one file."""

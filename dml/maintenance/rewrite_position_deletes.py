@@ -55,6 +55,8 @@ from dml.write.writer_spec import DELETION_VECTOR_VERSION
 __all__ = [
     "PositionDeleteRewrite",
     "RewrittenPositionDeletes",
+    "content_size",
+    "group_limits",
     "plan_position_delete_rewrite",
     "rewrite_position_deletes",
 ]
