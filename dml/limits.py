@@ -648,7 +648,7 @@ MAX_LOCKSTEP_STEPS: Final = 60_000
 # limits are for procedures that would always find something to do.
 
 MIN_ADVISED_MANIFESTS: Final = 20
-"""Manifests below which planning is fast, however they are filled: a few are read at once, in milliseconds. Estimate."""
+"""Manifests below which planning is fast, however they are filled: they are read at once. Estimate."""
 
 MANIFEST_EXCESS: Final = 4
 """Manifests by the number that would hold the same files: a rewrite must at least quarter them. Estimate."""

@@ -46,9 +46,11 @@ def advise_expiry(snapshots: SnapshotFigures, *, shares_files: bool) -> Iterator
     """
     if shares_files or not (snapshots.expiring or snapshots.expiring_refs):
         return
-    reason = f"{snapshots.expiring:,} of {plural(snapshots.snapshots, 'snapshot')} are older than the table keeps"
+    reason = (
+        f"the table's properties no longer keep {snapshots.expiring:,} of {plural(snapshots.snapshots, 'snapshot')}"
+    )
     if snapshots.expiring_refs:
-        reason += f", and {plural(snapshots.expiring_refs, 'branch or tag', 'branches and tags')}"
+        reason += f", nor {plural(snapshots.expiring_refs, 'branch or tag', 'branches and tags')}"
     yield Advice(action="expire_snapshots", number=snapshots.expiring, subject="snapshots", reason=reason)
 
 

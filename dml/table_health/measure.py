@@ -282,22 +282,15 @@ class SnapshotContent:
         """The partition of each data file."""
         return np.concatenate((np.empty(0, np.int64), *self._partition_of))
 
-    @property
-    def bounded(self) -> npt.NDArray[np.bool_]:
-        """The data files whose bounds of the sort column are known, and in order."""
-        return np.concatenate((np.empty(0, np.bool_), *self._bounded))
-
     def depths(self) -> OverlapDepths | None:
         """Return the overlap of files; None without a sort column."""
         if isinstance(self.column, str):
             return None
         none = np.empty(0, np.int64)
-        bounded = self.bounded
+        bounded = np.concatenate((np.empty(0, np.bool_), *self._bounded))
         # Manifests whose bounds are numbers and others may differ: a column may have become wider.
         lower, upper = (joined(some)[bounded] if some else none for some in (self._lower, self._upper))
-        lows, highs = rank_values(lower, upper)
-        ordered = lows <= highs
-        return overlap_depths(self.partition_of[bounded][ordered], lows[ordered], highs[ordered])
+        return overlap_depths(self.partition_of[bounded], *rank_values(lower, upper))
 
     def tasks(self, table: Table) -> tuple[ScanTask, ...]:
         """Return the scan tasks of the data files, with the delete files that may apply.
@@ -522,7 +515,7 @@ def overlap_figures(found: SnapshotContent, depths: OverlapDepths | None, partit
         mean_depth=depths.mean,
         max_depth=depths.max,
         overlapping_partitions=int((partitions.depths > 1).sum()),
-        files_without_bounds=len(found.files) - int(found.bounded.sum()),
+        files_without_bounds=len(found.files) - depths.files,
         deepest=partitions.greatest(partitions.depths) if depths.max > 1 and len(partitions.files) > 1 else (),
     )
 
@@ -625,10 +618,15 @@ def gain_figures(plan: RewritePlan, found: SnapshotContent, parallelism: int) ->
         ManifestContent.DATA: after,
         ManifestContent.DELETES: len(found.deletes) - sum(group.deletion_vectors for group in plan.groups),
     }
+    # An empty manifest has a header, too: a few files need about as much as the smallest manifest has.
+    least = {
+        content: min(one.manifest_length for one in found.manifests if one.content is content)
+        for content in found.entries
+    }
     manifest_bytes = sum(
-        found.entry_bytes[content] * number // found.entries[content]
-        for content, number in left.items()
-        if found.entries[content]
+        max(least[content], found.entry_bytes[content] * left[content] // entries)
+        for content, entries in found.entries.items()
+        if entries and left[content]
     )
     return GainFigures(
         rewritten_files=rewritten,

@@ -24,10 +24,12 @@ class OverlapDepths:
     Attributes:
         partitions: The partition of each bound, ascending.
         depths: The number of files at the bound.
+        files: The number of all files.
     """
 
     partitions: Integers
     depths: Integers
+    files: int
 
     @property
     def mean(self) -> float:
@@ -51,20 +53,22 @@ class OverlapDepths:
 
 
 def overlap_depths(partitions: Integers, lower: Integers, upper: Integers) -> OverlapDepths:
-    """Sweep over the bounds of files.
+    """Sweep over the bounds of files. A file whose lower bound is above its upper bound is left out.
 
     Args:
         partitions: The partition of each file, from 0.
         lower: The rank of its lower bound, from 0.
-        upper: The rank of its upper bound, not below `lower`.
+        upper: The rank of its upper bound.
     """
+    ordered = lower <= upper
+    partitions, lower, upper = partitions[ordered], lower[ordered], upper[ordered]
     # One axis for all partitions, one after the other: what begins in a partition also ends there.
     width = int(upper.max(initial=0)) + 1
     starts, ends = partitions * width + lower, partitions * width + upper
     bounds = np.unique(np.concatenate((starts, ends)))
     begun = np.searchsorted(np.sort(starts), bounds, side="right")
     ended = np.searchsorted(np.sort(ends), bounds, side="left")
-    return OverlapDepths(partitions=bounds // width, depths=begun - ended)
+    return OverlapDepths(partitions=bounds // width, depths=begun - ended, files=len(starts))
 
 
 def rank_values(lower: npt.NDArray[Any], upper: npt.NDArray[Any]) -> tuple[Integers, Integers]:

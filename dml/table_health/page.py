@@ -13,36 +13,41 @@ from dml.table_health.view import Chart, Fact, Part, TextTable, printable
 
 __all__ = ["fragment", "page"]
 
-STYLE: Final = """
-.rowdelta-health{--line:color-mix(in srgb,currentColor 18%,transparent);--soft:color-mix(in srgb,currentColor 62%,transparent);
---fill:color-mix(in srgb,currentColor 5%,transparent);--good:#2f9e6e;--bad:#d9822b;font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
-max-width:1120px;overflow-wrap:anywhere;font-variant-numeric:tabular-nums;text-align:left}
-.rowdelta-health *{box-sizing:border-box}
-.rowdelta-health h1{font-size:22px;line-height:1.25;font-weight:650;margin:0}
-.rowdelta-health h2{font-size:15px;font-weight:650;margin:0 0 8px}
-.rowdelta-health h3{font-size:12.5px;font-weight:500;color:var(--soft);margin:14px 0 5px}
-.rowdelta-health p{margin:3px 0 14px;color:var(--soft)}
-.rowdelta-health .parts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:14px;align-items:start}
-.rowdelta-health section{border:1px solid var(--line);border-radius:8px;padding:14px 16px;min-width:0}
-.rowdelta-health .advice{background:var(--fill);border-left:4px solid var(--bad);margin-bottom:14px}
-.rowdelta-health .advice.none{border-left-color:var(--good)}
-.rowdelta-health ol{margin:0;padding-left:20px}
-.rowdelta-health li{margin:3px 0}
-.rowdelta-health code{font:12.5px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--fill);color:inherit;border:0;padding:1px 5px;border-radius:4px}
-.rowdelta-health dl{display:grid;grid-template-columns:minmax(110px,38%) 1fr;gap:3px 12px;margin:0}
-.rowdelta-health dt{color:var(--soft);font-weight:400;margin:0}
-.rowdelta-health dd{margin:0}
-.rowdelta-health small{color:var(--soft);font-size:12.5px;display:block}
-.rowdelta-health .chart{display:grid;grid-template-columns:minmax(70px,auto) minmax(60px,1fr) auto;gap:3px 10px;align-items:center;font-size:12.5px}
-.rowdelta-health .chart span{white-space:nowrap}
-.rowdelta-health .chart i{display:block;height:12px;border-radius:2px;background:var(--bad)}
-.rowdelta-health .chart i.good{background:var(--good)}
-.rowdelta-health .chart .mark{grid-column:1/-1;display:flex;align-items:center;gap:8px;color:var(--soft);height:14px}
-.rowdelta-health .chart .mark::before{content:"";flex:1;border-top:1px dashed currentColor}
-.rowdelta-health table{border-collapse:collapse;width:100%;font-size:12.5px;margin:0;border:0;color:inherit;background:none}
-.rowdelta-health th,.rowdelta-health td{text-align:right;padding:3px 0 3px 12px;border:0;border-bottom:1px solid var(--line);font-weight:400;vertical-align:top;white-space:nowrap;background:none}
-.rowdelta-health th{color:var(--soft)}
-.rowdelta-health th:first-child,.rowdelta-health td:first-child{text-align:left;padding-left:0;white-space:normal}
+STYLE: Final = """.rowdelta-health{--line:color-mix(in srgb,currentColor 18%,transparent);
+--soft:color-mix(in srgb,currentColor 65%,transparent);
+--fill:color-mix(in srgb,currentColor 6%,transparent);--good:#2f9e6e;--bad:#d9822b;
+font:14px/1.45 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;font-variant-numeric:tabular-nums;
+max-width:1120px;overflow-wrap:anywhere;text-align:left;
+& * {box-sizing:border-box}
+h1 {font-size:22px;line-height:1.25;font-weight:650;margin:0}
+h2 {font-size:15px;font-weight:650;margin:0 0 8px}
+h3 {font-size:12.5px;font-weight:500;color:var(--soft);margin:14px 0 5px}
+p {margin:3px 0 14px;color:var(--soft)}
+.parts {columns:2 400px;column-gap:14px}
+section {border:1px solid var(--line);border-radius:8px;padding:14px 16px;margin:0 0 14px;break-inside:avoid}
+.advice {background:var(--fill);border-left:4px solid var(--bad)}
+.none {border-left-color:var(--good)}
+ol {margin:0;padding-left:20px}
+li {margin:3px 0}
+code {font:12.5px/1.4 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;color:inherit;background:var(--fill);
+border:0;padding:1px 5px;border-radius:4px}
+dl {display:grid;grid-template-columns:minmax(110px,38%) 1fr;gap:3px 12px;margin:0}
+dt {color:var(--soft);font-weight:400;margin:0}
+dd {margin:0}
+small {color:var(--soft);font-size:12.5px;display:block}
+.chart {display:grid;grid-template-columns:minmax(70px,auto) minmax(60px,1fr) auto;gap:3px 10px;align-items:center;
+font-size:12.5px}
+.chart span {white-space:nowrap}
+.chart i {display:block;height:12px;border-radius:2px;background:var(--bad)}
+.chart .good {background:var(--good)}
+.mark {grid-column:1/-1;display:flex;align-items:center;gap:8px;color:var(--soft);height:14px}
+.mark::before {content:"";flex:1;border-top:1px dashed currentColor}
+table {border-collapse:collapse;width:100%;font-size:12.5px;margin:0;border:0;color:inherit;background:none}
+th,td {text-align:right;padding:3px 0 3px 12px;border:0;border-bottom:1px solid var(--line);font-weight:400;
+vertical-align:top;white-space:nowrap;background:none}
+th {color:var(--soft)}
+:is(th,td):first-child {text-align:left;padding-left:0;white-space:normal}
+}
 """
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"

@@ -232,7 +232,9 @@ def delete_part(deletes: DeleteFigures, files: FileFigures) -> Part:
         )
         tables = (
             TextTable(
-                title="Data files with the most deleted rows", columns=("file", "deleted", "share", "delete files"), rows=rows
+                title="Data files with the most deleted rows",
+                columns=("file", "deleted", "share", "delete files"),
+                rows=rows,
             ),
         )
     return Part(title="Deleted rows", facts=tuple(facts), tables=tables)
@@ -328,7 +330,9 @@ def snapshot_part(snapshots: SnapshotFigures) -> Part:
             TextTable(
                 title="Branches and tags" + (f", the oldest; {more:,} more" if more else ""),
                 columns=("name", "kind", "age", "expires"),
-                rows=tuple((ref.name, ref.kind, days_text(ref.age_ms), "yes" if ref.expires else "no") for ref in oldest),
+                rows=tuple(
+                    (ref.name, ref.kind, days_text(ref.age_ms), "yes" if ref.expires else "no") for ref in oldest
+                ),
             ),
         )
     return Part(title="Snapshots", facts=tuple(facts), charts=charts, tables=tables)
@@ -364,6 +368,7 @@ def gain_part(gain: GainFigures) -> Part:
     if not gain.groups:
         facts = (Fact(name="Data files to rewrite", value="0"),)
         return Part(title="What compaction would change", facts=facts)
+    now, after = map(bytes_text, (gain.manifest_bytes, gain.manifest_bytes_after))
     return Part(
         title="What compaction would change",
         facts=(
@@ -375,7 +380,7 @@ def gain_part(gain: GainFigures) -> Part:
             Fact(name="Data files", value=f"{gain.files_before:,} now, about {gain.files_after:,} afterwards"),
             Fact(
                 name="Manifests",
-                value=f"{bytes_text(gain.manifest_bytes)} now, about {bytes_text(gain.manifest_bytes_after)} afterwards",
+                value=f"{now} now, about {after} afterwards",
                 note="once they list live files only",
             ),
         ),

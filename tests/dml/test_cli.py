@@ -164,6 +164,11 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert run("DELETE FROM db.t WHERE id = 3")[0] == 0
         code, out, _ = run("db.t", command="verify")
         assert (code, "all agrees" in out) == (0, True)
+        code, out, _ = run("db.t", command="health")
+        assert (code, "Health of lake.db.t" in out, max(map(len, out.splitlines())) <= 80) == (0, True, True)
+        page = tmp_path / "health.html"
+        code, out, _ = run("db.t", "--json", "--html", str(page), command="health")
+        assert (code, json.loads(out)["files"]["rows"], "Health of lake.db.t" in page.read_text()) == (0, 3, True)
         code, out, _ = run("db.t", "--format", "json", command="ancestors-of")
         history = [json.loads(line)["snapshot_id"] for line in out.splitlines()]
         assert (code, len(history)) == (0, 4)

@@ -16,7 +16,7 @@ __all__ = [
     "analyze_table",
     "remove_orphans",
     "run_call",
-    "table_of_call",
     "table_health",
+    "table_of_call",
     "verify_table",
 ]
