@@ -54,19 +54,29 @@ def advise_expiry(snapshots: SnapshotFigures, *, shares_files: bool) -> Iterator
     yield Advice(action="expire_snapshots", number=snapshots.expiring, subject="snapshots", reason=reason)
 
 
-def advise_manifests(manifests: ManifestFigures, partitions: PartitionFigures) -> Iterator[Advice]:
-    """Recommend to rewrite manifests if there are too many, or if each partition is listed in too many."""
-    if manifests.manifests < limits.MIN_ADVISED_MANIFESTS:
+def advise_manifests(
+    sizes: Sequence[int], target_size: int, manifests: ManifestFigures, partitions: PartitionFigures
+) -> Iterator[Advice]:
+    """Recommend to rewrite manifests if there are too many, or if each partition is listed in too many.
+
+    Args:
+        sizes: The sizes of the manifests of the current partition spec, which the procedure rewrites.
+        target_size: The target size of manifests.
+        manifests: The figures of all manifests.
+        partitions: The figures of partitions.
+    """
+    if len(sizes) < limits.MIN_ADVISED_MANIFESTS:
         return
-    needed = -(-manifests.bytes // manifests.target_bytes)
-    few_per_partition = max(1.0, needed / max(1, partitions.partitions))
-    if manifests.manifests >= limits.MANIFEST_EXCESS * needed:
-        reason = f"{bytes_text(manifests.bytes)} in {manifests.manifests:,} manifests, where {needed:,} would hold them"
-    elif partitions.partitions > 1 and manifests.mean_spread >= limits.MANIFEST_EXCESS * few_per_partition:
+    total = sum(sizes)
+    needed = -(-total // target_size)
+    per_partition = max(1.0, needed / max(1, partitions.partitions))
+    if len(sizes) >= limits.MANIFEST_EXCESS * needed:
+        reason = f"{bytes_text(total)} in {len(sizes):,} manifests, where {needed:,} would hold them"
+    elif partitions.partitions > 1 and manifests.mean_spread >= limits.MANIFEST_EXCESS * per_partition:
         reason = f"the files of a partition are in {manifests.mean_spread:,.1f} manifests on average"
     else:
         return
-    yield Advice(action="rewrite_manifests", number=manifests.manifests, subject="manifests", reason=reason)
+    yield Advice(action="rewrite_manifests", number=len(sizes), subject="manifests", reason=reason)
 
 
 def advise_compaction(plan: RewritePlan, files: FileFigures, gain: GainFigures) -> Iterator[Advice]:
@@ -99,7 +109,7 @@ def advise_clustering(overlap: OverlapFigures) -> Iterator[Advice]:
     if overlap.column is None or overlap.mean_depth < limits.MIN_ADVISED_OVERLAP:
         return
     yield Advice(
-        action="rewrite_data_files, strategy sort",
+        action="rewrite_data_files, strategy sort, rewrite-all",
         number=overlap.overlapping_partitions,
         subject="partitions",
         reason=f"{overlap.mean_depth:,.1f} files overlap at a bound of {overlap.column} on average, at most "

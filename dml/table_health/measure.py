@@ -151,7 +151,12 @@ def measure_health(
         gain=gain,
         advice=(
             *advise_expiry(snapshots, shares_files=not boolean(properties, GC_ENABLED, default=True)),
-            *advise_manifests(manifests, skew),
+            *advise_manifests(
+                [one.manifest_length for one in found.manifests if one.partition_spec_id == metadata.default_spec_id],
+                manifests.target_bytes,
+                manifests,
+                skew,
+            ),
             *advise_compaction(plan, files, gain),
             *advise_clustering(overlap),
             *advise_position_deletes(position_delete_plan(found, table)),

@@ -339,7 +339,7 @@ def snapshot_part(snapshots: SnapshotFigures) -> Part:
 
 
 def metadata_part(metadata: MetadataFigures, statistics: tuple[StatisticsAge, ...]) -> Part:
-    deleted = "deleted after commits" if metadata.deletes_old_files else "never deleted"
+    deleted = "are deleted" if metadata.deletes_old_files else "stay in the storage"
     return Part(
         title="Metadata and statistics",
         facts=(
@@ -347,7 +347,7 @@ def metadata_part(metadata: MetadataFigures, statistics: tuple[StatisticsAge, ..
             Fact(
                 name="Old metadata files",
                 value=f"{metadata.old_files:,}",
-                note=f"listed, at most {metadata.previous_versions_max:,}; others are {deleted}",
+                note=f"listed, at most {metadata.previous_versions_max:,}; older ones {deleted}",
             ),
             *(statistics_fact(one) for one in statistics),
         ),

@@ -15,6 +15,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table import Table
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import LongType
 
@@ -22,7 +23,7 @@ from dml import limits
 from dml.catalog import create_table
 from dml.commit import AppendFiles, RewriteFiles, RowDelta, commit
 from dml.errors import CorruptFileError, ExecutionError
-from dml.maintenance import RewriteOptions, plan_rewrite
+from dml.maintenance import PositionDeleteOptions, RewriteOptions, plan_position_delete_rewrite, plan_rewrite
 from dml.maintenance.retention import RetentionRules, plan_retention
 from dml.maintenance.sorted_files import sort_places
 from dml.manifests.read import manifests_of
@@ -262,7 +263,7 @@ def test_overlap_is_that_of_the_first_sort_column_in_each_partition(catalog: Cat
 def test_deep_overlap_is_advised_to_be_sorted(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     table = sorted_table(catalog)
     append(table, *(listed(table, ids=(0, 9)) for _ in range(4)))
-    assert advice(health(table)) == {"rewrite_data_files, strategy sort": 1}
+    assert advice(health(table)) == {"rewrite_data_files, strategy sort, rewrite-all": 1}
     monkeypatch.setattr(limits, "MIN_ADVISED_OVERLAP", 4.1)
     assert advice(health(table)) == {}
 
@@ -419,6 +420,39 @@ def test_old_metadata_files_are_advised_once_the_list_is_full(catalog: Catalog) 
     assert advice(found) == {"set write.metadata.delete-after-commit.enabled": 3}
 
 
+def test_small_position_delete_files_are_advised_as_their_procedure_plans(catalog: Catalog) -> None:
+    table = new_table(catalog, 2, **TARGET)
+    files = [listed(table) for _ in range(6)]
+    append(table, *files)
+    delete(table, *(deletes(table, file, 1) for file in files[:4]))
+    assert advice(health(table)) == {}
+    delete(table, *(deletes(table, file, 1) for file in files[4:]))
+    options = PositionDeleteOptions.of({}, 64 * 2**20)
+    plan = plan_position_delete_rewrite(table.refresh(), options, AlwaysTrue())
+    assert sum(len(group.files) for group in plan.groups) == 6
+    assert advice(health(table)) == {"rewrite_position_delete_files": 6}
+
+
+def test_statistics_are_as_old_as_the_commits_since(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = new_table(catalog, 2, **TARGET)
+    ids = [append(table, listed(table)) for _ in range(3)]
+    table.refresh()
+    for snapshot_id in ids[:2]:
+        file = StatisticsFile(
+            snapshot_id=snapshot_id,
+            statistics_path=f"{table.location()}/metadata/{snapshot_id}.stats",
+            file_size_in_bytes=9,
+            file_footer_size_in_bytes=1,
+            blob_metadata=[],
+        )
+        with table.update_statistics() as update:
+            update.set_statistics(file)
+    assert [one.snapshots_behind for one in health(table).statistics] == [1, None]
+    assert advice(health(table)) == {}
+    monkeypatch.setattr(limits, "MIN_ADVISED_STATISTICS_AGE", 1)
+    assert advice(health(table)) == {"compute_table_stats": 1}
+
+
 def test_a_file_that_is_listed_twice_is_reported(catalog: Catalog) -> None:
     table = new_table(catalog, 2)
     file = listed(table)
@@ -485,7 +519,6 @@ def test_html_escapes_names_and_loads_nothing(catalog: Catalog, tmp_path: Path) 
 
 def test_text_fits_80_columns_and_has_no_control_characters(catalog: Catalog) -> None:
     text = str(hostile_health(catalog))
-    assert repr(hostile_health) != text
     assert max(map(len, text.splitlines())) <= 80
     assert all(line.isprintable() for line in text.split("\n"))
     assert "What to do" in text
