@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
         delete,
         disable,
         enable,
+        health,
         merge_into,
         remove_orphan_files,
         sql,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
     from dml.result import Result
     from dml.session import Session
     from dml.spark.extension import extend
+    from dml.table_health import TableHealth
     from dml.verification import Verification
 
     __version__: str
@@ -74,6 +76,7 @@ __all__ = [
     "Session",
     "SetupError",
     "SqlError",
+    "TableHealth",
     "ValidationFailedError",
     "Verification",
     "after_commit",
@@ -83,6 +86,7 @@ __all__ = [
     "disable",
     "enable",
     "extend",
+    "health",
     "merge_into",
     "remove_orphan_files",
     "sql",
@@ -95,6 +99,7 @@ __all__ = [
 LAZY = {
     "Result": "dml.result",
     "Session": "dml.session",
+    "TableHealth": "dml.table_health",
     "Verification": "dml.verification",
     "after_commit": "dml.active_session",
     "commit_properties": "dml.engine.target",
@@ -103,6 +108,7 @@ LAZY = {
     "disable": "dml.active_session",
     "enable": "dml.active_session",
     "extend": "dml.spark.extension",
+    "health": "dml.active_session",
     "merge_into": "dml.active_session",
     "remove_orphan_files": "dml.active_session",
     "sql": "dml.active_session",

@@ -19,6 +19,7 @@ from dml.session import ACTIVE, Session
 from dml.spark import interception
 from dml.spark.launch import spark_session
 from dml.stream_merge import StreamMerge
+from dml.table_health import TableHealth
 from dml.verification import Verification
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "delete",
     "disable",
     "enable",
+    "health",
     "merge_into",
     "remove_orphan_files",
     "sql",
@@ -152,6 +154,11 @@ def update(
 def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
     """Call `Session.verify` on the active session."""
     return active().verify(table, snapshot_id, every_file=every_file)
+
+
+def health(table: str, branch: str | None = None) -> TableHealth:
+    """Call `Session.health` on the active session."""
+    return active().health(table, branch)
 
 
 def remove_orphan_files(

@@ -304,6 +304,22 @@ def maintain(
     raise typer.Exit(code)
 
 
+@app.command(rich_help_panel=UPKEEP)
+def health(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(help="The table, as db.t or db.t.branch_audit.")],
+    *,
+    branch: Annotated[str | None, typer.Option(help="The branch or tag; the current snapshot if not given.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page to this file instead.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Report the health of a table from its metadata: file sizes, deleted rows, overlap, manifests, snapshots."""
+    connection: Connection = context.obj
+    session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
+    found = session.health(table, branch)
+    dml.shell.print_health(found, sys.stdout, as_json=as_json, html=None if html is None else str(html))
+
+
 @app.command(rich_help_panel=MORE)
 def procedures() -> None:
     """List the procedures, each of which is a command."""

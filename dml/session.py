@@ -31,7 +31,7 @@ from dml.dataframe_writers import replace_writer_methods
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
-from dml.engine.procedures import remove_orphans, verify_table
+from dml.engine.procedures import remove_orphans, table_health, verify_table
 from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.maintenance import RemoveOrphanFiles
@@ -88,6 +88,7 @@ from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_s
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_identifier
 from dml.stream_merge import StreamMerge, stream_merge
+from dml.table_health import TableHealth
 from dml.verification import Verification
 
 __all__ = ["ACTIVE", "Session"]
@@ -331,6 +332,22 @@ class Session:
                 hint="Take one from the table's metadata table 'snapshots'",
             )
         return verify_table(self.engine, self._table_parts(table), snapshot_id, every_file=every_file)
+
+    def health(self, table: str, branch: str | None = None) -> TableHealth:
+        """Measure the health of a table: file sizes, deleted rows, overlap, manifests, snapshots, and advice.
+
+        Only metadata is read, and nothing is changed.
+
+        Args:
+            table: The name of the table, with a branch or tag suffix to measure its snapshot.
+            branch: The branch or tag; by default that of the name, or else the current snapshot.
+
+        Raises:
+            NotFoundError: The table, branch or tag does not exist.
+            CorruptFileError: A metadata file is missing or damaged.
+            ExecutionError: The storage failed.
+        """
+        return table_health(self.engine, self._table_parts(table), branch)
 
     def remove_orphan_files(
         self,

@@ -32,12 +32,14 @@ from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import split_statements
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
+from dml.table_health import TableHealth
 from dml.verification import Verification
 
 __all__ = [
     "PROCEDURES",
     "open_session",
     "plain",
+    "print_health",
     "print_result",
     "print_rows",
     "print_verification",
@@ -339,6 +341,28 @@ def print_verification(found: Verification, output: str, target: TextIO) -> None
     if output == "csv":
         raise NotSupportedError("A verification cannot be printed as CSV", hint="Use --format table or --format json")
     target.write((json.dumps(found.as_dict(), ensure_ascii=False) if output == "json" else repr(found)) + "\n")
+
+
+def print_health(found: TableHealth, target: TextIO, *, as_json: bool, html: str | None) -> None:
+    """Print the health of a table: as text on standard output, unless it is written to a file or as JSON.
+
+    Args:
+        found: The health.
+        target: The stream for JSON, and for the name of the HTML file.
+        as_json: Print one JSON object.
+        html: Write an HTML page to this file.
+
+    Raises:
+        ExecutionError: The file cannot be written.
+    """
+    if html is not None:
+        found.to_html(html)
+    if as_json:
+        target.write(json.dumps(found.as_dict(), ensure_ascii=False) + "\n")
+    elif html is not None:
+        target.write(f"Wrote {html}\n")
+    else:
+        plain_console().print(found)
 
 
 def plain(value: Any) -> Any:

@@ -73,6 +73,7 @@ PROCEDURES: Final = frozenset(
         "create_changelog_view",
         "expire_snapshots",
         "fast_forward",
+        "health",
         "maintain",
         "migrate",
         "publish_changes",

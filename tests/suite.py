@@ -96,7 +96,15 @@ PARTS: Final = (
     Part(name="services", paths=("services", "soak"), everyday=False, measured=False, compiles=False),
     Part(
         name="tables",
-        paths=("dml/catalog", "dml/commit", "dml/ddl", "dml/maintenance", "dml/pruning", "dml/verification"),
+        paths=(
+            "dml/catalog",
+            "dml/commit",
+            "dml/ddl",
+            "dml/maintenance",
+            "dml/pruning",
+            "dml/table_health",
+            "dml/verification",
+        ),
         compiles=False,
     ),
     Part(name="connect", paths=("dml/spark/test_connect.py",), everyday=False, measured=False, compiles=False),

@@ -48,7 +48,6 @@ from dml.engine.rewrite_data_files import (
     counters,
     prepare_rewrite,
     rewritable,
-    sorting_column,
 )
 from dml.engine.row_level import run_row_level
 from dml.engine.writes import write_context
@@ -89,6 +88,7 @@ from dml.maintenance import (
 )
 from dml.maintenance.retention import duration
 from dml.maintenance.rewrite_plan import group_reason
+from dml.maintenance.sorted_files import sorting_column
 from dml.manifests.cache import cache_of
 from dml.manifests.read import read_each
 from dml.manifests.write import partition_type

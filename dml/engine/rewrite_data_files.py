@@ -21,8 +21,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.sorting import SortDirection, SortOrder
-from pyiceberg.transforms import BucketTransform, UnknownTransform, VoidTransform
+from pyiceberg.table.sorting import SortOrder
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from sqlglot import exp
@@ -70,6 +69,7 @@ from dml.maintenance import (
     plan_rewrite,
     remove_dangling_deletes,
 )
+from dml.maintenance.sorted_files import sort_places, sorting_column
 from dml.manifests.write import partition_type
 from dml.model.columns import DeltaLayout
 from dml.model.scan_task import ScanTask
@@ -79,10 +79,9 @@ from dml.options import DEFAULT_FILE_FORMAT, row_level_concurrency
 from dml.plan.names import TargetNames
 from dml.plan.predicates import pushable
 from dml.progress import progress_bar
-from dml.pruning.file_bounds import metric_columns
 from dml.read.applied_deletes import DeleteLoader
-from dml.rows.space_filling_curves import Curve
 from dml.result import Decision
+from dml.rows.space_filling_curves import Curve
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs
@@ -101,7 +100,6 @@ __all__ = [
     "counters",
     "prepare_rewrite",
     "rewrite_data_files",
-    "sorting_column",
     "where_filter",
 ]
 
@@ -354,42 +352,6 @@ def where_filter(where: str, names: TargetNames) -> BooleanExpression:
     )
 
 
-# ---- the order of files ---------------------------------------------------------------------------------------------
-
-
-def sorting_column(table: Table) -> tuple[int, bool] | None:
-    """Return the field id of the first column of the table's sort order, and whether it descends.
-
-    Returns:
-        None if the table has no sort order, or one by a transform that does not preserve the order of the column.
-    """
-    order = table.sort_order()
-    if order.is_unsorted or isinstance(order.fields[0].transform, BucketTransform | UnknownTransform | VoidTransform):
-        return None
-    first = order.fields[0]
-    return first.source_id, first.direction is SortDirection.DESC
-
-
-def sort_places(table: Table, files: ScanPlan) -> Sequence[float] | None:
-    """Return the rank of each file in the table's sort order.
-
-    Args:
-        table: The table.
-        files: Its files, with the lower bounds of the first sort column. Files without bounds come last.
-
-    Returns:
-        The ranks, by file ordinal; None if `sorting_column` is None or the column has no bounds.
-    """
-    first = sorting_column(table)
-    column = None if first is None else metric_columns(table.schema()).get(first[0])
-    if first is None or column is None:
-        return None
-    lower = [column.decode(bound) for bound in files.lower_bounds]
-    known = sorted({value for value in lower if value is not None}, reverse=first[1])
-    places = {value: float(place) for place, value in enumerate(known)}
-    return [len(known) if value is None else places[value] for value in lower]
-
-
 # ---- the run --------------------------------------------------------------------------------------------------------
 
 
@@ -503,7 +465,7 @@ class Rewrite:
     @cached_property
     def plan(self) -> RewritePlan:
         """The groups to rewrite, and the files to leave."""
-        places = sort_places(self.table, self.files)
+        places = sort_places(self.table, self.files.lower_bounds)
         tasks = self.files.tasks if self.selects is None else [*filter(self.selects, self.files.tasks)]
         keeps_order = self.order is None and not sorts(self.table)
         copies = keeps_order and self.table.properties.get(DEFAULT_FILE_FORMAT, PARQUET).lower() == PARQUET

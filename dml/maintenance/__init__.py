@@ -6,7 +6,8 @@ that the table needs and the folders of other tables, and `orphan_choice` select
 `expire_snapshots` removes old snapshots and their files: `retention` plans, without I/O, and `expired_files` finds the
 files that only expired snapshots reach. `deletion` has what it shares with `remove_orphan_files`.
 
-`rewrite_options` and `rewrite_plan` plan a compaction, without I/O; the engine runs it. `dangling_deletes` removes
+`rewrite_options` and `rewrite_plan` plan a compaction, without I/O; `sorted_files` ranks the files of a sorted table.
+The engine runs it. `dangling_deletes` removes
 delete files that apply to no data file. `rewrite_manifests` clusters the entries of manifests by partition.
 `rewrite_position_deletes` merges position delete files, which `position_delete_groups` selects.
 

@@ -25,7 +25,15 @@ from dml.result import Decision
 from dml.write.carried_rows import RewriteRun
 from dml.write.copied_row_groups import CopyRule
 
-__all__ = ["FileGroup", "RewritePlan", "copied_text", "plan_rewrite"]
+__all__ = [
+    "FileGroup",
+    "RewritePlan",
+    "copied_text",
+    "deletes_of",
+    "has_high_ratio",
+    "known_deleted",
+    "plan_rewrite",
+]
 
 SPLITTABLE = frozenset({"parquet"})
 """File formats in which several tasks can each read a part of one file."""
@@ -358,6 +366,7 @@ def has_many_deletes(task: ScanTask, options: RewriteOptions) -> bool:
 
 
 def has_high_ratio(task: ScanTask, options: RewriteOptions) -> bool:
+    """Return whether so many rows of a file are deleted that it is rewritten whatever its size."""
     if not deletes_of(task) or not task.record_count:
         return False
     return known_deleted(task) / task.record_count >= options.delete_ratio_threshold

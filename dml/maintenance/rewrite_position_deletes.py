@@ -55,6 +55,8 @@ from dml.write.writer_spec import DELETION_VECTOR_VERSION
 __all__ = [
     "PositionDeleteRewrite",
     "RewrittenPositionDeletes",
+    "content_size",
+    "group_limits",
     "plan_position_delete_rewrite",
     "rewrite_position_deletes",
 ]
@@ -106,6 +108,7 @@ class RewrittenPositionDeletes:
 
 
 def content_size(file: ContentFile) -> int:
+    """Return the bytes of a delete file; of a deletion vector, those of its blob."""
     return file.file_size_in_bytes if file.content_size_in_bytes is None else file.content_size_in_bytes
 
 

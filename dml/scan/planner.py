@@ -39,7 +39,7 @@ from dml.pruning.file_bounds import MetricColumn, file_bounds, may_meet, metric_
 from dml.pruning.pruner import Pruner
 from dml.pruning.row_tests import BoundsOf
 
-__all__ = ["ScanPlan", "delete_entry", "delete_index", "plan_scan", "scan_task"]
+__all__ = ["ScanPlan", "delete_entry", "delete_index", "duplicate_file_error", "plan_scan", "scan_task"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

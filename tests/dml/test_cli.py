@@ -77,7 +77,7 @@ def test_every_procedure_is_a_command_with_its_parameters():
     commands = {name: procedure for name, procedure in PROCEDURES.items() if not procedure.in_session}
     assert [line.partition(":")[0].replace("-", "_") for line in lines] == list(commands)
     for name, procedure in commands.items():
-        if name != "verify":  # it has a command of its own, with an exit code
+        if name not in {"health", "verify"}:  # they have commands of their own
             options = {option.name for option in procedure_command(name).params}
             wanted = {parameter.name for parameter in procedure.parameters if parameter.rejection is None}
             assert options == {*wanted, "output", "limit"}, name
@@ -190,6 +190,11 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         assert run("DELETE FROM db.t WHERE id = 3")[0] == 0
         code, out, _ = run("db.t", command="verify")
         assert (code, "all agrees" in out) == (0, True)
+        code, out, _ = run("db.t", command="health")
+        assert (code, "Health of lake.db.t" in out, max(map(len, out.splitlines())) <= 80) == (0, True, True)
+        page = tmp_path / "health.html"
+        code, out, _ = run("db.t", "--json", "--html", str(page), command="health")
+        assert (code, json.loads(out)["files"]["rows"], "Health of lake.db.t" in page.read_text()) == (0, 3, True)
         code, out, _ = run("db.t", "--format", "json", command="ancestors-of")
         history = [json.loads(line)["snapshot_id"] for line in out.splitlines()]
         assert (code, len(history)) == (0, 4)

@@ -1,20 +1,25 @@
-"""The procedures on the files of a table, which change no row: rewrites, expiry, orphans, verification. Driver.
+"""The procedures on the files of a table, which change no row: rewrites, expiry, orphans, reports. Driver.
 
 Source: Iceberg's Spark procedures of the same names, which define the names and order of parameters and columns;
-`maintain`, `verify`, and `dry_run` of all but `remove_orphan_files` and its decisions, are RowDelta's own.
+`maintain`, `health`, `verify`, and `dry_run` of all but `remove_orphan_files` and its decisions, are RowDelta's own.
 """
 
+import time
 from collections.abc import Mapping
 from itertools import chain, repeat
 from typing import Any, Final
 
+from pyiceberg.table.snapshots import Snapshot
+
+from dml.catalog.registry import ResolvedTable
 from dml.catalog.translation import translate_errors
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.maintain import maintain, parse_budget
 from dml.engine.procedures.declaration import (
     BIGINT,
     BIGINT_ARRAY,
     BOOLEAN,
+    BRANCH,
     DRY_RUN,
     STRING,
     STRING_MAP,
@@ -37,9 +42,10 @@ from dml.maintenance import (
     remove_orphan_files,
     rewrite_table_path,
 )
+from dml.table_health import TableHealth, measure_health
 from dml.verification import Verification, verify
 
-__all__ = ["UPKEEP", "remove_orphans", "verify_table"]
+__all__ = ["UPKEEP", "remove_orphans", "table_health", "verify_table"]
 
 
 def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> OrphanRemoval:
@@ -73,13 +79,59 @@ def verify_table(
         NotFoundError: no such table, branch, tag or snapshot.
         DmlError: an error of `dml.verification.verify`.
     """
+    resolved, snapshot = named_snapshot(engine, parts, snapshot_id=snapshot_id)
+    with translate_errors(f"Verifying the table '{resolved.name}'", resolved.catalog):
+        return verify(resolved.table, snapshot, resolved.name, every_file=every_file)
+
+
+def table_health(engine: Engine, parts: tuple[str, ...], branch: str | None = None) -> TableHealth:
+    """Measure the health of a table from its metadata.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, with a branch or tag at its end to select that one's snapshot.
+        branch: The branch or tag; None for that of the name, or else the current snapshot.
+
+    Raises:
+        NotFoundError: no such table, branch or tag.
+        DmlError: an error of `dml.table_health.measure_health`.
+    """
+    resolved, snapshot = named_snapshot(engine, parts, reference=branch)
+    with translate_errors(f"Measuring the table '{resolved.name}'", resolved.catalog):
+        return measure_health(
+            resolved.table,
+            snapshot,
+            resolved.name,
+            now_ms=time.time_ns() // 1_000_000,
+            reference=branch or resolved.branch or resolved.tag,
+            parallelism=StatementSettings.of(engine).parallelism,
+        )
+
+
+def named_snapshot(
+    engine: Engine, parts: tuple[str, ...], *, snapshot_id: int | None = None, reference: str | None = None
+) -> tuple[ResolvedTable, Snapshot | None]:
+    """Resolve a table and a snapshot; the snapshot is None if the table has none.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The table's name, with a branch or tag at its end to select that one's snapshot.
+        snapshot_id: The snapshot; None for the one that the name selects.
+        reference: The branch or tag; None for that of the name.
+
+    Raises:
+        NotFoundError: no such table, branch, tag or snapshot.
+        NotSupportedError: the name is that of a metadata table, or of the table at a time.
+    """
     name = ".".join(parts)
     resolved = engine.registry.find(parts)
     if resolved.metadata_table or resolved.timestamp_ms is not None:
         what = "a metadata table" if resolved.metadata_table else "the table at a time"
         raise NotSupportedError(f"'{name}' is {what}", hint=f"Name the table: '{resolved.name}'", table=name)
-    snapshot_id = resolved.snapshot_id if snapshot_id is None else snapshot_id
-    table, reference = resolved.table, resolved.branch or resolved.tag
+    if reference is None:
+        snapshot_id = resolved.snapshot_id if snapshot_id is None else snapshot_id
+        reference = resolved.branch or resolved.tag
+    table = resolved.table
     if snapshot_id is not None:
         snapshot = table.snapshot_by_id(snapshot_id)
     else:
@@ -91,8 +143,7 @@ def verify_table(
             hint="A snapshot may have been expired",
             table=resolved.name,
         )
-    with translate_errors(f"Verifying the table '{resolved.name}'", resolved.catalog):
-        return verify(table, snapshot, resolved.name, every_file=every_file)
+    return resolved, snapshot
 
 
 def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -134,6 +185,16 @@ def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[st
     found = verify_table(engine, parts, **values)
     counts = [(count.name, count.recorded, count.counted, None) for count in found.counts]
     return [*counts, *((None, None, None, problem) for problem in found.problems)]
+
+
+def health_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    """Return one row for each recommendation, then one for each figure of the report."""
+    found = table_health(engine, parts, **values)
+    advice = [("advice", one.action, f"{one.number} {one.subject}", one.reason) for one in found.advice]
+    return [
+        *advice,
+        *((part.title, fact.name, fact.value, fact.note or None) for part in found.parts for fact in part.facts),
+    ]
 
 
 def rewrite_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -187,6 +248,13 @@ UPKEEP: Final = (
         columns="step string, decision string, object string, reason string",
         run=maintenance_rows,
         changes_table=True,
+    ),
+    Procedure(
+        name="health",
+        summary="Measure the health of a table from its metadata, and recommend maintenance.",
+        parameters=(TABLE, BRANCH),
+        columns="part string, name string, value string, note string",
+        run=health_rows,
     ),
     Procedure(
         name="remove_orphan_files",
