@@ -3,8 +3,9 @@
 The tables are read from the page, so that the page cannot say anything else than what happens. Every cell is played
 through with the statement's own commit, on versions 2 and 3; of each column one cell, another one for each version,
 happens with the whole statement, and all of them do by night. Left to the night besides is version 3 of three in four
-statements that make no delete files; one of the two versions of a column that is about the snapshot level; and
-where the comparison of rows is switched off, both versions of every second column, and one of the others.
+statements that make no delete files; one of the two versions of a column that is about the snapshot level, or about
+merge-on-read at the other level; and where the comparison of rows is switched off, both versions of every second
+column, and one of the others.
 """
 
 from collections import Counter
