@@ -20,6 +20,8 @@ from tests.class_archive import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 LOGGING = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
+# A statement leaves some 10 MB of garbage. By default the JVM sizes its young generation by the memory of the machine.
+HEAP = "-Xms1g -Xmn512m"
 
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile(
@@ -61,7 +63,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     chosen = {
         "spark.master": "local[2]",
         "spark.driver.memory": "1500m",
-        "spark.driver.extraJavaOptions": f"{LOGGING} {JVM_OPTIONS}",
+        "spark.driver.extraJavaOptions": f"{LOGGING} {JVM_OPTIONS} {HEAP}",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "3",

@@ -91,7 +91,18 @@ PARTS: Final = (
         measured=False,
         compiles=False,
     ),
-    Part(name="spark", paths=("dml/spark", "dml/test_cli.py", "dml/test_progress.py", "dml/test_shell.py", "docs")),
+    Part(
+        name="spark",
+        paths=(
+            "dml/spark",
+            "dml/test_cli.py",
+            "dml/test_progress.py",
+            "dml/test_session_scripts.py",
+            "dml/test_shell.py",
+            "dml/test_stopped_session.py",
+            "docs",
+        ),
+    ),
     Part(name="cluster", paths=("cluster",), everyday=False, measured=False, compiles=False),
     Part(name="services", paths=("services", "soak"), everyday=False, measured=False, compiles=False),
     Part(

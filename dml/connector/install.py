@@ -32,7 +32,6 @@ from dml.spark.java import java_class
 from dml.spark.jvm import (
     classic_session,
     field_of,
-    jvm_view,
     python_function,
     session_state,
     take_callbacks,
@@ -212,7 +211,7 @@ def has_class(spark: SparkSession, name: str) -> bool:
     """Return whether the JVM finds a class, including in JARs that were added to the running session."""
     loader = classic_session(spark).sharedState().jarClassLoader()
     try:
-        jvm_view().java.lang.Class.forName(name, False, loader)
+        java_class("java.lang.Class").forName(name, False, loader)
     except Py4JJavaError as error:
         return str(error.java_exception.getClass().getSimpleName()) != "ClassNotFoundException"
     return True

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import lit
 
 from dml import limits
@@ -43,6 +43,7 @@ from dml.spark.column_text import (
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
 from dml.spark.internals import internals
+from dml.spark.java import companion
 from dml.spark.versions import Feature, has_feature
 
 __all__ = ["column_sql", "output_columns", "parameter_sql"]
@@ -102,9 +103,8 @@ class ClassicReader:
     def __init__(self, bound: Mapping[int, tuple[str, ...]]) -> None:
         self.bound = bound
         self.depth = 0
-        package = attribute(SparkSession.active().sparkContext, "jvm").org.apache.spark.sql.classic
         # Spark's own conversion of literals: a java.sql.Date to days, a Timestamp to microseconds.
-        self.converter = getattr(getattr(package, "ColumnNodeToExpressionConverter$"), "MODULE$")
+        self.converter = companion("org.apache.spark.sql.classic.ColumnNodeToExpressionConverter")
 
     def expression(self, node: Any) -> Any:
         """Convert a `ColumnNode` to an expression."""

@@ -40,7 +40,7 @@ from dml.spark.handlers import (
     run_statement,
 )
 from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import PARSER_STAYS, gateway, jvm_view, keep_alive, take_callbacks, to_callback_error
+from dml.spark.jvm import PARSER_STAYS, gateway, java_class, keep_alive, take_callbacks, to_callback_error
 from dml.spark.replaced_methods import is_about_tables, warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
@@ -86,7 +86,7 @@ class InjectedParser:
         self.key = str(session.sessionUUID())
         self.delegate = delegate
         # The session references its parser: a strong reference back would leak both, across two heaps.
-        self.session_reference = jvm_view().java.lang.ref.WeakReference(session)
+        self.session_reference = java_class("java.lang.ref.WeakReference")(session)
         weakref.finalize(self, forget_session, self.key)
 
     def session(self) -> SparkSession:
@@ -233,7 +233,7 @@ def create_session(options: dict[str, str]) -> None:
     context = SparkContext.getOrCreate(conf)
     take_callbacks()
     PARSER_STAYS.set()
-    session_class = getattr(jvm_view(), SESSION_CLASS)
+    session_class = java_class(SESSION_CLASS)
     builder = session_class.builder().sparkContext(cast("Any", context)._jsc.sc())
     for key, value in options.items():
         builder.config(key, value)
@@ -247,9 +247,8 @@ def caller_of_parser() -> Caller:
     The callback runs in the calling JVM thread, so its stack shows the caller. If callbacks run in separate threads
     (`PYSPARK_PIN_THREAD=false`), the caller is unknown, and assumed to be `sql()`.
     """
-    jvm = jvm_view()
     with internals(UTILS):
-        stack = str(getattr(jvm, UTILS).exceptionString(jvm.java.lang.Throwable()))
+        stack = str(java_class(UTILS).exceptionString(java_class("java.lang.Throwable")()))
     _, found, callers = stack.partition(".parsePlan")
     frames = callers.splitlines()[1:]
     if not found or any(SESSION_CLASS + "." in frame for frame in frames[:3]):
@@ -264,7 +263,7 @@ def arguments(context: JavaObject | None) -> Arguments:
     """Convert the parameters of a statement to Columns, by the SQL text of their literals."""
     if context is None:
         return None
-    parameters = jvm_view().scala.jdk.javaapi.CollectionConverters.asJava(context.params())
+    parameters = java_class("scala.jdk.javaapi.CollectionConverters").asJava(context.params())
     if context.productPrefix() == "NamedParameterContext":
         return {str(name): expr(str(parameters[name].sql())) for name in parameters} or None
     return [expr(str(expression.sql())) for expression in parameters] or None
@@ -281,7 +280,7 @@ def command_result(execution: JavaObject) -> JavaObject:
     """Return the plan of a command that has run: it holds the rows, so Spark does not run it again."""
     physical, analyzed = execution.executedPlan(), execution.analyzed()
     rows = physical.executeCollectIterator()._2().toList()
-    return getattr(jvm_view(), COMMAND_RESULT)(analyzed.output(), analyzed, physical, rows)
+    return java_class(COMMAND_RESULT)(analyzed.output(), analyzed, physical, rows)
 
 
 def check_command_results(spark: SparkSession) -> None:
@@ -307,24 +306,24 @@ def stand_in(error: Exception) -> JavaObject | None:
     """
     if not isinstance(error, REFUSALS):
         return None
-    jvm = jvm_view()
     text = f"{type(error).__name__}: {error}"
     condition, parameters = condition_of(error) or (RAISED_BY_USER, {"errorMessage": text})
     try:
-        return parse_exception(jvm, text, condition, parameters)
+        return parse_exception(text, condition, parameters)
     except (*FAILURES, StopIteration):
         return None  # another Spark version constructs it differently
 
 
-def parse_exception(jvm: Any, text: str, condition: str, parameters: Mapping[str, str]) -> JavaObject:
+def parse_exception(text: str, condition: str, parameters: Mapping[str, str]) -> JavaObject:
     """Create a ParseException with a given text, which only its private constructor accepts."""
-    java = jvm.java.lang.Class.forName(PARSE_EXCEPTION)
+    java = java_class("java.lang.Class").forName(PARSE_EXCEPTION)
     constructor = next(
         found for found in java.getDeclaredConstructors() if str(found.getParameterTypes()[1].getName()) == STRING
     )
     constructor.setAccessible(True)
-    options = iter((jvm.scala.Option.empty(), jvm.scala.Option.apply(condition)))  # the command, the condition
-    values = gateway().new_array(jvm.java.lang.Object, constructor.getParameterCount())
+    option = java_class("scala.Option")
+    options = iter((option.empty(), option.apply(condition)))  # the command, the condition
+    values = gateway().new_array(java_class("java.lang.Object"), constructor.getParameterCount())
     for index, kind in enumerate(constructor.getParameterTypes()):
         match str(kind.getSimpleName()):
             case "Option":
@@ -332,9 +331,9 @@ def parse_exception(jvm: Any, text: str, condition: str, parameters: Mapping[str
             case "String":
                 values[index] = f"[{condition}] {text}"
             case "Origin":
-                values[index] = jvm.org.apache.spark.sql.catalyst.trees.CurrentOrigin.get()
+                values[index] = java_class("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
             case "Map":
-                values[index] = jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(dict(parameters))
+                values[index] = java_class("org.apache.spark.api.python.PythonUtils").toScalaMap(dict(parameters))
             case _:  # query contexts: none
-                values[index] = jvm.java.lang.reflect.Array.newInstance(kind.getComponentType(), 0)
+                values[index] = java_class("java.lang.reflect.Array").newInstance(kind.getComponentType(), 0)
     return constructor.newInstance(values)

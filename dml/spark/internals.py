@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from dml.errors import SetupError
-from dml.spark.jvm import gateway, jvm_view
+from dml.spark.jvm import gateway, java_class
 
 __all__ = [
     "FAILURES",
@@ -125,7 +125,7 @@ def further_arguments(name: str, known: Sequence[str], fillers: Mapping[str, Cal
 def constructor_types(_: object, name: str) -> tuple[str, ...]:
     """Return the simple names of the parameter types of a class's one public constructor, in a gateway's JVM."""
     try:
-        constructors = jvm_view().java.lang.Class.forName(name).getConstructors()
+        constructors = java_class("java.lang.Class").forName(name).getConstructors()
     except Py4JJavaError as error:
         raise unknown_internals(name, "the class does not exist") from error
     if len(constructors) != 1:

@@ -13,7 +13,7 @@ from py4j.java_gateway import JavaObject
 from pyspark.sql.types import DataType, StructType
 
 from dml import limits
-from dml.spark.jvm import CallbackError, gateway, jvm_view, keep_alive
+from dml.spark.jvm import CallbackError, gateway, java_class, keep_alive
 
 __all__ = [
     "CATALOG",
@@ -38,16 +38,6 @@ __all__ = [
 
 CONNECTOR: Final = "org.apache.spark.sql.connector."
 CATALOG: Final = CONNECTOR + "catalog."
-
-
-def java_class(name: str) -> Any:
-    """Return a JVM class by its full name, with `$` before the name of a nested class."""
-    return cached_class(gateway(), name)
-
-
-@cache
-def cached_class(_: object, name: str) -> Any:
-    return getattr(jvm_view(), name)
 
 
 def static_method(kind: str, method: str) -> Any:

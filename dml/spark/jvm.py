@@ -48,6 +48,7 @@ __all__ = [
     "field_of",
     "gateway",
     "internal_rows",
+    "java_class",
     "java_collection",
     "jvm_view",
     "keep_alive",
@@ -175,7 +176,7 @@ class Callers:
             return  # a Python thread that waits for the JVM: its connection is in use
         with suppress(Py4JError, OSError):  # closing connections is best effort
             server = JavaObject("GATEWAY_SERVER", client).getCallbackClient()
-            thread = jvm_view().java.lang.Thread.currentThread()
+            thread = java_class("java.lang.Thread").currentThread()
             caller = CallingThread(thread=thread, connection=server.getPerThreadConnection())
             with self._lock:
                 self._callers.append(caller)
@@ -308,7 +309,7 @@ def python_function(function: Callable[..., Any]) -> JavaObject:
 def weak_session(spark: SparkSession) -> Callable[[], SparkSession]:
     """Return a getter of a classic session that holds it weakly: JVM objects of the session could keep it alive."""
     context = spark.sparkContext
-    reference = jvm_view().java.lang.ref.WeakReference(cast("Any", spark)._jsparkSession)
+    reference = java_class("java.lang.ref.WeakReference")(cast("Any", spark)._jsparkSession)
     return lambda: SparkSession(context, reference.get())
 
 
@@ -333,20 +334,20 @@ def optimized_plan(frame: DataFrame) -> JavaObject:
 
 def scala_list(items: Iterable[Any]) -> JavaObject:
     """Convert items to an immutable Scala list."""
-    listed = jvm_view().java.util.ArrayList()
+    listed = java_class("java.util.ArrayList")()
     for item in items:
         listed.add(item)
-    return jvm_view().scala.jdk.javaapi.CollectionConverters.asScala(listed).toList()
+    return java_class("scala.jdk.javaapi.CollectionConverters").asScala(listed).toList()
 
 
 def java_collection(collection: JavaObject) -> Any:
     """Convert a Scala sequence or map to a Java one, which Python can iterate over."""
-    return jvm_view().scala.jdk.javaapi.CollectionConverters.asJava(collection)
+    return java_class("scala.jdk.javaapi.CollectionConverters").asJava(collection)
 
 
 def scala_tuple(first: Any, second: Any) -> JavaObject:
     """Create a Scala pair."""
-    return jvm_view().scala.Tuple2(first, second)
+    return java_class("scala.Tuple2")(first, second)
 
 
 def activate(spark: SparkSession) -> None:
@@ -383,7 +384,7 @@ class SettingsReader:
             return self._get
         copy, known = self._read
         if copy is None or not self._settings.equals(copy):
-            copy, known = self._read = jvm_view().java.util.HashMap(self._settings), {}
+            copy, known = self._read = java_class("java.util.HashMap")(self._settings), {}
 
         def get(key: str, default: str | None) -> str | None:
             if key not in known:
@@ -402,7 +403,7 @@ class SettingsReader:
         of, names = self._names
         if of is not (copy := self._read[0]):  # one command for all names, which are many and rarely change
             assert copy is not None
-            names = str(jvm_view().java.lang.String.join("\n", copy.keySet())).split("\n")
+            names = str(java_class("java.lang.String").join("\n", copy.keySet())).split("\n")
             self._names = copy, names
         found = ((name, get(name, None)) for name in names if name.startswith(prefix))
         return {name[len(prefix) :]: value for name, value in found if value is not None}
@@ -440,7 +441,7 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     session = classic_session(spark)
     if not schema.fields:
         return DataFrame(session.emptyDataFrame(), spark)
-    rows, columns = jvm_view().java.util.ArrayList(), session.parseDataType(schema.json())
+    rows, columns = java_class("java.util.ArrayList")(), session.parseDataType(schema.json())
     return DataFrame(session.createDataFrame(rows, columns), spark)
 
 
@@ -486,7 +487,7 @@ def to_callback_error(error: Exception, stand_in: JavaObject | None = None) -> C
     if origin is not None and any(is_instance_of(gateway(), origin, kind) for kind in THROWN_UNCHANGED):
         return CallbackError("", keep_alive(origin))
     if stand_in is None:
-        stand_in = jvm_view().java.lang.RuntimeException(f"{type(error).__name__}: {error}", origin)
+        stand_in = java_class("java.lang.RuntimeException")(f"{type(error).__name__}: {error}", origin)
     CARRIED[identity(stand_in)] = error
     while len(CARRIED) > limits.CARRIED_EXCEPTIONS:
         CARRIED.popitem(last=False)
@@ -500,7 +501,7 @@ def java_exception(error: BaseException) -> JavaObject | None:
 
 def identity(java_object: JavaObject) -> int:
     """Return Java's identity hash of an object: Python may hold several references to it."""
-    return int(jvm_view().java.lang.System.identityHashCode(java_object))
+    return int(java_class("java.lang.System").identityHashCode(java_object))
 
 
 def gateway() -> Any:
@@ -511,6 +512,20 @@ def gateway() -> Any:
 def jvm_view() -> Any:
     """Return py4j's view of the JVM of this driver."""
     return cast("Any", SparkContext)._jvm
+
+
+def java_class(name: str) -> Any:
+    """Return a JVM class by its full name, with `$` before the name of a nested class.
+
+    For `jvm_view().java.util.HashMap` the JVM searches all JARs for classes `java` and `java.util` first, which takes a
+    millisecond and more. Results are cached per gateway.
+    """
+    return cached_class(gateway(), name)
+
+
+@functools.cache
+def cached_class(_: object, name: str) -> Any:
+    return getattr(jvm_view(), name)
 
 
 ORDER: Final = "spark.sql.functionResolution.sessionOrder"

@@ -31,7 +31,8 @@ from pyspark.sql import types as spark_types
 from dml import limits
 from dml.spark.handlers import is_classic
 from dml.spark.internals import FAILURES, warn_degraded
-from dml.spark.jvm import analyzed_plan, classic_session, jvm_view, optimized_plan
+from dml.spark.java import companion, java_class, static_method
+from dml.spark.jvm import analyzed_plan, classic_session, optimized_plan
 from dml.spark.versions import CLASSIC_PACKAGE
 
 __all__ = [
@@ -97,7 +98,7 @@ def is_literal_plan(plan: JavaObject, nodes: int) -> bool:
 
 def reads_clock(plan: JavaObject) -> bool:
     """Return True if an analyzed plan depends on the time (`current_date`, `now()`), the user or the database."""
-    current = jvm_view().org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    current = static_method("org.apache.spark.sql.catalyst.trees.TreePattern", "CURRENT_LIKE")()
     return bool(plan.containsPattern(current)) or SPECIAL.search(plan.toString()) is not None
 
 
@@ -115,13 +116,12 @@ def rebalance(frame: DataFrame, size: int) -> DataFrame:
     if not is_classic(spark):
         return frame
     try:
-        jvm = jvm_view()
         distributed = analyzed_plan(frame)
-        none = getattr(jvm, "scala.Option").empty()
-        plan = getattr(jvm, f"{PLANS}.RebalancePartitions")(
+        none = java_class("scala.Option").empty()
+        plan = java_class(f"{PLANS}.RebalancePartitions")(
             distributed.partitionExpressions(), distributed.child(), none, long_option(size)
         )
-        return DataFrame(getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
+        return DataFrame(java_class(f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
     except FAILURES as error:  # plans are not a public API of Spark: a vendor's may differ
         warn_degraded("the plan that rebalances tasks", error, "writes do not split large tasks or combine small ones")
         return frame
@@ -129,7 +129,7 @@ def rebalance(frame: DataFrame, size: int) -> DataFrame:
 
 def long_option(number: int) -> JavaObject:
     """Return Scala's `Some` of a long: py4j would convert a small number to an integer."""
-    numbers = getattr(getattr(jvm_view(), f"{PLANS}.Range$"), "MODULE$")
+    numbers = companion(f"{PLANS}.Range")
     return numbers.apply(0, number, 1, 1).maxRows()
 
 
@@ -260,12 +260,11 @@ class TaskNumbers:
 
     @staticmethod
     def of(spark: SparkSession, tasks: int) -> "TaskNumbers":
-        jvm = jvm_view()
         execution = classic_session(spark).range(0, tasks, 1, tasks).queryExecution()
         planned = execution.executedPlan()
-        unordered = getattr(getattr(jvm, "scala.collection.immutable.Nil$"), "MODULE$")
-        nothing = getattr(jvm, "scala.Option").empty()
-        (constructor,) = jvm.java.lang.Class.forName(LOGICAL_RDD).getConstructors()
+        unordered = companion("scala.collection.immutable.Nil")
+        nothing = java_class("scala.Option").empty()
+        (constructor,) = java_class("java.lang.Class").forName(LOGICAL_RDD).getConstructors()
         kinds = [str(kind.getSimpleName()) for kind in constructor.getParameterTypes()]
         at_session = kinds.index("SparkSession")
         others = {"Option": nothing, "boolean": False}
@@ -273,10 +272,10 @@ class TaskNumbers:
         return TaskNumbers(
             before_session=(*first, *(others[kind] for kind in kinds[len(first) : at_session])),
             after_statistics=tuple(others[kind] for kind in kinds[at_session + 2 :]),
-            numbers=getattr(getattr(jvm, f"{RANGE}$"), "MODULE$").apply,
-            option=getattr(jvm, "scala.Option").apply,
-            plan=getattr(jvm, LOGICAL_RDD),
-            frame_of=getattr(jvm, f"{CLASSIC_PACKAGE}.Dataset").ofRows,
+            numbers=companion(RANGE).apply,
+            option=java_class("scala.Option").apply,
+            plan=java_class(LOGICAL_RDD),
+            frame_of=java_class(f"{CLASSIC_PACKAGE}.Dataset").ofRows,
         )
 
     def frame(self, spark: SparkSession, estimated_rows: int) -> DataFrame:

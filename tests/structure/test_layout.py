@@ -13,7 +13,7 @@ import pytest
 from tests import suite
 from tests.class_archive import JVM_OPTIONS, make_home
 from tests.conftest import importable_tests
-from tests.suite import Counts, Part, counts_of, files_of, parts_with_the_rest, seconds_by_file
+from tests.suite import REST, Counts, Part, counts_of, files_of, parts_with_the_rest, seconds_by_file
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -58,6 +58,12 @@ def test_every_test_file_is_in_one_part_of_the_suite():
     found = Counter(path for part in parts for path in files_of(part))
     assert set(found) == set(TESTS.rglob("test_*.py"))
     assert [str(path) for path, count in found.items() if count > 1] == []
+
+
+def test_the_rest_starts_no_session() -> None:
+    """What needs one is in a part that has one: a session takes longer to start than many tests to run."""
+    rest = next(part for part in parts_with_the_rest() if part.name == REST)
+    assert [path.name for path in files_of(rest) if "pytest.mark." + "spark" in path.read_text()] == []
 
 
 @pytest.mark.parametrize("place", ["Makefile", ".ci/run", ".ci/nightly"])

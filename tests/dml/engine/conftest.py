@@ -1,6 +1,7 @@
 """One lake for the tests of the folder; tables of both versions, modes, with and without partitions."""
 
 import itertools
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +9,20 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    StringType,
+)
 from pyspark.sql import SparkSession
 
 import dml
@@ -18,6 +32,21 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.session import Session
 
 COMMANDS = ("delete", "update", "merge")
+NAME_OF_TABLE = re.compile(r"db\.\w+")
+PLAIN_TYPES = (BooleanType, IntegerType, LongType, FloatType, DoubleType, StringType, DateType, DecimalType)
+"""Types whose values PyIceberg and PySpark give as equal Python objects."""
+
+
+def rows_of_plain_types(table: Table) -> list[tuple] | None:
+    """Return the rows of a table as PyIceberg reads them; None if it has columns or files that PySpark has to read."""
+    fields = table.schema().fields
+    if any(not isinstance(field.field_type, PLAIN_TYPES) or field.initial_default is not None for field in fields):
+        return None
+    tasks = list(table.scan().plan_files())
+    if any(task.file.file_format is not FileFormat.PARQUET for task in tasks):
+        return None
+    read = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(tasks)
+    return list(zip(*(column.to_pylist() for column in read.columns), strict=True))
 
 
 @dataclass
@@ -81,9 +110,17 @@ class Lake:
         return self.session.registry.catalogs["lake"].load_table(tuple(name.split(".")))
 
     def rows(self, query: str) -> list[tuple]:
-        """The rows of a table or query, in order of their text."""
-        text = query if " " in query else f"SELECT * FROM {query}"
-        return sorted((tuple(row) for row in self.session.query(text).collect()), key=repr)
+        """Return the rows of a table or query, in order of their text.
+
+        PyIceberg reads a table of plain types that is given by its name, in a tenth of the time of a Spark job. A test
+        of what Spark reads gives a query.
+        """
+        if " " not in query:
+            read = rows_of_plain_types(self.table(query)) if NAME_OF_TABLE.fullmatch(query) else None
+            if read is not None:
+                return sorted(read, key=repr)
+            query = f"SELECT * FROM {query}"
+        return sorted((tuple(row) for row in self.session.query(query).collect()), key=repr)
 
     def data_files(self, name: str) -> list[ContentFile]:
         """The live data files."""

@@ -10,11 +10,12 @@ from dml.errors import CommitConflictError
 from dml.result import Result
 from tests.dml.engine.conftest import Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
+from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
 
 AUTO = {"write.auto.enabled": "true", "write.splice.min-file-size-bytes": "0"}
-VERSIONS = ("1", "2", "3")
+VERSIONS = by_night(["1", "2", "3"], lambda version: version != "1")
 VECTORS_FIRST = (pytest.param("2", marks=pytest.mark.nightly), "3")
 """What both ways to say deletes have in common, on version 2 by night."""
 
@@ -45,7 +46,7 @@ def expected(keep, change=lambda row: row) -> list[tuple]:
 
 def others_agree(lake: Lake, name: str) -> None:
     """PyIceberg and DuckDB read the rows that Spark reads."""
-    location, rows = lake.table(name).metadata_location, len(lake.rows(name))
+    location, rows = lake.table(name).metadata_location, len(lake.rows(f"SELECT * FROM {name}"))
     assert len(read_pyiceberg(location)) == rows
     assert read_pyiceberg(location) == read_duckdb(location)
     assert lake.session.verify(name, every_file=True).ok

@@ -66,6 +66,9 @@ def is_of_the_columns_type(case: tuple[str, str]) -> bool:
     return (key in {"l", "i", "u", "st.n"} and "DECIMAL" not in source) or source == COLUMNS.get(key, ("", ""))[1]
 
 
+SOURCES_IN_TURN = [case for case in SOURCES if is_of_the_columns_type(case)][::2]
+
+
 @pytest.fixture(scope="module")
 def table(engine_lake: Lake) -> str:
     """A table of four files, whose columns ascend from file to file."""
@@ -127,11 +130,11 @@ def test_files_without_a_key_of_the_source_are_not_opened(
 
 
 @pytest.mark.usefixtures("zone")
-@pytest.mark.parametrize(("key", "source"), by_night(SOURCES, is_of_the_columns_type))
+@pytest.mark.parametrize(("key", "source"), by_night(SOURCES, SOURCES_IN_TURN.__contains__))
 def test_neither_are_they_where_the_keys_are_too_many_for_the_driver(
     lake: Lake, table: str, key: str, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark then computes the minimum and maximum; of sources that have another type than the column by night."""
+    """Spark then computes the minimum and maximum; by night for all sources."""
     for limit in ("MAX_SOURCE_KEYS", "MAX_INTEGER_SOURCE_KEYS"):
         monkeypatch.setattr(limits, limit, 2)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
@@ -191,6 +194,8 @@ def test_floats_match_as_sparks_join_has_them(
         # The MERGEs only insert what no row matches, NULL for `=`, so that what is missing stays the same.
         missing = lake.rows(f"SELECT asked, s.f FROM ({every}) s ANTI JOIN {name} t ON t.f {operator} s.f")
         for asked, source in sources.items():
+            if operator == "<=>" and asked not in {"2", "015"}:  # the operators differ in NULL alone
+                continue
             wanted = [row for row in missing if row[0] == asked]
             result = lake.session.sql(
                 f"MERGE INTO {name} t USING ({source}) s ON t.f {operator} s.f AND t.n >= 0 "

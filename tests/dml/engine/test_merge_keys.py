@@ -124,7 +124,7 @@ PAIRS = [
     Pair("STRING", "BINARY", TEXTS, equal=False, null_safe=False),
     Pair("BINARY", "BINARY", TEXTS),
 ]
-"""The first four with every change, the others by night."""
+"""The first four with every change, with the operators that tasks decide; the others by night."""
 
 ALONE = Pair("BOOLEAN", "BOOLEAN", ("true", "false"))
 """Tasks look booleans up, but only beside other keys."""
@@ -198,9 +198,13 @@ def filled(kind: Kind, target: str, values: list[str]) -> str:
 
 
 @pytest.mark.usefixtures("zone")
-@pytest.mark.parametrize("operator", ["=", "<=>"])
 @pytest.mark.parametrize(
-    "place", by_night(list(range(len(PAIRS))), lambda place: place < 4), ids=lambda n: str(PAIRS[n])
+    ("place", "operator"),
+    by_night(
+        list(product(range(len(PAIRS)), ("=", "<=>"))),
+        lambda case: case[0] < 4 and (case[1] == "=" or PAIRS[case[0]].null_safe),
+    ),
+    ids=lambda value: str(PAIRS[value]) if isinstance(value, int) else value,
 )
 def test_tasks_match_what_sparks_join_matches(lake: Lake, place: int, operator: str) -> None:
     pair, drawn = PAIRS[place], random.Random(place)
@@ -275,8 +279,8 @@ def test_keys_of_several_columns(kind: Kind, keys: tuple[str, ...], null_safe: t
     ("kind_of_key", "operator", "twice"),
     [
         ("DOUBLE", "=", "CAST('-0.0' AS DOUBLE), CAST('0.0' AS DOUBLE)"),
-        ("DOUBLE", "=", "CAST('NaN' AS DOUBLE), CAST('NaN' AS DOUBLE)"),
-        ("DECIMAL(5, 1)", "=", "1.1BD, 1.10BD"),
+        pytest.param("DOUBLE", "=", "CAST('NaN' AS DOUBLE), CAST('NaN' AS DOUBLE)", marks=pytest.mark.nightly),
+        pytest.param("DECIMAL(5, 1)", "=", "1.1BD, 1.10BD", marks=pytest.mark.nightly),
         ("STRING", "<=>", "CAST(NULL AS STRING), NULL"),
     ],
 )

@@ -43,7 +43,7 @@ from tests.dml.engine.rewrites import (
     rows,
 )
 
-MANY = [pytest.param(seed, marks=[] if seed < 4 else [pytest.mark.nightly]) for seed in range(150)]
+MANY = [pytest.param(seed, marks=[] if seed < 2 else [pytest.mark.nightly]) for seed in range(150)]
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 
 

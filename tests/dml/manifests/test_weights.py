@@ -2,7 +2,7 @@
 
 import gc
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,15 @@ def line_of(number: int, **fields: Any) -> ManifestFile:
             **fields,
         }
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _of_other_tests() -> Iterator[None]:
+    """Leave what other tests have imported and made out of the collections of garbage, two for each measurement."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def held_by(make: Callable[[], Any]) -> tuple[Any, int]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -180,16 +181,22 @@ def fitting(function: Callable[[], Any]) -> Any:
         return None
 
 
+@cache
+def database() -> duckdb.DuckDBPyConnection:
+    """Return the database of all examples: to start one takes longer than a query."""
+    started = duckdb.connect()
+    started.execute("PRAGMA disable_optimizer")  # which would take `1 = i + 1` for `i = 0`
+    return started
+
+
 def by_duckdb(text: str, given: list[tuple[Any, ...]]) -> list[Any] | None:
     """The value of an expression for each row; None where a number does not fit its type."""
     table = rows(**{name: [row[place] for row in given] for place, name in enumerate(KINDS)})
-    with duckdb.connect() as database:
-        database.execute("PRAGMA disable_optimizer")  # which would take `1 = i + 1` for `i = 0`
-        database.register("rows", table.select(list(KINDS)))
-        try:
-            return [row[0] for row in database.sql(f"SELECT {text} FROM rows").fetchall()]
-        except (duckdb.OutOfRangeException, duckdb.ConversionException):
-            return None
+    database().register("rows", table.select(list(KINDS)))
+    try:
+        return [row[0] for row in database().sql(f"SELECT {text} FROM rows").fetchall()]
+    except (duckdb.OutOfRangeException, duckdb.ConversionException):
+        return None
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
