@@ -35,6 +35,8 @@ def test_a_name_that_is_no_table_is_refused_by_every_procedure(lake: Lake) -> No
     save_view(lake.table(name).catalog, tuple(view.split(".")), definition, replaces=None)
     for procedure in map(PROCEDURES.__getitem__, OF_TABLES):
         required = {one.name: VALUES[one.name] for one in procedure.parameters if one.required and one.name in VALUES}
+        if procedure.name == "set_current_snapshot":
+            required["snapshot_id"] = 5  # it or `ref`
         for text, error, message in (
             ("db.no_such_table", dml.NotFoundError, "There is no table 'lake.db.no_such_table'"),
             (view, dml.NotSupportedError, f"'lake.{view}' is a view"),
