@@ -92,8 +92,8 @@ def reconcile(
             unions[path] = deletes.union(rows.tasks[path])
     late = map_late_deletes(moved, rows.tasks, changes.added_data_files, rows.row_origins)
     if late is None:
-        found = origins_by_row_id(moved, rows, changes.added_data_files, files, io)
-        late = map_late_deletes(moved, rows.tasks, changes.added_data_files, (*rows.row_origins, *found))
+        by_row_id = origins_by_row_id(moved, rows, changes.added_data_files, files, io)
+        late = map_late_deletes(moved, rows.tasks, changes.added_data_files, (*rows.row_origins, *by_row_id))
         if late is None:
             return Reconciled(changes=changes)
         changes = replace(changes, summary=(*changes.summary, (ROWS_FOLLOWED, ROW_ID)))

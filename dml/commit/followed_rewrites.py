@@ -209,7 +209,7 @@ def row_maps_of(
         return RowMaps(by_source={}, are_complete=True)
     entries = compaction.entries(ManifestContent.DATA, EntryStatus.ADDED, REPLACING, every)
     added = [replace(ScanTask.of_file(entry.data_file), first_row_id=entry.first_row_id) for entry in entries]
-    if len({file.spec_id for file in (*replaced.values(), *added)}) == 1:
+    if len({file.spec_id for file in replaced.values()} | {file.spec_id for file in added}) == 1:
         # Rows stay in their partition, so footers of other partitions need not be read.
         partitions = {partition_key(file.spec_id, file.partition) for file in replaced.values()}
         added = [file for file in added if partition_key(file.spec_id, file.partition) in partitions]

@@ -301,12 +301,12 @@ class Bench(Place):
         there = {f"file://{path}" for path in files}
         if needed - there:
             problems.append(f"files are missing: {sorted(needed - there)}")
-        left = there - needed
+        surplus = there - needed
         if expires and raised is not None:
-            if left != self.orphans():
-                problems.append(f"files were left that remove_orphan_files does not find: {sorted(left)}")
-        elif left and not unknown:
-            problems.append(f"files were left: {sorted(left)}")
+            if surplus != self.orphans():
+                problems.append(f"files were left that remove_orphan_files does not find: {sorted(surplus)}")
+        elif surplus and not unknown:
+            problems.append(f"files were left: {sorted(surplus)}")
         return "after", problems
 
     @property
