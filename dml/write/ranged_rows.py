@@ -62,7 +62,8 @@ class SampleKeys:
     """The function of a task that samples the sort keys of row groups. It can be pickled.
 
     Attributes:
-        input: Groups of scan tasks, each with the number of its group, with a `ScanContext` that projects the columns of the key.
+        input: Groups of scan tasks, each with the number of its group, with a `ScanContext` of the table. The columns
+            of the key are read, whatever it projects.
         spec: The write.
     """
 
