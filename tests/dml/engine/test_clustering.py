@@ -300,7 +300,12 @@ def test_other_files_are_sorted(catalog: Catalog, reason: str, monkeypatch: pyte
     call = rewrite(history.table, ALL, order=order)
     sorts: list[int] = []
     write = SortingDataWriter.write
-    monkeypatch.setattr(SortingDataWriter, "write", lambda *args: (sorts.append(1), write(*args)))
+
+    def counted(*args: Any) -> None:
+        sorts.append(1)
+        write(*args)
+
+    monkeypatch.setattr(SortingDataWriter, "write", counted)
     before = rows(history.table)
     rewritten, _ = call.run()
     assert sorts
