@@ -122,6 +122,7 @@ def column_of(path: tuple[str, ...], schema: Schema) -> tuple[str, NestedField]:
     """
     name, names = ".".join(path), []
     fields: tuple[NestedField, ...] = schema.fields
+    found: NestedField | None = None
     for part in path:
         found = next((field for field in fields if field.name.lower() == part.lower()), None)
         if found is None:
@@ -133,6 +134,7 @@ def column_of(path: tuple[str, ...], schema: Schema) -> tuple[str, NestedField]:
             )
         names.append(found.name)
         fields = found.field_type.fields if isinstance(found.field_type, StructType) else ()
+    assert found is not None, "a column has a name"
     if not isinstance(found.field_type, ORDERED_TYPES):
         raise AnalysisError(
             f"Cannot use column {name} of type {type_text(found.field_type)} in ZOrdering, the type is unsupported",

@@ -62,7 +62,7 @@ class RangeSort:
             for piece in group.sampled(ranges)
         ]
         tasks = min(len(pieces), self.parallelism)
-        groups = [[(number, (piece,)) for number, piece in pieces[start::tasks]] for start in range(tasks)]
+        groups = [[*pieces[start::tasks]] for start in range(tasks)]
         return SampleKeys(input=TaskInput.of(groups, self._context()), spec=self.spec), tasks
 
     def split(self, bounds: dict[int, pa.Table]) -> tuple[SplitRows, int]:

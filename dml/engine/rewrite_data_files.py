@@ -568,7 +568,8 @@ class Rewrite:
         curve: Curve | None = None
         if isinstance(order, Curve):
             prefix, size = self.options.var_length_contribution, self.options.max_output_size
-            order, curve = table.sort_order(), replace(order, prefix_bytes=prefix, max_key_bytes=size)
+            curve = replace(order, prefix_bytes=prefix, max_key_bytes=size)
+            order = table.sort_order()
         in_order = self.order is not None or sorts(table)
         is_known = curve is None and table.metadata.sort_order_by_id(order.order_id) is not None
         context = write_context(

@@ -62,7 +62,8 @@ class SampleKeys:
     """The function of a task that samples the sort keys of row groups. It can be pickled.
 
     Attributes:
-        input: Groups of a number and scan tasks, with a `ScanContext` that projects the columns of the key.
+        input: Groups of scan tasks, each with the number of its group, with a `ScanContext` of the table. The columns
+            of the key are read, whatever it projects.
         spec: The write.
     """
 
@@ -77,10 +78,9 @@ class SampleKeys:
         """
         try:
             reader = KeyReader(self.input.context, self.spec)
-            for number, tasks in self.input.groups(batches):
-                for parts in ([*reader.read(task)] for task in tasks):
-                    if parts:
-                        yield sample_batch(number, pack((some(pa.concat_tables(parts)), reader.directions)))
+            for number, task in (pair for group in self.input.groups(batches) for pair in group):
+                if parts := [*reader.read(task)]:
+                    yield sample_batch(number, pack((some(pa.concat_tables(parts)), reader.directions)))
         except DmlError as error:
             failure = final_failure(error, self.spec, current_task())
             if failure is None:

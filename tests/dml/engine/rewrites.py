@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
@@ -107,16 +106,14 @@ def copy_in_process(
 
 
 def sort_in_process(spark: SparkSession | None, sort: RangeSort) -> list[TaskReport]:
-    """`sort_by_ranges` as one task of this process for each stage and range."""
+    """`sort_by_ranges`, each stage as one task of this process."""
     assert spark is None
     sample, tasks = sort.sample()
     found = [row for batch in sample([numbers(tasks)]) for row in zip(*batch.to_pydict().values(), strict=True)]
     split, tasks = sort.split(range_bounds(found, sort.ranges))
     pieces = pa.Table.from_batches(split([numbers(tasks)]), PIECE_SCHEMA)
-    write = sort.write()
-    parts = [pieces.filter(pc.equal(pieces["part"], part)) for part in range(len(write.targets))]
-    reports = [batch.column(0)[0].as_py() for part in parts for batch in write(part.to_batches(max_chunksize=3))]
-    return [report_from_bytes(data) for data in reports]
+    (report,) = sort.write()(pieces.to_batches(max_chunksize=3))
+    return [report_from_bytes(report.column(0)[0].as_py())]
 
 
 def numbers(count: int) -> pa.RecordBatch:

@@ -468,12 +468,12 @@ def sort_orders(history: History) -> list[int | None]:
         ({"sort_order": "zorder(id.x)"}, AnalysisError, "Cannot find column 'id.x' in table schema"),
         ({"sort_order": "id, zorder(n, p)"}, AnalysisError, "Cannot mix identity sort columns and a Zorder or Hilbert"),
         ({"sort_order": "zorder(n), hilbert(p)"}, AnalysisError, "Cannot mix Zorder and Hilbert sort expressions: zor"),
-        ({"sort_order": "hilbert(s, id)"}, AnalysisError, "Cannot use column s of type STRUCT.* in ZOrdering"),
-        ({"sort_order": "zorder(l)"}, AnalysisError, "Cannot use column l of type ARRAY<INT> in ZOrdering"),
+        ({"sort_order": "hilbert(s, id)"}, AnalysisError, "Cannot use column s of type struct.* in ZOrdering"),
+        ({"sort_order": "zorder(l)"}, AnalysisError, "Cannot use column l of type array<int> in ZOrdering"),
         ({"sort_order": "hilbert(P)"}, AnalysisError, "Cannot HILBERT, all columns provided were identity partition"),
         ({"sort_order": "zorder()"}, SqlError, "the name of a column"),
         ({"sort_order": "zorder(id n)"}, SqlError, "n"),
-        ({"sort_order": "zorder(id"}, SqlError, "zorder"),
+        ({"sort_order": "zorder(id"}, SqlError, r"\("),
     ],
 )
 def test_strategies_are_checked(catalog: Catalog, call: dict[str, str], error: type[Exception], message: str) -> None:
