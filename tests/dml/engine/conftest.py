@@ -38,7 +38,13 @@ PLAIN_TYPES = (BooleanType, IntegerType, LongType, FloatType, DoubleType, String
 
 
 def rows_of_plain_types(table: Table) -> list[tuple] | None:
-    """Return the rows of a table as PyIceberg reads them; None if it has columns or files that PySpark has to read."""
+    """Return the rows of a table as PyIceberg reads them.
+
+    Returns:
+        None if PySpark has to read them: for other types or formats, or where `spark.wap.branch` may name a branch.
+    """
+    if table.properties.get("write.wap.enabled") == "true":
+        return None
     fields = table.schema().fields
     if any(not isinstance(field.field_type, PLAIN_TYPES) or field.initial_default is not None for field in fields):
         return None
