@@ -701,7 +701,8 @@ def plan_orphans(state: MaintainedTable) -> PlannedStep:
     def run(_: Callable[[], bool]) -> StepOutcome:
         catalog, identifier = state.resolved.catalog, state.resolved.identifier
         try:
-            done = f"deleted {count(len(remove_orphan_files(catalog, identifier, RemoveOrphanFiles())), 'orphan file')}"
+            removal = remove_orphan_files(catalog, identifier, RemoveOrphanFiles())
+            done = f"deleted {count(len(removal.orphans), 'orphan file')}"
         except NotSupportedError as error:
             done = f"not possible: {error.message}"  # the next attempt is due after the interval, too
         values = {MAINTENANCE_ORPHANS_LAST_RUN: str(state.now_ms)}
