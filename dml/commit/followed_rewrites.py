@@ -318,7 +318,7 @@ def with_moved_deletes(
         changes,
         added_delete_files=added,
         removed_delete_files=changes.removed_delete_files - old_keys,
-        summary=(*changes.summary, (ROWS_FOLLOWED, ", ".join(sorted(ways, reverse=True)))),
+        summary=(*changes.summary, (ROWS_FOLLOWED, ", ".join(sorted(ways)))),
         rows_deleted={
             **{path: count for path, count in changes.rows_deleted.items() if path not in moved},
             **{path: len(now[path].deleted) for path in arrived},
