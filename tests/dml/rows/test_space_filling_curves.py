@@ -233,7 +233,7 @@ def test_rows_are_in_the_order_of_java(names: tuple[str, ...], order: list[int])
     ]  # fmt: skip
     columns = {
         "i": pa.array([5, -5, None, 100000, 7, 2147483647, -2147483648, 6], pa.int32()),
-        "d": pa.array([math.nan, 1.5, -0.0, 0.0, -2.5, math.inf, None, 1e300], pa.float64()),
+        "d": pa.array([math.nan, 1.5, 0.0, 0.0, -2.5, math.inf, None, 1e300], pa.float64()),
         "s": pa.array(["apple", "banana", None, "app", "zebra crossing", "", "zebra crosses", "b"]),
         "t": pa.array([None if text is None else np.datetime64(text, "us") for text in times], pa.timestamp("us")).cast(
             pa.timestamp("us", "UTC")
