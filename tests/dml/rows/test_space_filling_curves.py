@@ -213,3 +213,32 @@ def test_a_key_may_be_short() -> None:
     expected = interleave_slowly([bytes(ordered_bytes(columns[0])[0]), b"abcdefghij"], 9)
     assert int(first[0]).to_bytes(8) + int(second[0]).to_bytes(8) == expected + bytes(7)
     assert str(curve) == "zorder(a, b)"
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (("i", "d"), [6, 2, 1, 4, 3, 7, 5, 0]),
+        (("s", "i"), [2, 1, 6, 5, 3, 0, 7, 4]),
+        (("t", "s"), [2, 1, 6, 5, 3, 0, 7, 4]),
+        (("d", "s", "i"), [6, 4, 2, 1, 3, 5, 0, 7]),
+        (("i", "s", "d", "t"), [6, 2, 1, 4, 5, 3, 0, 7]),
+    ],
+)
+def test_rows_are_in_the_order_of_java(names: tuple[str, ...], order: list[int]) -> None:
+    """The rows of the file that `rewrite_data_files` of Iceberg 1.10.2 writes for `zorder(...)`, by number."""
+    times = [
+        "2026-01-01T00:00:00", "1969-12-31T23:59:59.5", None, "2000-02-29T12:00:00", "2026-01-01T00:00:01",
+        "2012-06-30T23:59:59", "1900-01-01T00:00:00", "2026-01-01T00:00:00.9",
+    ]  # fmt: skip
+    columns = {
+        "i": pa.array([5, -5, None, 100000, 7, 2147483647, -2147483648, 6], pa.int32()),
+        "d": pa.array([math.nan, 1.5, 0.0, 0.0, -2.5, math.inf, None, 1e300], pa.float64()),
+        "s": pa.array(["apple", "banana", None, "app", "zebra crossing", "", "zebra crosses", "b"]),
+        "t": pa.array([None if text is None else np.datetime64(text, "us") for text in times], pa.timestamp("us")).cast(
+            pa.timestamp("us", "UTC")
+        ),
+    }
+    curve = Curve(kind=CurveKind.ZORDER, columns=names, field_ids=tuple(range(len(names))))
+    words = curve_words(curve, [columns[name] for name in names])
+    assert np.lexsort(words[::-1]).tolist() == order
