@@ -716,6 +716,9 @@ count. Estimate."""
 MAINTENANCE_STALE_STATISTICS: Final = 0.1
 """Fraction of changed rows from which statistics are computed again. Estimate."""
 
+MAINTENANCE_LEASE_SETTLE_SECONDS: Final = 1.0
+"""Wait after taking the lease from a REST catalog, in which other commits that did not see it land. Estimate."""
+
 MAINTENANCE_COMMIT_BYTES: Final = 8 * 2**30
 """Bytes of old files that are rewritten between two commits, and two looks at the budget and the lease. Estimate."""
 

@@ -3,10 +3,11 @@
 The lease is two table properties: the holder, and the time at which the lease ends if its holder died. It is taken,
 renewed and given back by commits that change these properties.
 
-A commit takes the lease from the newest metadata, and catalogs that compare the metadata's location accept it only if
-that is still the newest. A REST catalog may apply the change to even newer metadata, and Iceberg has no requirement on
-a property, so the lease is read again before each step. In the worst case two maintainers run one step at once: their
-commits are checked like all others, so only time is lost (decision 053).
+PyIceberg's own catalogs apply a change to the newest metadata, even if it is newer than what the change is based on. Two
+takers would both succeed, so their commits require the lease that they have seen (`AssertLease`). The REST protocol has
+no requirement on a property: after a commit to a server the lease is read again, once commits that began before must
+have landed. It is also read before each step. In the worst case two maintainers run one step at once: their commits are
+validated like all others, so only time is lost (decision 053).
 """
 
 import logging
@@ -15,14 +16,22 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, cast
 from uuid import uuid4
 
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import RemovePropertiesUpdate, SetPropertiesUpdate
+from pyiceberg.table.update import (
+    RemovePropertiesUpdate,
+    SetPropertiesUpdate,
+    TableRequirement,
+    TableUpdate,
+    ValidatableTableRequirement,
+)
 
+from dml import limits
 from dml.catalog.tables import load_table
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import CommitConflictError, DmlError
@@ -56,6 +65,23 @@ def lease_of(properties: Mapping[str, str], now_ms: int) -> LeaseHolder | None:
     return LeaseHolder(name=name, expires_at_ms=int(until))
 
 
+class AssertLease(ValidatableTableRequirement):
+    """The table must have the lease that a change of the lease is based on, for catalogs without a server."""
+
+    type: Literal["rowdelta-assert-lease"] = "rowdelta-assert-lease"
+    holder: str | None
+    expires_at: str | None
+
+    def validate(self, base_metadata: TableMetadata | None) -> None:
+        """Raise `CommitFailedException` if the lease has changed."""
+        known = {} if base_metadata is None else base_metadata.properties
+        if (known.get(MAINTENANCE_LEASE_HOLDER), known.get(MAINTENANCE_LEASE_EXPIRES_AT)) != (
+            self.holder,
+            self.expires_at,
+        ):
+            raise CommitFailedException("The maintenance lease was changed by another commit")
+
+
 def new_holder() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
 
@@ -86,6 +112,9 @@ class Lease:
             DmlError: The commit failed.
         """
         self._commit(may_take=True)
+        if not self._requires_lease:
+            time.sleep(limits.MAINTENANCE_LEASE_SETTLE_SECONDS)
+            self._check(load_table(self.catalog, self.identifier))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +144,7 @@ class Lease:
             if not is_mine and (held is not None or not may_take):
                 return MetadataChange()  # `_check` raises: an error here would look like a commit to try again
             values = {MAINTENANCE_LEASE_HOLDER: self.holder, MAINTENANCE_LEASE_EXPIRES_AT: str(expires_at_ms)}
-            return MetadataChange(updates=(SetPropertiesUpdate(updates=values),))
+            return self._change(metadata, SetPropertiesUpdate(updates=values))
 
         self._check(commit_change(self.catalog, self.identifier, change))
         self.expires_at_ms = expires_at_ms
@@ -142,7 +171,19 @@ class Lease:
         if metadata.properties.get(MAINTENANCE_LEASE_HOLDER) != self.holder:
             return MetadataChange()
         removals = [name for name in PROPERTIES if name in metadata.properties]
-        return MetadataChange(updates=(RemovePropertiesUpdate(removals=removals),))
+        return self._change(metadata, RemovePropertiesUpdate(removals=removals))
+
+    @property
+    def _requires_lease(self) -> bool:
+        return isinstance(self.catalog, MetastoreCatalog)
+
+    def _change(self, metadata: TableMetadata, update: TableUpdate) -> MetadataChange:
+        if not self._requires_lease:
+            return MetadataChange(updates=(update,))
+        holder, expires_at = (metadata.properties.get(name) for name in PROPERTIES)
+        required = AssertLease(holder=holder, expires_at=expires_at)
+        # The union of PyIceberg's requirements is closed, but these catalogs only call `validate`.
+        return MetadataChange(updates=(update,), requirements=(cast("TableRequirement", required),))
 
 
 def milliseconds() -> int:
