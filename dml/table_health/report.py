@@ -219,7 +219,7 @@ def delete_part(deletes: DeleteFigures, files: FileFigures) -> Part:
             ),
             Fact(name="Dangling", value=f"{deletes.dangling_files:,}", note="delete files that apply to no data file"),
         ]
-    tables = ()
+    tables: tuple[TextTable, ...] = ()
     if deletes.most_deleted:
         rows = tuple(
             (
