@@ -9,8 +9,8 @@ pytestmark = pytest.mark.spark
 
 
 def test_figures_are_those_of_metadata_tables_and_dry_runs(lake: Lake) -> None:
-    merge_on_read = {"format-version": "3", "write.delete.mode": "merge-on-read"}
-    name = lake.create("id BIGINT, k BIGINT", "PARTITIONED BY (k)", **merge_on_read)
+    small = {"format-version": "3", "write.delete.mode": "merge-on-read", "write.target-file-size-bytes": "300"}
+    name = lake.create("id BIGINT, k BIGINT", "PARTITIONED BY (k)", **small)
     for start in (0, 9, 18):
         query = f"SELECT /*+ REPARTITION(3) */ id, id % 2 AS k FROM range({start}, {start + 9})"
         lake.session.sql(f"INSERT INTO {name} {query}")
