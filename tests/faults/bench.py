@@ -353,13 +353,13 @@ def wrong_rows(location: str, expected: Mapping[int, str]) -> list[str]:
 
 
 def needed_files(table: StaticTable) -> set[str]:
-    """All files that a table's metadata leads to, as PyIceberg reads it."""
+    """All files that are live in a snapshot of a table or make up its metadata, as PyIceberg reads it."""
     needed = {table.metadata_location, *(entry.metadata_file for entry in table.metadata.metadata_log)}
     for snapshot in table.metadata.snapshots:
         needed.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
             needed.add(manifest.manifest_path)
-            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+            entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
             needed.update(entry.data_file.file_path for entry in entries)
     return needed
 
