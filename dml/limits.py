@@ -722,23 +722,6 @@ MAINTENANCE_LEASE_SETTLE_SECONDS: Final = 1.0
 MAINTENANCE_COMMIT_BYTES: Final = 8 * 2**30
 """Bytes of old files that are rewritten between two commits, and two looks at the budget and the lease. Estimate."""
 
-# ---- Advice of `health` ---------------------------------------------------------------------------------------------
-
-# Procedures that rewrite small files, expire snapshots or merge position deletes decide by their own options. These
-# limits are for procedures that would always find something to do.
-
-MIN_ADVISED_MANIFESTS: Final = 20
-"""Manifests below which planning is fast, however they are filled: they are read at once. Estimate."""
-
-MANIFEST_EXCESS: Final = 4
-"""Manifests by the number that would hold the same files: a rewrite must at least quarter them. Estimate."""
-
-MIN_ADVISED_OVERLAP: Final = 4.0
-"""Files that overlap at a bound of the sort column, on average. After sorting, there are 1 to 2. Estimate."""
-
-MIN_ADVISED_STATISTICS_AGE: Final = 100
-"""Commits since the snapshot that statistics describe. Estimate."""
-
 # ---- Waiting and retrying -------------------------------------------------------------------------------------------
 
 RETRY_JITTER: Final = 0.1

@@ -71,6 +71,7 @@ from dml.maintenance import (
     PositionDeleteOptions,
     RemoveOrphanFiles,
     RetentionRules,
+    WorthwhileGroups,
     average_depth,
     compute_partition_statistics,
     expire_snapshots,
@@ -117,6 +118,7 @@ from dml.spark.errors import translate
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import DeleteStatement, Query
+from dml.write.partitioning import row_order
 
 __all__ = [
     "MaintainedTable",
@@ -189,12 +191,14 @@ class PlannedStep:
         run: Runs it; None if it is not needed. The argument is called between commits, and returns whether the budget
             is over.
         decisions: Decisions about parts of it, such as groups of files and partitions.
+        compaction: The groups of data files of the compaction; None for other steps.
     """
 
     step: MaintenanceStep
     reason: str
     run: Callable[[Callable[[], bool]], StepOutcome] | None = field(default=None, repr=False)
     decisions: tuple[Decision, ...] = ()
+    compaction: WorthwhileGroups | None = field(default=None, repr=False)
 
     @property
     def is_needed(self) -> bool:
@@ -235,7 +239,10 @@ class MaintenancePlan:
 
 
 def plan_maintenance(
-    engine: Engine, parts: tuple[str, ...], steps: Iterable[MaintenanceStep] = MaintenanceStep
+    engine: Engine,
+    parts: tuple[str, ...],
+    steps: Iterable[MaintenanceStep] = MaintenanceStep,
+    resolved: ResolvedTable | None = None,
 ) -> MaintenancePlan:
     """Plan the maintenance of a table; nothing is changed.
 
@@ -243,13 +250,14 @@ def plan_maintenance(
         engine: The session and its catalogs.
         parts: The table's name. A branch at its end is the one whose files are maintained, instead of main.
         steps: The steps to plan.
+        resolved: The table, if it is loaded already.
 
     Raises:
         NotFoundError: There is no such table or branch.
         AnalysisError: A property of the table is invalid.
         DmlError: Metadata is damaged, or the storage failed.
     """
-    return MaintainedTable(engine, parts).plan(frozenset(steps))
+    return MaintainedTable(engine, parts, resolved=resolved).plan(frozenset(steps))
 
 
 class MaintainedTable:
@@ -260,6 +268,7 @@ class MaintainedTable:
         parts: The table's name.
         before: An earlier state in the same run, whose results for the same snapshot are reused.
         rewrite_options: Options of the compaction that override the table's.
+        resolved: The table, if it is loaded already.
     """
 
     def __init__(
@@ -268,9 +277,10 @@ class MaintainedTable:
         parts: tuple[str, ...],
         before: "MaintainedTable | None" = None,
         rewrite_options: Mapping[str, str] | None = None,
+        resolved: ResolvedTable | None = None,
     ) -> None:
         self.engine, self.parts = engine, parts
-        self.resolved = rewritable(engine, parts)
+        self.resolved = resolved or rewritable(engine, parts)
         self.options = MaintenanceOptions.from_properties(self.table.properties)
         self.rewrite_options = dict(rewrite_options or {})
         self.memo: dict[Hashable, Any] = {}
@@ -539,13 +549,14 @@ def plan_compaction(state: MaintainedTable) -> PlannedStep:
     fitting = len(rewrite.files.tasks) - sum(len(group.tasks) for group in found.groups)
     if not found.groups:
         reason = f"none of {count(len(rewrite.files.tasks), 'data file')} is worth a rewrite"
-        return PlannedStep(step=step, reason=reason, decisions=rows)
+        return PlannedStep(step=step, reason=reason, decisions=rows, compaction=found)
     chosen = rewrite_decisions(rewrite, found.groups)
     return PlannedStep(
         step=step,
         reason=f"{rewrite_text(rewrite, found.groups)}; {fitting} are left",
         run=lambda is_over: run_rewrite(rewrite, found.groups, is_over),
         decisions=(*chosen, *rows),
+        compaction=found,
     )
 
 
@@ -556,8 +567,8 @@ def plan_clustering(state: MaintainedTable) -> PlannedStep:
     columns of numbers, dates and times are judged.
     """
     step, order = MaintenanceStep.SORT_DATA_FILES, state.table.sort_order()
-    if order.is_unsorted:
-        return PlannedStep(step=step, reason="the table has no sort order")
+    if row_order(order, state.table.schema().fields) is None:
+        return PlannedStep(step=step, reason="the table has no sort order to apply")
     first = order.fields[0]
     column = metric_columns(state.table.schema()).get(first.source_id)
     if not isinstance(first.transform, IdentityTransform) or column is None or column.fixed is None:
@@ -794,9 +805,8 @@ def overlap_depths(
 ) -> dict[Hashable, float]:
     """Return the average overlap depth of each partition, of files that the compaction leaves."""
     hot = hot_partitions(state)
-    taken = {
-        task.path for group in worthwhile_groups(packed.plan.groups, packed.options).groups for task in group.tasks
-    }
+    groups = worthwhile_groups(packed.plan.groups, packed.options).groups
+    taken = {task.path for group in groups for task in group.tasks}
     ranges: dict[Hashable, list[tuple[Any, Any]]] = {}
     spec_id = state.table.spec().spec_id
     for task, lower, upper in state.remember("ranges", lambda: key_ranges(state, field_id)):

@@ -185,7 +185,6 @@ def prepare_rewrite(
     Raises:
         NotFoundError: There is no such branch.
         AnalysisError: An argument is invalid.
-        DmlError: Tasks cannot read the table's files.
     """
     table, branch = resolved.table, call.branch or resolved.branch or MAIN_BRANCH
     order = sort_order_of(call, table)
@@ -197,7 +196,6 @@ def prepare_rewrite(
     snapshot = head_of(table, branch)
     if snapshot is None:
         return None
-    check_reads(engine.spark, table)
     return Rewrite(
         engine=engine,
         settings=settings,
@@ -503,11 +501,13 @@ class Rewrite:
             The committed groups, and the number of data files in the other groups.
 
         Raises:
+            SetupError: Tasks cannot read the table's files.
             DmlError: The rewrite failed. New files that are not committed are deleted.
         """
         groups = self.plan.groups if groups is None else groups
         if not groups:
             return (), 0
+        check_reads(self.engine.spark, self.table)
         if self.options.partial_progress_enabled:
             return self._run_partially(groups)
         return self._commit((self._write(groups),))

@@ -33,10 +33,12 @@ class WorthwhileGroups:
         groups: Those to rewrite: first the groups with many deleted rows, then those that lose the most files for the
             bytes that they take.
         left: The others.
+        new_files: An estimate of the files that `groups` become.
     """
 
-    groups: tuple[FileGroup, ...]
-    left: tuple[FileGroup, ...]
+    groups: tuple[FileGroup, ...] = ()
+    left: tuple[FileGroup, ...] = ()
+    new_files: int = 0
 
 
 def worthwhile_groups(groups: Sequence[FileGroup], options: RewriteOptions) -> WorthwhileGroups:
@@ -51,6 +53,7 @@ def worthwhile_groups(groups: Sequence[FileGroup], options: RewriteOptions) -> W
     return WorthwhileGroups(
         groups=tuple(sorted(kept, key=rank)),
         left=tuple(group for group in groups if group.number not in chosen),
+        new_files=sum(options.expected_files(group.size) for group in kept),
     )
 
 

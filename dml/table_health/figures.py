@@ -186,7 +186,8 @@ class OverlapFigures:
     Attributes:
         column: The column; None if there is no order to compare by.
         reason: The reason if there is none; otherwise empty.
-        mean_depth: The mean number of files at a bound, over the distinct bounds of each partition.
+        mean_depth: The mean of `dml.maintenance.average_depth`: the number of files of the partition that overlap where
+            a file begins. Files that only share an end do not count.
         max_depth: The greatest number of files at one value of a partition.
         overlapping_partitions: The partitions with a depth above 1.
         files_without_bounds: The files that are left out because their metrics have no bounds of the column.
@@ -314,7 +315,7 @@ class StatisticsAge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GainFigures:
-    """What `rewrite_data_files` without arguments would change, planned as by its dry run.
+    """What the compaction of `maintain` would change; nothing for a snapshot that is not the head of a branch.
 
     Attributes:
         rewritten_files: The data files that it replaces.
@@ -342,13 +343,9 @@ class Advice:
     """A recommendation.
 
     Attributes:
-        action: The procedure to call, or the property to set.
-        number: How many objects it concerns.
-        subject: What these objects are: `data files`, `snapshots`.
+        action: A step of `maintain`, or the property to set.
         reason: The reason, with its figures.
     """
 
     action: str
-    number: int
-    subject: str
     reason: str

@@ -3,12 +3,11 @@
 Input: a table, a snapshot. Output: a `TableHealth`. Each manifest is read once; no data file and no delete file is
 opened. A data file takes about 1 kB of memory (its scan task, and the bounds of one column).
 
-Source: Iceberg specification, "Manifests", "Scan Planning", "Snapshot Retention Policy". What procedures would do is
-planned by `dml.maintenance`, with the table's properties and no options.
+Source: Iceberg specification, "Manifests", "Scan Planning", "Snapshot Retention Policy".
 """
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -22,13 +21,11 @@ from pyiceberg.table.snapshots import Snapshot
 from dml.commit import ancestors
 from dml.deletes.delete_file_index import partition_key
 from dml.files.file_io import file_errors
+from dml.maintenance import RetentionRules, RewriteOptions, WorthwhileGroups, plan_retention
 from dml.maintenance.dangling_deletes import LiveDataFiles, dangling_deletes
-from dml.maintenance.position_delete_groups import PositionDeleteGroup, PositionDeleteOptions, position_delete_groups
-from dml.maintenance.retention import RetentionRules, plan_retention
-from dml.maintenance.rewrite_options import RewriteOptions
-from dml.maintenance.rewrite_plan import RewritePlan, deletes_of, known_deleted, plan_rewrite
-from dml.maintenance.rewrite_position_deletes import content_size, group_limits
-from dml.maintenance.sorted_files import sort_places, sorting_column
+from dml.maintenance.rewrite_plan import deletes_of, known_deleted
+from dml.maintenance.rewrite_position_deletes import content_size
+from dml.maintenance.sorted_files import sorting_column
 from dml.manifests.entries import EntryArrays, PlannedFile
 from dml.manifests.entry_fields import (
     COLUMN_TYPES,
@@ -46,21 +43,12 @@ from dml.manifests.write import partition_type
 from dml.model.manifest import FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import ScanTask
 from dml.model.transforms import partition_path
-from dml.options import GC_ENABLED, CommitOptions, WriteOptions, boolean, integer
+from dml.options import CommitOptions, boolean, integer
 from dml.pruning.file_bounds import MetricColumn, metric_columns
 from dml.pruning.many_files import files_bounds
 from dml.scan.planner import delete_entry, delete_index, duplicate_file_error, scan_task
-from dml.table_health.advice import (
-    advise_clustering,
-    advise_compaction,
-    advise_dangling,
-    advise_expiry,
-    advise_manifests,
-    advise_metadata,
-    advise_position_deletes,
-    advise_statistics,
-)
 from dml.table_health.figures import (
+    Advice,
     Certainty,
     DeletedFromFile,
     DeleteFigures,
@@ -78,6 +66,7 @@ from dml.table_health.figures import (
 )
 from dml.table_health.overlap import OverlapDepths, overlap_depths, rank_values
 from dml.table_health.report import TableHealth
+from dml.table_health.view import plural
 
 __all__ = ["measure_health"]
 
@@ -101,7 +90,8 @@ def measure_health(
     *,
     now_ms: int,
     reference: str | None = None,
-    parallelism: int = 1,
+    compaction: WorthwhileGroups | None = None,
+    advice: Iterable[Advice] | None = (),
 ) -> TableHealth:
     """Measure the health of a table.
 
@@ -111,7 +101,8 @@ def measure_health(
         name: The table's name in the report.
         now_ms: The time from which ages are computed, in milliseconds since 1970.
         reference: The branch or tag of the snapshot, for the report.
-        parallelism: The number of concurrent tasks of the session, by which compaction cuts files.
+        compaction: The groups of data files that maintenance would rewrite; None for no groups.
+        advice: What maintenance would do; None for a snapshot that is not the head of a branch.
 
     Raises:
         AnalysisError: A property of the table has an invalid value.
@@ -122,48 +113,26 @@ def measure_health(
     found = read_files(table, snapshot)
     options = RewriteOptions.of({}, properties, metadata.default_spec_id, table.specs().keys())
     tasks = found.tasks(table)
-    plan = plan_rewrite(tasks, options, metadata.default_spec_id, sort_places(table, found.lower_bounds))
-    files = file_figures(tasks, options)
-    deletes = delete_figures(found, tasks, table)
     depths = found.depths()
     partitions = found.partition_files(depths, metadata)
-    manifests = manifest_figures(found, properties)
-    snapshots = snapshot_figures(metadata, now_ms)
-    skew = partition_figures(partitions)
-    overlap = overlap_figures(found, depths, partitions)
     storage = metadata_figures(table)
-    statistics = statistics_ages(metadata, snapshot)
-    gain = gain_figures(plan, found, parallelism)
     return TableHealth(
         table=name,
         reference=reference,
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         format_version=metadata.format_version,
         measured_ms=now_ms,
-        files=files,
-        deletes=deletes,
-        partitions=skew,
-        overlap=overlap,
-        manifests=manifests,
-        snapshots=snapshots,
+        files=file_figures(tasks, options),
+        deletes=delete_figures(found, tasks, table),
+        partitions=partition_figures(partitions),
+        overlap=overlap_figures(found, depths, partitions),
+        manifests=manifest_figures(found, properties),
+        snapshots=snapshot_figures(metadata, now_ms),
         metadata=storage,
-        statistics=statistics,
-        gain=gain,
-        advice=(
-            *advise_expiry(snapshots, shares_files=not boolean(properties, GC_ENABLED, default=True)),
-            *advise_manifests(
-                [one.manifest_length for one in found.manifests if one.partition_spec_id == metadata.default_spec_id],
-                manifests.target_bytes,
-                manifests,
-                skew,
-            ),
-            *advise_compaction(plan, files, gain),
-            *advise_clustering(overlap),
-            *advise_position_deletes(position_delete_plan(found, table)),
-            *advise_dangling(deletes.dangling_files),
-            *advise_statistics(statistics),
-            *advise_metadata(storage),
-        ),
+        statistics=statistics_ages(metadata, snapshot),
+        gain=gain_figures(compaction or WorthwhileGroups(), found),
+        is_maintained=advice is not None,
+        advice=() if advice is None else (*advice, *metadata_advice(storage)),
     )
 
 
@@ -207,7 +176,6 @@ class SnapshotContent:
         field_ids: The ids of the partition fields of all specs.
         manifests: All manifests.
         files: The data files.
-        lower_bounds: Their serialized lower bounds of the sort column; empty without one.
         deletes: The delete files.
         entries: The number of entries in manifests with live files, by content.
         entry_bytes: The bytes of these manifests, by content.
@@ -217,7 +185,6 @@ class SnapshotContent:
     field_ids: tuple[int, ...]
     manifests: tuple[ManifestFile, ...]
     files: list[PlannedFile] = field(default_factory=list)
-    lower_bounds: list[bytes | None] = field(default_factory=list)
     deletes: list[ManifestEntry] = field(default_factory=list)
     entries: Counter[ManifestContent] = field(default_factory=Counter)
     entry_bytes: Counter[ManifestContent] = field(default_factory=Counter)
@@ -261,7 +228,6 @@ class SnapshotContent:
         self._partition_of.append(known[codes])
         if isinstance(self.column, str):
             return
-        self.lower_bounds.extend(entries.lower_bounds(places, self.column.field_id))
         bounds = files_bounds(entries, {self.column.field_id: self.column.bounds}, {})(self.column.field_id)
         self._lower.append(bounds.lower.values[live])
         self._upper.append(bounds.upper.values[live])
@@ -591,6 +557,16 @@ def metadata_figures(table: Table) -> MetadataFigures:
     )
 
 
+def metadata_advice(metadata: MetadataFigures) -> Iterator[Advice]:
+    """Recommend to delete old metadata files after commits, once the metadata file lists as many as it keeps."""
+    if not metadata.deletes_old_files and metadata.old_files >= max(1, metadata.previous_versions_max):
+        files = plural(metadata.old_files, "old metadata file")
+        yield Advice(
+            action=f"set {TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED}",
+            reason=f"{files} listed, and each commit leaves another one in the storage",
+        )
+
+
 def statistics_ages(metadata: TableMetadata, snapshot: Snapshot | None) -> tuple[StatisticsAge, ...]:
     history = [] if snapshot is None else list(ancestors(metadata, snapshot.snapshot_id))
     described = {
@@ -615,13 +591,13 @@ def statistics_ages(metadata: TableMetadata, snapshot: Snapshot | None) -> tuple
     )
 
 
-def gain_figures(plan: RewritePlan, found: SnapshotContent, parallelism: int) -> GainFigures:
-    rewritten = sum(len(group.tasks) for group in plan.groups)
-    new = sum(len(group.runs(plan.options, parallelism)) for group in plan.groups)
+def gain_figures(compaction: WorthwhileGroups, found: SnapshotContent) -> GainFigures:
+    groups, new = compaction.groups, compaction.new_files
+    rewritten = sum(len(group.tasks) for group in groups)
     now, after = sum(manifest.manifest_length for manifest in found.manifests), len(found.files) - rewritten + new
     left = {
         ManifestContent.DATA: after,
-        ManifestContent.DELETES: len(found.deletes) - sum(group.deletion_vectors for group in plan.groups),
+        ManifestContent.DELETES: len(found.deletes) - sum(group.deletion_vectors for group in groups),
     }
     # An empty manifest has a header, too: a few files need about as much as the smallest manifest has.
     least = {
@@ -635,22 +611,11 @@ def gain_figures(plan: RewritePlan, found: SnapshotContent, parallelism: int) ->
     )
     return GainFigures(
         rewritten_files=rewritten,
-        rewritten_bytes=sum(group.size for group in plan.groups),
-        groups=len(plan.groups),
+        rewritten_bytes=sum(group.size for group in groups),
+        groups=len(groups),
         new_files=new,
         files_before=len(found.files),
         files_after=after,
         manifest_bytes=now,
-        manifest_bytes_after=manifest_bytes if plan.groups else now,
+        manifest_bytes_after=manifest_bytes if groups else now,
     )
-
-
-def position_delete_plan(found: SnapshotContent, table: Table) -> Sequence[PositionDeleteGroup]:
-    """Return the groups of position delete files that `rewrite_position_delete_files` without arguments rewrites."""
-    files = [
-        entry
-        for entry in found.deletes
-        if entry.data_file.content is FileContent.POSITION_DELETES and not entry.data_file.is_deletion_vector
-    ]
-    target = WriteOptions.from_properties(table.metadata.properties).delete_target_file_size
-    return position_delete_groups(files, group_limits(PositionDeleteOptions.of({}, target), table))

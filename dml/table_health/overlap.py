@@ -1,6 +1,7 @@
 """The overlap of files: how many files of a partition have a value between their bounds. Pure; driver.
 
-Input: the partition, the lower and the upper bound of each file, as numbers. Output: the depth at each bound.
+Input: the partition, the lower and the upper bound of each file, as numbers. Output: the depth at each bound, and the
+average depth, by which maintenance decides.
 
 The depth at a value is the number of files whose lower bound is not above it and whose upper bound is not below it. It
 only changes at bounds, so the depths at all bounds include the greatest one. A query for one value reads as many files.
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from dml.maintenance import average_depth
 
 __all__ = ["OverlapDepths", "overlap_depths", "rank_values"]
 
@@ -25,16 +28,13 @@ class OverlapDepths:
         partitions: The partition of each bound, ascending.
         depths: The number of files at the bound.
         files: The number of all files.
+        mean: The `average_depth` of files within their partitions; 0 without files.
     """
 
     partitions: Integers
     depths: Integers
     files: int
-
-    @property
-    def mean(self) -> float:
-        """The mean depth over all bounds; 0.0 without files."""
-        return float(self.depths.mean()) if len(self.depths) else 0.0
+    mean: float
 
     @property
     def max(self) -> int:
@@ -68,7 +68,12 @@ def overlap_depths(partitions: Integers, lower: Integers, upper: Integers) -> Ov
     bounds = np.unique(np.concatenate((starts, ends)))
     begun = np.searchsorted(np.sort(starts), bounds, side="right")
     ended = np.searchsorted(np.sort(ends), bounds, side="left")
-    return OverlapDepths(partitions=bounds // width, depths=begun - ended, files=len(starts))
+    return OverlapDepths(
+        partitions=bounds // width,
+        depths=begun - ended,
+        files=len(starts),
+        mean=average_depth(zip(starts.tolist(), ends.tolist(), strict=True)),
+    )
 
 
 def rank_values(lower: npt.NDArray[Any], upper: npt.NDArray[Any]) -> tuple[Integers, Integers]:

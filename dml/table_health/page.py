@@ -67,25 +67,31 @@ HEAD: Final = """<!DOCTYPE html>
 """
 
 
-def render_page(title: str, subtitle: str, advice: Sequence[Advice], parts: Sequence[Part]) -> str:
-    """Return the report as a page. The arguments are those of `fragment`."""
+def render_page(title: str, content: str) -> str:
+    """Return a page.
+
+    Args:
+        title: The title of its tab.
+        content: Its HTML.
+    """
     head = HEAD.format(policy=escape(POLICY), title=safe(title))
-    return f"{head}{fragment(title, subtitle, advice, parts)}\n</body>\n</html>\n"
+    return f"{head}{content}\n</body>\n</html>\n"
 
 
-def fragment(title: str, subtitle: str, advice: Sequence[Advice], parts: Sequence[Part]) -> str:
+def fragment(title: str, subtitle: str, verdict: str, advice: Sequence[Advice], parts: Sequence[Part]) -> str:
     """Return the report as an element with its own styles.
 
     Args:
         title: The heading.
         subtitle: The line below it.
+        verdict: The heading of the recommendations.
         advice: The recommendations.
         parts: The parts.
     """
     lines = [
         f'<div class="rowdelta-health"><style>{STYLE}</style>',
         f"<h1>{safe(title)}</h1><p>{safe(subtitle)}</p>",
-        *advice_html(advice),
+        *advice_html(verdict, advice),
         '<div class="parts">',
         *(line for part in parts for line in part_html(part)),
         "</div></div>",
@@ -97,11 +103,11 @@ def safe(value: str) -> str:
     return escape(printable(value))
 
 
-def advice_html(advice: Sequence[Advice]) -> Iterator[str]:
+def advice_html(verdict: str, advice: Sequence[Advice]) -> Iterator[str]:
     if not advice:
-        yield '<section class="advice none"><h2>Nothing to do</h2></section>'
+        yield f'<section class="advice none"><h2>{safe(verdict)}</h2></section>'
         return
-    yield '<section class="advice"><h2>What to do</h2><ol>'
+    yield f'<section class="advice"><h2>{safe(verdict)}</h2><ol>'
     yield from (f"<li><code>{safe(one.action)}</code> {safe(one.reason)}</li>" for one in advice)
     yield "</ol></section>"
 

@@ -58,6 +58,8 @@ class TableHealth:
         metadata: The metadata file.
         statistics: The statistics of columns, and of partitions.
         gain: What compaction would change.
+        is_maintained: Whether the snapshot is the head of a branch, or the table has none: `maintain` rewrites no other
+            files, so there is no advice on them.
         advice: The recommendations, in the order in which to follow them.
     """
 
@@ -75,6 +77,7 @@ class TableHealth:
     metadata: MetadataFigures
     statistics: tuple[StatisticsAge, ...]
     gain: GainFigures
+    is_maintained: bool
     advice: tuple[Advice, ...]
 
     @property
@@ -90,6 +93,13 @@ class TableHealth:
         return f"{snapshot}, format version {self.format_version}, measured {moment(self.measured_ms)}"
 
     @property
+    def verdict(self) -> str:
+        """The heading of the recommendations."""
+        if not self.is_maintained:
+            return "No advice: only the head of a branch is maintained"
+        return "What to do" if self.advice else "Nothing to do"
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of the report."""
         return (
@@ -100,7 +110,7 @@ class TableHealth:
             manifest_part(self.manifests),
             snapshot_part(self.snapshots),
             metadata_part(self.metadata, self.statistics),
-            gain_part(self.gain),
+            *((gain_part(self.gain),) if self.is_maintained else ()),
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -117,14 +127,14 @@ class TableHealth:
             ExecutionError: The file cannot be written.
         """
         try:
-            Path(path).write_text(render_page(self.title, self.subtitle, self.advice, self.parts), encoding="utf-8")
+            Path(path).write_text(render_page(self.title, self._repr_html_()), encoding="utf-8")
         except OSError as error:
             raise ExecutionError(
                 f"Cannot write the report to '{path}': {error.strerror or error}", hint="Name a file in a local folder"
             ) from error
 
     def __rich__(self) -> RenderableType:
-        return layout(self.title, self.subtitle, self.advice, self.parts)
+        return layout(self.title, self.subtitle, self.verdict, self.advice, self.parts)
 
     def __str__(self) -> str:
         console = Console(width=WIDTH, file=io.StringIO(), color_system=None, force_jupyter=False, legacy_windows=False)
@@ -136,7 +146,7 @@ class TableHealth:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return fragment(self.title, self.subtitle, self.advice, self.parts)
+        return fragment(self.title, self.subtitle, self.verdict, self.advice, self.parts)
 
 
 def plain_value(value: Any) -> Any:
@@ -276,7 +286,7 @@ def overlap_part(overlap: OverlapFigures) -> Part:
         return Part(title=title, facts=(Fact(name="Sort column", value="none", note=overlap.reason),))
     facts = [
         Fact(name="Sort column", value=overlap.column),
-        Fact(name="Mean depth", value=f"{overlap.mean_depth:,.1f}", note="files at a bound; 1 is best"),
+        Fact(name="Mean depth", value=f"{overlap.mean_depth:,.1f}", note="where a file begins; 1 is best"),
         Fact(name="Greatest depth", value=f"{overlap.max_depth:,}", note="files that a query for one value reads"),
         Fact(name="Partitions with overlap", value=f"{overlap.overlapping_partitions:,}"),
     ]

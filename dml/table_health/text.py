@@ -24,17 +24,18 @@ LABEL_WIDTH: Final = 24
 BAR_WIDTH: Final = 28
 
 
-def layout(title: str, subtitle: str, advice: Sequence[Advice], parts: Sequence[Part]) -> RenderableType:
+def layout(title: str, subtitle: str, verdict: str, advice: Sequence[Advice], parts: Sequence[Part]) -> RenderableType:
     """Lay out a report: the heading, the recommendations, then each part.
 
     Args:
         title: The heading.
         subtitle: The line below it.
+        verdict: The heading of the recommendations.
         advice: The recommendations.
         parts: The parts.
     """
     rows: list[RenderableType] = [text(title, "bold"), text(subtitle, "dim")]
-    rows += [Text(), *advice_rows(advice)]
+    rows += [Text(), *advice_rows(verdict, advice)]
     for part in parts:
         rows += [Text(), Rule(text(part.title, "bold"), align="left", characters="─", style="dim")]
         if part.facts:
@@ -49,11 +50,8 @@ def text(value: str, style: str = "") -> Text:
     return Text(printable(value), style=style, overflow="fold")
 
 
-def advice_rows(advice: Sequence[Advice]) -> Iterator[RenderableType]:
-    if not advice:
-        yield text("Nothing to do.", "green")
-        return
-    yield text("What to do", "bold")
+def advice_rows(verdict: str, advice: Sequence[Advice]) -> Iterator[RenderableType]:
+    yield text(verdict, "bold" if advice else "green")
     for number, one in enumerate(advice, 1):
         grid = Table.grid(padding=(0, 1))
         grid.add_column(width=2, justify="right")

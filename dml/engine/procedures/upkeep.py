@@ -6,15 +6,17 @@ Source: Iceberg's Spark procedures of the same names, which define the names and
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, Final
 
+from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.translation import translate_errors
-from dml.engine.engine import Engine, StatementSettings
-from dml.engine.maintain import maintain, parse_budget
+from dml.engine.engine import Engine
+from dml.engine.maintain import MaintenanceStep, maintain, parse_budget, plan_maintenance
 from dml.engine.procedures.declaration import (
     BIGINT,
     BIGINT_ARRAY,
@@ -42,10 +44,13 @@ from dml.maintenance import (
     remove_orphan_files,
     rewrite_table_path,
 )
-from dml.table_health import TableHealth, measure_health
+from dml.table_health import Advice, TableHealth, measure_health
 from dml.verification import Verification, verify
 
 __all__ = ["UPKEEP", "remove_orphans", "table_health", "verify_table"]
+
+ADVISED: Final = frozenset(MaintenanceStep) - {MaintenanceStep.EXPIRE_ROWS, MaintenanceStep.REMOVE_ORPHAN_FILES}
+"""The steps that `health` plans. To plan the expiry of rows runs a query; orphan files are only due by time."""
 
 
 def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> OrphanRemoval:
@@ -85,7 +90,7 @@ def verify_table(
 
 
 def table_health(engine: Engine, parts: tuple[str, ...], branch: str | None = None) -> TableHealth:
-    """Measure the health of a table from its metadata.
+    """Measure the health of a table from its metadata. The advice is what `maintain` plans for the head of a branch.
 
     Args:
         engine: The session and its catalogs.
@@ -94,17 +99,26 @@ def table_health(engine: Engine, parts: tuple[str, ...], branch: str | None = No
 
     Raises:
         NotFoundError: no such table, branch or tag.
-        DmlError: an error of `dml.table_health.measure_health`.
+        DmlError: an error of `plan_maintenance` or `dml.table_health.measure_health`.
     """
     resolved, snapshot = named_snapshot(engine, parts, reference=branch)
+    reference = branch or resolved.branch or resolved.tag
+    compaction, advice = None, None
+    ref = resolved.table.metadata.refs.get(reference or MAIN_BRANCH)
+    if (reference or resolved.snapshot_id is None) and (ref is None or ref.snapshot_ref_type is SnapshotRefType.BRANCH):
+        head = replace(resolved, branch=reference, tag=None, snapshot_id=None)
+        plan = plan_maintenance(engine, parts, ADVISED, head)
+        compaction = next((one.compaction for one in plan.steps if one.compaction), None)
+        advice = [Advice(action=one.step.value, reason=one.reason) for one in plan.needed]
     with translate_errors(f"Measuring the table '{resolved.name}'", resolved.catalog):
         return measure_health(
             resolved.table,
             snapshot,
             resolved.name,
             now_ms=time.time_ns() // 1_000_000,
-            reference=branch or resolved.branch or resolved.tag,
-            parallelism=StatementSettings.of(engine).parallelism,
+            reference=reference,
+            compaction=compaction,
+            advice=advice,
         )
 
 
@@ -190,7 +204,7 @@ def verification_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[st
 def health_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return one row for each recommendation, then one for each figure of the report."""
     found = table_health(engine, parts, **values)
-    advice = [("advice", one.action, f"{one.number} {one.subject}", one.reason) for one in found.advice]
+    advice = [("advice", one.action, one.reason, None) for one in found.advice]
     return [
         *advice,
         *((part.title, fact.name, fact.value, fact.note or None) for part in found.parts for fact in part.facts),

@@ -19,13 +19,11 @@ from pyiceberg.table.statistics import StatisticsFile
 from pyiceberg.transforms import BucketTransform, IdentityTransform, TruncateTransform
 from pyiceberg.types import LongType
 
-from dml import limits
 from dml.catalog import create_table
 from dml.commit import AppendFiles, RewriteFiles, RowDelta, commit
 from dml.errors import CorruptFileError, ExecutionError
-from dml.maintenance import PositionDeleteOptions, RewriteOptions, plan_position_delete_rewrite, plan_rewrite
+from dml.maintenance import RewriteOptions, plan_rewrite, worthwhile_groups
 from dml.maintenance.retention import RetentionRules, plan_retention
-from dml.maintenance.sorted_files import sort_places
 from dml.manifests.read import manifests_of
 from dml.metadata_tables.entry_scan import PartitionTest
 from dml.metadata_tables.partition_rows import partition_rows
@@ -34,7 +32,7 @@ from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command
 from dml.scan.planner import plan_scan
 from dml.table_health import Certainty, TableHealth, measure_health
-from dml.table_health.figures import PartitionFiles
+from dml.table_health.figures import Advice, PartitionFiles
 from dml.table_health.view import bytes_text, days_text, printable
 from tests.dml.commit.builders import BY_P, SCHEMA, new_table
 
@@ -103,16 +101,12 @@ def delete(table: Table, *files: ContentFile) -> int:
     return commit(table, action).snapshot_id
 
 
-def health(table: Table, branch: str | None = None, *, after_ms: int = 0, parallelism: int = 1) -> TableHealth:
+def health(table: Table, branch: str | None = None, *, after_ms: int = 0, **plan: Any) -> TableHealth:
     """The health of a table, some time after its last commit."""
     table.refresh()
     snapshot = table.current_snapshot() if branch is None else table.snapshot_by_name(branch)
     now = table.metadata.last_updated_ms + after_ms
-    return measure_health(table, snapshot, "lake.db.t", now_ms=now, reference=branch, parallelism=parallelism)
-
-
-def advice(found: TableHealth) -> dict[str, int]:
-    return {one.action: one.number for one in found.advice}
+    return measure_health(table, snapshot, "lake.db.t", now_ms=now, reference=branch, **plan)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -224,7 +218,6 @@ def test_dangling_deletes_are_counted(catalog: Catalog, version: int) -> None:
     commit(table, action)
     found = health(table)
     assert (found.deletes.files, found.deletes.dangling_files, found.deletes.deleted_rows) == (1, 1, 0)
-    assert advice(found) == {"rewrite_data_files, remove-dangling-deletes": 1}
 
 
 def sorted_table(catalog: Catalog, order: SortOrder = BY_ID) -> Table:
@@ -249,23 +242,15 @@ def test_overlap_is_that_of_the_first_sort_column_in_each_partition(catalog: Cat
     )
     append(table, listed(table, p="a", ids=(7, 7)), listed(table, p="a", ids=(9, 8)))  # the last one is damaged
     found = health(table)
-    # a: 0 → 1, 5 → 2, 7 → 3, 10 → 2, 20 → 1; b: 0 → 1, 100 → 1
+    # at their begins, a: 0 → 1, 5 → 2, 7 → 3; b: 0 → 1
     assert (found.overlap.column, found.overlap.max_depth) == ("id", 3)
-    assert found.overlap.mean_depth == pytest.approx(11 / 7)
+    assert found.overlap.mean_depth == pytest.approx(7 / 4)
     assert (found.overlap.overlapping_partitions, found.overlap.files_without_bounds) == (1, 2)
     assert [(one.name, one.max_depth, one.manifests) for one in found.overlap.deepest] == [
         ("p=a", 3, 2),
         ("p=b", 1, 1),
     ]
     assert (found.manifests.mean_spread, found.manifests.max_spread) == (1.5, 2)
-
-
-def test_deep_overlap_is_advised_to_be_sorted(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = sorted_table(catalog)
-    append(table, *(listed(table, ids=(0, 9)) for _ in range(4)))
-    assert advice(health(table)) == {"rewrite_data_files, strategy sort, rewrite-all": 1}
-    monkeypatch.setattr(limits, "MIN_ADVISED_OVERLAP", 4.1)
-    assert advice(health(table)) == {}
 
 
 @pytest.mark.parametrize(
@@ -339,43 +324,43 @@ def test_expiry_is_that_of_the_properties(catalog: Catalog) -> None:
     with table.refresh().manage_snapshots() as change:
         change.create_tag(snapshot_id, "old")
     now = health(table)
-    assert (now.snapshots.expiring, now.snapshots.expiring_refs, advice(now)) == (0, 0, {})
+    assert (now.snapshots.expiring, now.snapshots.expiring_refs) == (0, 0)
     found = health(table, after_ms=6 * DAY_MS)
     plan = plan_retention(table.metadata, RetentionRules.of(table.properties, found.measured_ms))
     assert (found.snapshots.expiring, found.snapshots.expiring_refs) == (len(plan.expired), 1) == (3, 1)
-    assert advice(found) == {"expire_snapshots": 3}
     assert [(ref.name, ref.expires) for ref in found.snapshots.refs] == [("main", False), ("old", True)]
     days = Counter(found.snapshots.by_day)
     assert sum(count for _, count in days) == 4
-    with table.transaction() as transaction:
-        transaction.set_properties({"gc.enabled": "false"})
-    assert advice(health(table, after_ms=6 * DAY_MS)) == {}
 
 
-@pytest.mark.parametrize("is_sorted", [False, True])
-def test_the_advice_to_compact_is_the_plan_of_rewrite_data_files(catalog: Catalog, is_sorted: bool) -> None:
-    table = sorted_table(catalog) if is_sorted else new_table(catalog, 2, partitioned=True, **TARGET)
+def test_the_gain_is_that_of_the_groups_that_pay(catalog: Catalog) -> None:
+    table = new_table(catalog, 2, partitioned=True, **TARGET)
     files = [listed(table, 300, p="a", ids=(9 - n, 9 - n)) for n in range(7)]
     append(table, *files, listed(table, 300, p="b"), listed(table, 900, p="b"), listed(table, 5000, p="c"))
+    append(table, *(listed(table, 700, p="e") for _ in range(5)))
     full = listed(table, 1000, rows=10, p="d")
     append(table, full)
     delete(table, deletes(table, full, 3))
     table.refresh()
     options = RewriteOptions.of({}, table.properties, 0, {0})
-    planned = plan_scan(table, None, bounded_id=1 if is_sorted else None)
-    places = sort_places(table, planned.lower_bounds) if is_sorted else None
-    plan = plan_rewrite(planned.tasks, options, 0, places)
-    found = health(table, parallelism=3)
-    gain = found.gain
-    assert gain.groups == len(plan.groups) == 3
-    assert gain.rewritten_files == sum(len(group.tasks) for group in plan.groups) == 9
-    assert gain.rewritten_bytes == sum(group.size for group in plan.groups) == 7 * 300 + 5000 + 1000
-    assert gain.new_files == sum(len(group.runs(options, 3)) for group in plan.groups)
-    assert gain.files_after == 11 - 9 + gain.new_files
-    one = next(one for one in found.advice if one.action == "rewrite_data_files")
-    assert one.number == 9
-    assert "7 small, 1 large, 1 with many deleted rows" in one.reason
+    groups = plan_rewrite(plan_scan(table, None).tasks, options, 0).groups
+    assert len(groups) == 4
+    gain = health(table, compaction=worthwhile_groups(groups, options)).gain
+    assert (gain.groups, gain.rewritten_files, gain.rewritten_bytes) == (3, 9, 7 * 300 + 5000 + 1000)
+    assert (gain.new_files, gain.files_before, gain.files_after) == (2 + 5 + 1, 16, 16 - 9 + 8)
     assert 0 < gain.manifest_bytes_after < gain.manifest_bytes
+
+
+def test_what_is_not_the_head_of_a_branch_has_no_advice(catalog: Catalog) -> None:
+    table = new_table(catalog, 2, **{"write.metadata.previous-versions-max": "1"})
+    append(table, listed(table))
+    assert health(table).advice
+    found = health(table, advice=None)
+    assert (found.is_maintained, found.advice) == (False, ())
+    for text in (str(found), found._repr_html_()):
+        assert "No advice: only the head of a branch is maintained" in text
+        assert "Nothing to do" not in text
+        assert "What compaction would change" not in text
 
 
 def test_a_table_of_good_files_needs_no_compaction(catalog: Catalog) -> None:
@@ -386,7 +371,7 @@ def test_a_table_of_good_files_needs_no_compaction(catalog: Catalog) -> None:
     assert found.gain.manifest_bytes_after == found.gain.manifest_bytes == found.manifests.bytes
 
 
-def test_manifests_are_measured_and_too_many_are_advised(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_manifests_are_measured(catalog: Catalog) -> None:
     table = new_table(catalog, 2, partitioned=True, **TARGET)
     for p in "abab":
         append(table, listed(table, p=p))
@@ -400,11 +385,6 @@ def test_manifests_are_measured_and_too_many_are_advised(catalog: Catalog, monke
         lengths[3],
     )
     assert (found.mean_spread, found.max_spread, found.without_live_files) == (2.0, 2, 0)
-    assert advice(health(table)) == {}
-    monkeypatch.setattr(limits, "MIN_ADVISED_MANIFESTS", 4)
-    assert advice(health(table)) == {"rewrite_manifests": 4}
-    monkeypatch.setattr(limits, "MANIFEST_EXCESS", 5)
-    assert advice(health(table)) == {}
 
 
 def test_old_metadata_files_are_advised_once_the_list_is_full(catalog: Catalog) -> None:
@@ -417,23 +397,13 @@ def test_old_metadata_files_are_advised_once_the_list_is_full(catalog: Catalog) 
     local = Path(table.metadata_location.removeprefix("file://"))
     assert found.metadata.bytes == local.stat().st_size
     assert (found.metadata.old_files, found.metadata.previous_versions_max) == (3, 3)
-    assert advice(found) == {"set write.metadata.delete-after-commit.enabled": 3}
+    assert [one.action for one in found.advice] == ["set write.metadata.delete-after-commit.enabled"]
+    with table.transaction() as transaction:
+        transaction.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
+    assert health(table).advice == ()
 
 
-def test_small_position_delete_files_are_advised_as_their_procedure_plans(catalog: Catalog) -> None:
-    table = new_table(catalog, 2, **TARGET)
-    files = [listed(table) for _ in range(6)]
-    append(table, *files)
-    delete(table, *(deletes(table, file, 1) for file in files[:4]))
-    assert advice(health(table)) == {}
-    delete(table, *(deletes(table, file, 1) for file in files[4:]))
-    options = PositionDeleteOptions.of({}, 64 * 2**20)
-    plan = plan_position_delete_rewrite(table.refresh(), options, AlwaysTrue())
-    assert sum(len(group.files) for group in plan.groups) == 6
-    assert advice(health(table)) == {"rewrite_position_delete_files": 6}
-
-
-def test_statistics_are_as_old_as_the_commits_since(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_are_as_old_as_the_commits_since(catalog: Catalog) -> None:
     table = new_table(catalog, 2, **TARGET)
     ids = [append(table, listed(table)) for _ in range(3)]
     table.refresh()
@@ -448,9 +418,6 @@ def test_statistics_are_as_old_as_the_commits_since(catalog: Catalog, monkeypatc
         with table.update_statistics() as update:
             update.set_statistics(file)
     assert [one.snapshots_behind for one in health(table).statistics] == [1, None]
-    assert advice(health(table)) == {}
-    monkeypatch.setattr(limits, "MIN_ADVISED_STATISTICS_AGE", 1)
-    assert advice(health(table)) == {"compute_table_stats": 1}
 
 
 def test_a_file_that_is_listed_twice_is_reported(catalog: Catalog) -> None:
@@ -494,7 +461,8 @@ def hostile_health(catalog: Catalog) -> TableHealth:
     delete(table, deletes(table, file, 4), deletes(table, other, 1))
     with table.refresh().manage_snapshots() as change:
         change.create_tag(table.current_snapshot().snapshot_id, HOSTILE + "tag")
-    return replace(health(table, after_ms=400 * DAY_MS), table=f"lake.db.{long}", reference=HOSTILE)
+    advice = (Advice(action="rewrite_data_files", reason=HOSTILE),)
+    return replace(health(table, after_ms=400 * DAY_MS, advice=advice), table=f"lake.db.{long}", reference=HOSTILE)
 
 
 def test_html_escapes_names_and_loads_nothing(catalog: Catalog, tmp_path: Path) -> None:
@@ -531,7 +499,7 @@ def test_json_has_all_figures(catalog: Catalog) -> None:
     assert plain["table"] == found.table
     assert plain["files"]["small_files"] == 3
     assert plain["deletes"]["certainty"] == "at most"
-    assert plain["advice"][-1].keys() == {"action", "number", "subject", "reason"}
+    assert plain["advice"][-1].keys() == {"action", "reason"}
     assert plain == found.as_dict()
 
 
