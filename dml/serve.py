@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dml import limits
@@ -28,8 +26,9 @@ from dml.connector import register_format
 from dml.errors import SetupError
 from dml.session import Session
 from dml.shell import open_session
+from dml.spark.bridge.gateway import JavaObject, Py4JError, Py4JJavaError, jvm_view
+from dml.spark.bridge.sessions import classic_session
 from dml.spark.extension import is_remote
-from dml.spark.jvm import classic_session, jvm_view
 from dml.spark.launch import active_session
 
 __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "Listen", "Server", "run", "serving"]

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -46,22 +45,25 @@ from dml.engine.create_as_select import drop_empty
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
-from dml.spark.handlers import run_as_handler
-from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
-from dml.spark.internals import internals
-from dml.spark.java import (
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import internals
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.sessions import analyzed_plan
+from dml.spark.bridge.values import (
     CATALOG,
     array,
     companion,
     java_class,
     java_error,
     java_map,
+    scala_list,
+    scala_tuple,
     simple_name,
     string_array,
     struct_type,
 )
-from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
-from dml.spark.proxies import Proxy
+from dml.spark.handlers import run_as_handler
+from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has_feature, require
 from dml.spark_scan.expressions import EXPRESSIONS, mark_call, wrap_column

@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,18 +24,12 @@ from dml.connector.catalog import SparkCatalog
 from dml.engine.engine import Engine, is_connect
 from dml.engine.ownership import SESSION_CATALOG
 from dml.errors import NotSupportedError, SetupError
+from dml.spark.bridge.gateway import JavaObject, Py4JError, Py4JJavaError, field_of, jvm_view, python_function
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.sessions import classic_session, session_state, weak_session
+from dml.spark.bridge.values import java_class
+from dml.spark.callbacks import take_callbacks
 from dml.spark.handlers import Binding, StatementHandler, session_key
-from dml.spark.internals import works
-from dml.spark.java import java_class
-from dml.spark.jvm import (
-    classic_session,
-    field_of,
-    jvm_view,
-    python_function,
-    session_state,
-    take_callbacks,
-    weak_session,
-)
 from dml.spark_scan.workers import has_python_readers, user_data_source
 
 __all__ = ["check_catalog_settings", "install", "install_in_derived_sessions", "register_format", "uninstall"]

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -24,10 +23,19 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.errors import ExecutionError, NotFoundError
 from dml.model.scan_task import ScanContext
 from dml.scan.planner import ScanPlan
-from dml.spark.internals import internals
-from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static_method
-from dml.spark.jvm import java_collection, session_state
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import internals
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.sessions import session_state
+from dml.spark.bridge.values import (
+    CONNECTOR,
+    array,
+    java_class,
+    java_collection,
+    java_error,
+    simple_name,
+    static_method,
+)
 from dml.spark.versions import Feature, has_feature, require
 from dml.spark.workers import check_reads
 from dml.spark_scan.running_query import running_plan

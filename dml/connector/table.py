@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import ClassVar
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
@@ -35,7 +34,10 @@ from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.scan.table_scan import TableScan, spark_schema
-from dml.spark.java import (
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.proxies import Proxy, default_method
+from dml.spark.bridge.sessions import internal_rows
+from dml.spark.bridge.values import (
     CATALOG,
     CONNECTOR,
     array,
@@ -47,8 +49,7 @@ from dml.spark.java import (
     options_of,
     struct_type,
 )
-from dml.spark.jvm import internal_rows, take_callbacks
-from dml.spark.proxies import Proxy, default_method
+from dml.spark.callbacks import take_callbacks
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has_feature

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
@@ -54,9 +53,10 @@ from dml.model.columns import value_name
 from dml.model.write_task import report_from_bytes
 from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.result import Result
-from dml.spark.java import CONNECTOR, array, constant, java_class, options_of, python_schema, simple_name
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, options_of, python_schema, simple_name
 from dml.spark.jobs import await_tasks, new_tag, tag_jobs
-from dml.spark.proxies import Proxy
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import check_writes
 from dml.spark_scan.conditions import pushed_down

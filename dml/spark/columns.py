@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from dml import limits
+from dml.spark.bridge.internals import internals
 from dml.spark.catalyst_columns import CatalystReader, literal_constant, sequence
 from dml.spark.column_text import (
     DATAFRAME_HINT,
@@ -42,7 +43,6 @@ from dml.spark.column_text import (
 )
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
-from dml.spark.internals import internals
 from dml.spark.versions import Feature, has_feature
 
 __all__ = ["column_sql", "output_columns", "parameter_sql"]

@@ -16,9 +16,10 @@ from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotSupportedError
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.connect_columns import partition_term
 from dml.spark.connect_plans import CONNECT, frame_of_plan
-from dml.spark.handlers import FoundCalls, calls_of, find_calls, is_classic
+from dml.spark.handlers import FoundCalls, calls_of, find_calls
 from dml.spark.replaced_methods import Method, Replacement, replace_methods
 from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts

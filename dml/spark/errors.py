@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -31,6 +30,7 @@ from dml.errors import (
     SqlError,
 )
 from dml.hints import did_you_mean
+from dml.spark.bridge.gateway import Py4JError, Py4JJavaError, Py4JNetworkError
 from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
 

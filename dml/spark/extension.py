@@ -22,13 +22,15 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, cast
 
-from py4j.java_gateway import JavaObject
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError, SqlError
 from dml.result import Result
+from dml.spark.bridge.gateway import JavaObject, gateway, jvm_view, keep_alive, to_callback_error
+from dml.spark.bridge.internals import FAILURES, internals, unknown_internals, works
+from dml.spark.callbacks import PARSER_STAYS, take_callbacks
 from dml.spark.errors import condition_of
 from dml.spark.handlers import (
     Arguments,
@@ -39,8 +41,6 @@ from dml.spark.handlers import (
     run_as_handler,
     run_statement,
 )
-from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import PARSER_STAYS, gateway, jvm_view, keep_alive, take_callbacks, to_callback_error
 from dml.spark.replaced_methods import is_about_tables, warn_unanswered
 from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters

@@ -25,9 +25,10 @@ from pyspark.sql.functions import lit
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotFoundError, NotSupportedError
+from dml.spark.bridge.gateway import field_of
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.connect_plans import frame_of_plan
-from dml.spark.handlers import FoundCalls, calls_of, find_calls, is_classic
-from dml.spark.jvm import field_of
+from dml.spark.handlers import FoundCalls, calls_of, find_calls
 from dml.spark.replaced_methods import Action, Method, Question, Replacement, replace_methods
 from dml.spark.table_calls import StreamCall
 from dml.spark.versions import Feature, has_feature, require

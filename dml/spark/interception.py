@@ -18,6 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.errors import NotSupportedError
 from dml.result import Result
+from dml.spark.bridge.gateway import original_error
+from dml.spark.callbacks import restore_python_side
 from dml.spark.handlers import (
     Arguments,
     StatementHandler,
@@ -29,7 +31,6 @@ from dml.spark.handlers import (
     session_key,
     unregister_handler,
 )
-from dml.spark.jvm import original_error, restore_python_side
 from dml.spark.replaced_methods import Method, Replacement, replace_methods, restore_methods
 
 __all__ = ["disable", "enable", "sql_replacement"]

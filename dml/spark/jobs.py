@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
-from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.errors import NotSupportedError
+from dml.spark.bridge.gateway import Py4JNetworkError
 
 __all__ = [
     "await_end_on_failure",

@@ -22,8 +22,8 @@ from typing import Any, Final
 import pyspark
 
 from dml.errors import DmlError
+from dml.spark.bridge.internals import UnknownInternalsError
 from dml.spark.handlers import has_handlers
-from dml.spark.internals import UnknownInternalsError
 
 __all__ = [
     "Action",

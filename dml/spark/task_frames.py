@@ -23,15 +23,14 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
 from dml import limits
-from dml.spark.handlers import is_classic
-from dml.spark.internals import FAILURES, warn_degraded
-from dml.spark.jvm import analyzed_plan, classic_session, jvm_view, optimized_plan
+from dml.spark.bridge.gateway import JavaObject, jvm_view
+from dml.spark.bridge.internals import FAILURES, warn_degraded
+from dml.spark.bridge.sessions import analyzed_plan, classic_session, is_classic, optimized_plan
 from dml.spark.versions import CLASSIC_PACKAGE
 
 __all__ = [

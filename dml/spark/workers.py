@@ -36,7 +36,6 @@ from tempfile import TemporaryDirectory, mkdtemp
 from types import FunctionType
 from typing import Any, Final, cast
 
-from py4j.protocol import Py4JJavaError
 from pyiceberg.table import Table
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -50,9 +49,10 @@ from dml.files import scratch as files
 from dml.files.schemes import local_path
 from dml.files.scratch import Sighting, look_for
 from dml.model.write_task import WriteContext
-from dml.spark.handlers import is_classic, session_key
-from dml.spark.internals import FAILURES, warn_degraded
-from dml.spark.jvm import classic_session, jvm_view
+from dml.spark.bridge.gateway import Py4JJavaError, jvm_view
+from dml.spark.bridge.internals import FAILURES, warn_degraded
+from dml.spark.bridge.sessions import classic_session, is_classic
+from dml.spark.handlers import session_key
 
 __all__ = [
     "SettingReader",

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from py4j.java_gateway import JavaObject
 from sqlglot import exp
 
 from dml import limits
+from dml.spark.bridge.gateway import JavaObject, gateway
+from dml.spark.bridge.values import companion, java_class, simple_name
 from dml.spark.iceberg_functions import NAMESPACE
-from dml.spark.java import companion, java_class, simple_name
-from dml.spark.jvm import gateway
 from dml.spark_scan.conditions import UNKNOWN, column, literal, tree, unknown
 
 __all__ = ["EXPRESSIONS", "condition_trees", "has_marked_calls", "mark_call", "wrap_column"]

@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
 from dml.scan.table_scan import spark_schema
-from dml.spark.handlers import is_classic
-from dml.spark.internals import works
-from dml.spark.java import capabilities, java_class, scala_none, static_method, struct_type
-from dml.spark.jvm import classic_session, take_callbacks, weak_session
-from dml.spark.proxies import Proxy, default_method
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.proxies import Proxy, default_method
+from dml.spark.bridge.sessions import classic_session, is_classic, weak_session
+from dml.spark.bridge.values import capabilities, java_class, scala_none, static_method, struct_type
+from dml.spark.callbacks import take_callbacks
 from dml.spark.workers import check_reads
 from dml.spark_scan.known_values import has_known_extremes
 from dml.spark_scan.scan import PlannedScan, SparkRead, SparkScan

@@ -14,7 +14,6 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -36,9 +35,10 @@ from dml.model.manifest import ContentFile
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
-from dml.spark.internals import works
-from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, simple_name, struct_type
 from dml.spark.types import spark_type
 from dml.spark_scan.scan import SparkRead
 from dml.spark_scan.vectorized import has_stable_types

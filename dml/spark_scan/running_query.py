@@ -6,11 +6,11 @@ turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 
 from typing import Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from dml.spark.internals import FAILURES, internals
-from dml.spark.java import java_class, static_method
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import FAILURES, internals
+from dml.spark.bridge.values import java_class, static_method
 
 __all__ = ["counts_no_values", "running_plan"]
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
 from pyspark.sql import SparkSession
@@ -19,10 +18,10 @@ from dml.model.columns import METADATA_COLUMNS
 from dml.plan.condition import Condition
 from dml.rows.program import TRUE, all_of
 from dml.scan.planner import ScanPlan
-from dml.spark.internals import works
-from dml.spark.java import array, java_class, simple_name
-from dml.spark.jvm import scala_list
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import array, java_class, scala_list, simple_name
 from dml.spark_scan.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.spark_scan.conditions import pushable_trees, pushed_down
 from dml.spark_scan.expressions import condition_trees, has_marked_calls

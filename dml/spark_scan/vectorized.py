@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
@@ -50,9 +49,10 @@ from dml.model.scan_task import ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
 from dml.scan.table_scan import Scan
-from dml.spark.internals import further_arguments, works
-from dml.spark.java import CONNECTOR, array, java_class, scala_none, static_method, struct_type
-from dml.spark.jvm import classic_session
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import further_arguments, works
+from dml.spark.bridge.sessions import classic_session
+from dml.spark.bridge.values import CONNECTOR, array, java_class, scala_none, static_method, struct_type
 from dml.spark_scan.filter_share import keeps_most_rows
 
 __all__ = ["VectorizedRead", "vectorized_read"]

@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.errors import SetupError
+from dml.spark.bridge.gateway import JavaObject, Py4JError, python_function
+from dml.spark.bridge.internals import further_arguments, internals, works
+from dml.spark.bridge.values import java_class, scala_none, struct_type
 from dml.spark.handlers import session_key
-from dml.spark.internals import further_arguments, internals, works
-from dml.spark.java import java_class, scala_none, struct_type
-from dml.spark.jvm import python_function
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import check_workers
 

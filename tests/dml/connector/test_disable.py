@@ -9,9 +9,10 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.connector.install import catalogs_of
-from dml.spark import jvm
+from dml.spark import callbacks
+from dml.spark.bridge import gateway
+from dml.spark.bridge.gateway import KnownClass, is_worth_logging, jvm_view
 from dml.spark.handlers import ORIGIN, session_key
-from dml.spark.jvm import KnownClass, is_worth_logging, jvm_view
 from dml.spark.replaced_methods import ORIGINALS
 from tests.dml.engine.conftest import Lake
 
@@ -75,7 +76,7 @@ def test_another_session_has_the_settings_of_the_active_one(lake, active, spark,
 
 def patches() -> list[object]:
     """Return the replaced parts of PySpark and py4j."""
-    filtered = [name for name in jvm.LOGGERS if is_worth_logging in logging.getLogger(name).filters]
+    filtered = [name for name in gateway.LOGGERS if is_worth_logging in logging.getLogger(name).filters]
     known = [name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)]
     converted = ["convert_exception"] if hasattr(captured.convert_exception, "__wrapped__") else []
     return [*filtered, *known, *converted, *ORIGINALS]
@@ -83,7 +84,7 @@ def patches() -> list[object]:
 
 def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, spark, monkeypatch):
     assert patches()
-    monkeypatch.setattr(jvm, "PARSER_STAYS", type(jvm.PARSER_STAYS)())
+    monkeypatch.setattr(callbacks, "PARSER_STAYS", type(callbacks.PARSER_STAYS)())
     other = spark.newSession()
     dml.enable(other)
     dml.disable(other)
@@ -97,6 +98,6 @@ def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, s
 
 def test_errors_of_a_parser_that_stays_are_carried_on(lake, active, spark: SparkSession):
     """A session that was created with our parser keeps it."""
-    assert jvm.PARSER_STAYS.is_set()
+    assert callbacks.PARSER_STAYS.is_set()
     dml.disable(spark)
     assert hasattr(captured.convert_exception, "__wrapped__")

@@ -10,8 +10,9 @@ from pyspark.sql.types import StructType
 from dml import limits
 from dml.connector import catalog, install, stream
 from dml.errors import SetupError
-from dml.spark import internals, task_frames
-from dml.spark.java import struct_type
+from dml.spark import task_frames
+from dml.spark.bridge import internals
+from dml.spark.bridge.values import struct_type
 from dml.spark.versions import Feature
 from dml.spark_scan import frames, known_values, scan_builder, vectorized, workers
 from dml.spark_scan.workers import PYTHON_SOURCES, has_python_readers

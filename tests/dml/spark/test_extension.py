@@ -15,10 +15,11 @@ from pyspark.sql.functions import col, lit
 from dml import limits
 from dml.errors import AnalysisError, ExecutionError, SetupError
 from dml.result import Result
-from dml.spark import extension, interception, internals, replaced_methods
+from dml.spark import extension, interception, replaced_methods
+from dml.spark.bridge import internals
+from dml.spark.bridge.gateway import CARRIED
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
-from dml.spark.jvm import CARRIED
 from dml.spark.versions import Feature, has_feature, sql_failure
 from tests.dml.spark.conftest import LakeHandler
 

@@ -13,12 +13,12 @@ from pyspark.sql import SparkSession
 from dml.dataframe_writers import CLASSIC_REPLACEMENTS, merge_replacement
 from dml.errors import ExecutionError, SqlError
 from dml.spark import handlers, replaced_methods
+from dml.spark.bridge.internals import UnknownInternalsError
+from dml.spark.callbacks import wrap_conversion
 from dml.spark.connect_calls import CONNECT_REPLACEMENTS
 from dml.spark.format_calls import format_replacements, stream_replacements
 from dml.spark.handlers import Enabled, StatementHandler
 from dml.spark.interception import sql_replacement
-from dml.spark.internals import UnknownInternalsError
-from dml.spark.jvm import wrap_conversion
 from dml.spark.replaced_methods import Replacement, replace_methods
 
 
@@ -226,6 +226,6 @@ def test_classes_and_methods_that_a_pyspark_does_not_have_are_left_out(enabled):
 
 def test_exceptions_of_java_are_converted_also_where_their_causes_cannot_be_read(monkeypatch):
     """The JVM may be gone by then."""
-    monkeypatch.setattr("dml.spark.jvm.CARRIED", {1: ValueError()})
+    monkeypatch.setattr("dml.spark.bridge.gateway.CARRIED", {1: ValueError()})
     expected = RuntimeError("of PySpark")
     assert wrap_conversion(lambda _: expected)(object()) is expected

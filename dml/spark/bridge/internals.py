@@ -13,11 +13,10 @@ from functools import cache
 from typing import Any, Final
 
 import pyspark
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from dml.errors import SetupError
-from dml.spark.jvm import gateway, jvm_view
+from dml.spark.bridge.gateway import Py4JError, Py4JJavaError, gateway, jvm_view
 
 __all__ = [
     "FAILURES",
