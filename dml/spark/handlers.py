@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.errors import SetupError
 from dml.result import Result
+from dml.spark.bridge.names import CONTEXT
 from dml.spark.bridge.sessions import classic_session, is_classic, session_state
 from dml.spark.table_calls import TableCalls
 from dml.sqlparse.quoting import quoted
@@ -273,7 +274,7 @@ def check_not_stopped(spark: SparkSession) -> None:
         SetupError: the session has been stopped.
     """
     session: Any = spark
-    stopped = session.sparkContext._jsc is None if is_classic(spark) else session.is_stopped  # noqa: SLF001  no public name
+    stopped = CONTEXT.of(session.sparkContext) is None if is_classic(spark) else session.is_stopped
     if stopped:
         raise SetupError("The Spark session has been stopped", hint="Open a new session with dml.connect(...)")
 

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.errors import NotSupportedError
 from dml.result import Result
 from dml.spark.bridge.gateway import original_error
+from dml.spark.bridge.sessions import frames_of_formatter
 from dml.spark.callbacks import restore_python_side
 from dml.spark.handlers import (
     Arguments,
@@ -150,7 +151,7 @@ def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any])
     formatter = importlib.import_module(f"{package}.sql_formatter").SQLStringFormatter(spark)
     try:
         filled = formatter.format(text, **values)
-        for frame, name in formatter._temp_views:  # noqa: SLF001  on Connect nothing else creates these views
+        for frame, name in frames_of_formatter(formatter):  # on Connect nothing else creates these views
             frame.createOrReplaceTempView(name)
         yield filled
     finally:
