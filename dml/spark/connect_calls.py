@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping
 from inspect import Signature, signature
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotSupportedError
-from dml.spark.bridge.sessions import is_classic
 from dml.spark.bridge.writers import (
     connect_rows,
     connect_settings,
@@ -27,13 +26,30 @@ from dml.spark.bridge.writers import (
     table_of_writer,
 )
 from dml.spark.connect_columns import partition_term
-from dml.spark.connect_plans import CONNECT
 from dml.spark.handlers import FoundCalls, calls_of, find_calls
-from dml.spark.replaced_methods import Method, Replacement, replace_methods
+from dml.spark.replaced_methods import Method
 from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts
 
-__all__ = ["CONNECT_REPLACEMENTS", "take_connect_calls"]
+__all__ = [
+    "CATALOG_METHODS",
+    "CURRENT_METHODS",
+    "WRITER_ACTIONS",
+    "find_current_call",
+    "find_insert",
+    "find_read",
+    "find_save",
+    "find_stream",
+    "find_table_call",
+    "find_write",
+    "insert_into",
+    "read",
+    "run_call",
+    "run_current_call",
+    "save_as_table",
+    "to_table",
+    "write",
+]
 
 WRITER_ACTIONS: Final[Mapping[str, WriteAction]] = {
     "append": WriteAction.APPEND,
@@ -86,12 +102,6 @@ CURRENT_METHODS: Final = (
     "setCurrentDatabase",
 )
 """Replaced methods of `spark.catalog` about current, or all, catalogs and namespaces."""
-
-
-def take_connect_calls(spark: SparkSession) -> None:
-    """Replace the methods of Spark Connect's readers, writers and catalog; on classic Spark do nothing."""
-    if not is_classic(spark):
-        replace_methods(CONNECT_REPLACEMENTS)
 
 
 def parts_of(name: object) -> tuple[str, ...]:
@@ -365,24 +375,3 @@ def find_current_call(method: str, self: Any, /, *given: Any, **named: Any) -> C
 def run_current_call(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
     """Run a method of `spark.catalog` about current catalogs, which may call PySpark's own."""
     return answer(functools.partial(original, *given, **named))
-
-
-CONNECT_REPLACEMENTS: Final = (
-    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", find_read, read),
-    *(
-        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, find_write, functools.partial(write, action))
-        for name, action in WRITER_ACTIONS.items()
-    ),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", find_insert, insert_into),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", find_save, save_as_table),
-    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", find_stream, to_table),
-    *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_table_call, name), run_call)
-        for name in CATALOG_METHODS
-    ),
-    *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_current_call, name), run_current_call)
-        for name in CURRENT_METHODS
-    ),
-)
-"""The methods of Spark Connect's client that are replaced."""

@@ -15,7 +15,6 @@ for the session's call handlers (`dml.spark.table_calls`), as in `connect_calls`
 If the name does not begin with a RowDelta catalog, PySpark's own methods run.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -24,63 +23,35 @@ from pyspark.sql.functions import lit
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotFoundError, NotSupportedError
-from dml.spark.bridge.sessions import is_classic
 from dml.spark.bridge.writers import (
     PATH,
     java_stream,
     session_of,
-    state_of_reader,
     state_of_stream_reader,
     state_of_stream_writer,
     state_of_writer,
 )
 from dml.spark.handlers import FoundCalls, calls_of, find_calls
-from dml.spark.replaced_methods import Action, Method, Question, Replacement, replace_methods
+from dml.spark.replaced_methods import Action, Method, Question
 from dml.spark.table_calls import StreamCall
-from dml.spark.versions import Feature, has_feature, require
+from dml.spark.versions import Feature, require
 from dml.sqlparse.names import name_parts
 
 __all__ = [
-    "format_replacements",
-    "is_name",
+    "find_save",
+    "find_start",
+    "find_stream_read",
+    "find_stream_write",
     "load_replacement",
-    "names_rowdelta_table",
-    "stream_replacements",
-    "take_format_calls",
-    "take_stream_calls",
+    "pass_through",
+    "refuse_read",
+    "register_format",
+    "save",
+    "start",
+    "to_table",
 ]
 
 ICEBERG: Final = "iceberg"
-
-
-def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], None]) -> None:
-    """Replace `load` and `save`, which may name a RowDelta table; before Spark 4.0 they cannot, and nothing happens.
-
-    Args:
-        spark: A session.
-        register: Registers the format in a classic session when a writer names it.
-    """
-    if has_feature(Feature.DATA_SOURCE_V2):
-        replace_methods(format_replacements(register, is_classic=is_classic(spark)))
-
-
-def format_replacements(register: Callable[[SparkSession], None], *, is_classic: bool) -> tuple[Replacement, ...]:
-    """Return the replacements for methods of readers and writers.
-
-    Args:
-        register: Registers the format in a classic session.
-        is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
-    """
-    readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.readwriter"
-    find_load, load = load_replacement(state_of_reader)
-    names = Replacement(
-        f"{readwriter}.DataFrameWriter", "format", functools.partial(register_format, register), pass_through
-    )
-    return (
-        Replacement(f"{readwriter}.DataFrameReader", "load", find_load, load),
-        Replacement(f"{readwriter}.DataFrameWriter", "save", find_save, save),
-        *((names,) if is_classic else ()),
-    )
 
 
 def register_format(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
@@ -179,30 +150,6 @@ def is_name(path: object) -> bool:
 def names_rowdelta_table(spark: Any, path: str, source: str | None) -> bool:
     """Return True if the format is `iceberg` and the name is that of a RowDelta table."""
     return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
-
-
-def take_stream_calls(spark: SparkSession) -> None:
-    """Replace the methods of stream readers and writers that may name a RowDelta table."""
-    replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has_feature(Feature.DATA_SOURCE_V2)))
-
-
-def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replacement, ...]:
-    """Return the replacements for methods of stream readers and writers.
-
-    Args:
-        is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
-        has_catalogs: Whether this version of classic Spark finds RowDelta tables in its catalogs.
-    """
-    readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
-    find_load, load = load_replacement(state_of_stream_reader)
-    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", find_stream_read, refuse_read)
-    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", find_stream_write, to_table)
-    return (
-        Replacement(f"{readwriter}.DataStreamReader", "load", find_load, load),
-        *(() if is_classic and has_catalogs else (refusal,)),
-        Replacement(f"{readwriter}.DataStreamWriter", "start", find_start, start),
-        *((writing,) if is_classic and not has_catalogs else ()),
-    )
 
 
 def find_stream_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name

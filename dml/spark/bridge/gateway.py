@@ -177,21 +177,28 @@ def find_carried(exception: JavaObject | None) -> BaseException | None:
 LOGGERS: Final = ("py4j.clientserver", "py4j.java_gateway")
 
 
+PROPAGATING: Final[list[Any]] = []
+"""Parameters of the callback server that `start_callbacks` has changed."""
+
+
 def start_callbacks() -> None:
     """Start py4j's callback server. Java exceptions keep their type, unlogged: their caller sees them."""
     ensure_callback_server_started(gateway())  # type: ignore[no-untyped-call]
     for name in ("python_parameters", "callback_server_parameters"):
-        if (parameters := vars(gateway()).get(name)) is not None:
+        if (parameters := vars(gateway()).get(name)) is not None and not parameters.propagate_java_exceptions:
             parameters.propagate_java_exceptions = True
+            PROPAGATING.append(parameters)
     for logger in LOGGERS:
         logging.getLogger(logger).addFilter(is_worth_logging)
     keep_lookups(jvm_view())
 
 
 def restore_py4j() -> None:
-    """Undo what `start_callbacks` changed in py4j's loggers and view of the JVM."""
+    """Undo what `start_callbacks` changed in py4j's loggers, parameters and view of the JVM."""
     for logger in LOGGERS:
         logging.getLogger(logger).removeFilter(is_worth_logging)
+    while PROPAGATING:
+        PROPAGATING.pop().propagate_java_exceptions = False
     looked_up = vars(jvm_view())
     for name in [name for name, found in looked_up.items() if isinstance(found, KnownClass)]:
         del looked_up[name]

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.connector.install import catalogs_of
+from dml.patches import PATCHES
 from dml.spark import callbacks
 from dml.spark.bridge import gateway
 from dml.spark.bridge.gateway import KnownClass, is_worth_logging, jvm_view
@@ -80,6 +81,41 @@ def patches() -> list[object]:
     known = [name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)]
     converted = ["convert_exception"] if hasattr(captured.convert_exception, "__wrapped__") else []
     return [*filtered, *known, *converted, *ORIGINALS]
+
+
+def state_of_pyspark() -> dict[str, object]:
+    """Return the attributes that RowDelta replaces or sets in PySpark and py4j, by name."""
+    owners = {(patch.owner_class, patch.name) for patch in PATCHES if patch.owner_class is not None}
+    parameters = [vars(gateway.gateway()).get(name) for name in ("python_parameters", "callback_server_parameters")]
+    return {
+        **{f"{owner.__module__}.{owner.__name__}.{name}": vars(owner).get(name) for owner, name in owners},
+        "convert_exception": captured.convert_exception,
+        "classes": {name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)},
+        "filters": [list(logging.getLogger(name).filters) for name in ("", *gateway.LOGGERS)],
+        "parameters": [getattr(each, "propagate_java_exceptions", None) for each in parameters],
+    }
+
+
+def test_after_disable_each_replaced_attribute_is_the_one_of_before(lake, active, spark, monkeypatch):
+    monkeypatch.setattr(callbacks, "PARSER_STAYS", type(callbacks.PARSER_STAYS)())
+    dml.disable(spark)
+    before = state_of_pyspark()
+    session = lake.session.on(spark)
+    session.enable()
+    changed = state_of_pyspark()
+    session.disable()
+    assert state_of_pyspark() == before
+    assert {name for name in before if before[name] != changed[name]} >= {
+        *(
+            name
+            for name in before
+            if name.endswith(("session.SparkSession.sql", "DataFrameWriterV2.overwritePartitions"))
+            and "connect" not in name
+        ),
+        "convert_exception",
+        "filters",
+        "parameters",
+    }
 
 
 def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, spark, monkeypatch):

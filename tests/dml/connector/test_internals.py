@@ -1,4 +1,4 @@
-"""Internals that another release of Spark or PySpark lacks: statements are slower, or an error names what is missing."""
+"""Internals that another release of Spark or PySpark lacks: statements are slower, or an error names what is gone."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
