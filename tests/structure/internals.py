@@ -75,7 +75,7 @@ def paragraph(name: str, one: Internal, used_by: list[str]) -> str:
     """Describe one of them."""
     lines = [name]
     if isinstance(one, SparkClass) and one.members:
-        lines.append(f"    members: {', '.join(one.members)}")
+        lines.append(f"    members: {', '.join(one.members.split())}")
     if one.since is not None:
         lines.append(f"    from PySpark {version(one.since.since)} on")
     if one.until is not None:

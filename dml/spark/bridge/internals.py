@@ -9,7 +9,7 @@ use without a fallback raises an error that names the class and the version of P
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -108,7 +108,7 @@ def unknown_internals(name: str, reason: str) -> UnknownInternalsError:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Internal:
     """Something that is not part of the public API of Spark or PySpark.
 
@@ -120,9 +120,9 @@ class Internal:
     """
 
     name: str
-    fallback: str = ""
-    since: Feature | None = None
-    until: Feature | None = None
+    fallback: str = field(default="", kw_only=True)
+    since: Feature | None = field(default=None, kw_only=True)
+    until: Feature | None = field(default=None, kw_only=True)
 
     @property
     def is_used(self) -> bool:
@@ -130,16 +130,16 @@ class Internal:
         return (self.since is None or has_feature(self.since)) and (self.until is None or not has_feature(self.until))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SparkClass(Internal):
     """A private class of Spark.
 
     Attributes:
         members: The members that RowDelta uses, each with its number of arguments: `ofRows/2`. `new` is a constructor;
-            `new/11+` may take more arguments, see `further_arguments`.
+            `new/11+` may take more arguments, see `further_arguments`. Words, separated by spaces.
     """
 
-    members: tuple[str, ...] = ()
+    members: str = ""
 
     def resolve(self) -> Any:
         """Return py4j's object of the class; one of a missing class fails when it is used."""
@@ -223,7 +223,7 @@ class SparkClass(Internal):
         return [fillers[kind]() for kind in further]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PrivateField(Internal):
     """A private attribute of a PySpark object.
 
@@ -258,7 +258,7 @@ def constructor_types(_: object, name: str) -> tuple[str, ...]:
     return tuple(str(kind.getSimpleName()) for kind in constructors[0].getParameterTypes())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class JavaField(Internal):
     """A private field of a class of Spark.
 

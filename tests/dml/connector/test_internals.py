@@ -58,20 +58,20 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
+def lose() -> Iterator[Lose]:
     """A function that takes an internal away, as a newer Spark may."""
+    changes = pytest.MonkeyPatch()
 
     def take(one: Internal) -> None:
         match one:
             case SparkClass():
                 for function in ("array", "companion", "find_class", "java_class", "static_method"):
-                    monkeypatch.setattr(internals, function, renamed(getattr(internals, function), one.name))
-            case PrivateField():
-                monkeypatch.setattr(PrivateField, "read", without(PrivateField.read, one))
-            case JavaField():
-                monkeypatch.setattr(JavaField, "read", without(JavaField.read, one))
+                    changes.setattr(internals, function, renamed(getattr(internals, function), one.name))
+            case PrivateField() | JavaField():
+                changes.setattr(type(one), "read", without(type(one).read, one))
 
-    return take
+    yield take
+    changes.undo()
 
 
 def renamed(function: Callable[..., Any], missing: str) -> Callable[..., Any]:
@@ -120,9 +120,12 @@ def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Cal
 
 @pytest.fixture
 def table(lake: Lake) -> str:
-    name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (s)")
-    lake.session.sql(f"INSERT INTO {name} SELECT id, concat('p', id % 2) FROM range(20)")
-    return name
+    def make() -> str:
+        name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (s)")
+        lake.session.sql(f"INSERT INTO {name} SELECT id, concat('p', id % 2) FROM range(20)")
+        return name
+
+    return lake.copy_of("table of test_internals", make)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
