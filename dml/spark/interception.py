@@ -32,7 +32,7 @@ from dml.spark.handlers import (
     session_key,
     unregister_handler,
 )
-from dml.spark.replaced_methods import Kind, Method, Replacement, replace_methods, restore_methods
+from dml.spark.replaced_methods import Method, Replacement, SessionKind, replace_methods, restore_methods
 
 __all__ = ["SQL_REPLACEMENTS", "disable", "enable"]
 
@@ -43,7 +43,7 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
     It runs statements from Python and, if the session has RowDelta's parser, from the JVM.
     """
     register_handler(spark, handler)
-    replace_methods([replacement for replacement in SQL_REPLACEMENTS if Kind.of(spark) in replacement.on])
+    replace_methods([replacement for replacement in SQL_REPLACEMENTS if SessionKind.of(spark) in replacement.on])
 
 
 def disable(spark: SparkSession) -> None:
@@ -125,9 +125,9 @@ SQL_REPLACEMENTS: Final = (
         "sql",
         read_statement,
         run_or_pass_on,
-        Kind.CLASSIC | Kind.CLASSIC_WITHOUT_CATALOGS,
+        SessionKind.CLASSIC | SessionKind.CLASSIC_WITHOUT_CATALOGS,
     ),
-    Replacement("pyspark.sql.connect.session.SparkSession", "sql", read_statement, run_or_pass_on, Kind.CONNECT),
+    Replacement("pyspark.sql.connect.session.SparkSession", "sql", read_statement, run_or_pass_on, SessionKind.CONNECT),
 )
 
 

@@ -31,10 +31,10 @@ from dml.spark.versions import Feature, has_feature
 
 __all__ = [
     "Action",
-    "Kind",
     "Method",
     "Question",
     "Replacement",
+    "SessionKind",
     "is_about_tables",
     "replace_methods",
     "restore_methods",
@@ -54,7 +54,7 @@ LOCK: Final = threading.Lock()
 WARNED: Final[set[tuple[str, type[BaseException]]]] = set()
 
 
-class Kind(Flag):
+class SessionKind(Flag):
     """A kind of session."""
 
     CLASSIC = auto()
@@ -62,11 +62,11 @@ class Kind(Flag):
     CONNECT = auto()
 
     @staticmethod
-    def of(spark: SparkSession) -> "Kind":
+    def of(spark: SparkSession) -> "SessionKind":
         """Return the kind of a session."""
         if not is_classic(spark):
-            return Kind.CONNECT
-        return Kind.CLASSIC if has_feature(Feature.DATA_SOURCE_V2) else Kind.CLASSIC_WITHOUT_CATALOGS
+            return SessionKind.CONNECT
+        return SessionKind.CLASSIC if has_feature(Feature.DATA_SOURCE_V2) else SessionKind.CLASSIC_WITHOUT_CATALOGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Replacement:
     name: str
     question: Question
     action: Action
-    on: Kind
+    on: SessionKind
 
     @property
     def owner_class(self) -> Any:

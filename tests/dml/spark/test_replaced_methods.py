@@ -15,7 +15,7 @@ from dml.spark import handlers, replaced_methods
 from dml.spark.bridge.internals import UnknownInternalsError
 from dml.spark.callbacks import wrap_conversion
 from dml.spark.handlers import Enabled, StatementHandler
-from dml.spark.replaced_methods import Kind, Replacement, replace_methods
+from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
 
 REPLACEMENTS = list(
     {(entry.owner_class, entry.name): entry for entry in PATCHES if entry.owner_class is not None}.values()
@@ -147,7 +147,7 @@ def reader(enabled: None) -> Callable[[Callable[..., Any]], Reader]:
 
     def make(question: Callable[..., Any]) -> Reader:
         kind = type("Reader", (Reader,), {"table": Reader.table})
-        replace_methods([Replacement(kind, "table", question, lambda *_: "ours", Kind.CLASSIC)])
+        replace_methods([Replacement(kind, "table", question, lambda *_: "ours", SessionKind.CLASSIC)])
         return kind()
 
     return make
@@ -188,7 +188,7 @@ def test_an_answer_takes_the_call_and_its_errors_are_raised(reader):
     assert reader(lambda *_: True).table("t") == "ours"
     kind = type("Reader", (Reader,), {"table": Reader.table})
     replace_methods(
-        [Replacement(kind, "table", lambda *_: True, fails(SqlError("wrong", sql="", position=0)), Kind.CLASSIC)]
+        [Replacement(kind, "table", lambda *_: True, fails(SqlError("wrong", sql="", position=0)), SessionKind.CLASSIC)]
     )
     with pytest.raises(SqlError):
         kind().table("t")
@@ -197,11 +197,13 @@ def test_an_answer_takes_the_call_and_its_errors_are_raised(reader):
 def test_classes_and_methods_that_a_pyspark_does_not_have_are_left_out(enabled):
     replace_methods(
         [
-            Replacement("pyspark.sql.readwriter.Later", "table", fails(KeyError()), fails(KeyError()), Kind.CLASSIC),
             Replacement(
-                "pyspark.sql.later.DataFrameReader", "table", fails(KeyError()), fails(KeyError()), Kind.CLASSIC
+                "pyspark.sql.readwriter.Later", "table", fails(KeyError()), fails(KeyError()), SessionKind.CLASSIC
             ),
-            Replacement(Reader, "later", fails(KeyError()), fails(KeyError()), Kind.CLASSIC),
+            Replacement(
+                "pyspark.sql.later.DataFrameReader", "table", fails(KeyError()), fails(KeyError()), SessionKind.CLASSIC
+            ),
+            Replacement(Reader, "later", fails(KeyError()), fails(KeyError()), SessionKind.CLASSIC),
         ]
     )
     assert not hasattr(Reader, "later")
