@@ -1,6 +1,7 @@
 """Internals that another release of Spark or PySpark lacks: statements are slower, or an error names what is gone."""
 
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,6 +27,7 @@ from dml.spark.bridge.names import (
 )
 from dml.spark.bridge.values import struct_type
 from dml.spark.columns import column_sql
+from dml.spark.handlers import check_not_stopped
 from dml.spark.versions import Feature
 from dml.spark.workers import scratch_folder
 from dml.spark_scan import expressions, running_query, workers
@@ -52,9 +54,10 @@ def untried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(expressions, "MARKED", set())
     monkeypatch.setattr(limits, "MIN_SPARK_READER_BYTES", 0)
     expressions.call_tag.cache_clear()
-    internals.constructor_types.cache_clear()
+    constructors_of = internals.constructor_types  # a test may replace it
+    constructors_of.cache_clear()
     yield
-    internals.constructor_types.cache_clear()
+    constructors_of.cache_clear()
 
 
 @pytest.fixture
@@ -169,6 +172,10 @@ def ask_for_distinct(lake: Lake, _: str) -> None:
     assert not running_query.counts_no_values(lake.session.spark)
 
 
+def find_query(lake: Lake, _: str) -> None:
+    running_query.running_plan(lake.session.spark)
+
+
 def call_function(lake: Lake, name: str) -> None:
     found = lake.session.spark.table(f"lake.{name}").selectExpr("lake.system.bucket(4, id) AS b").collect()
     assert {row.b for row in found} <= {0, 1, 2, 3}
@@ -197,7 +204,7 @@ def offset(_: Lake, __: str) -> None:
 
 
 def read_literal(_: Lake, __: str) -> None:
-    column_sql(lit(1) + 1)
+    column_sql(lit(date(2026, 1, 1)))
 
 
 def missing_table(lake: Lake, name: str) -> None:
@@ -206,6 +213,10 @@ def missing_table(lake: Lake, name: str) -> None:
 
 def raised(one: SparkClass) -> Callable[[Lake, str], None]:
     return lambda *_: one.error("missing") and None
+
+
+def find_stop(lake: Lake, _: str) -> None:
+    check_not_stopped(lake.session.spark)
 
 
 def analyzed(lake: Lake, _: str) -> None:
@@ -239,7 +250,8 @@ STATEMENTS: dict[str, Statement] = {
     "REBALANCE": rebalance,
     **dict.fromkeys(("LOGICAL_RDD", "RANGE"), make_numbers),
     "TREE_PATTERN": size_literals,
-    **dict.fromkeys(("SQL_EXECUTION", "PLANNING_TRACKER"), ask_for_distinct),
+    "SQL_EXECUTION": find_query,
+    "PLANNING_TRACKER": ask_for_distinct,
     **dict.fromkeys(("CATALYST_FILTERS", "TREE_NODE_TAG", "KNOWN_NULLABLE", "STRATEGY"), compare_function),
     **dict.fromkeys(("V1_FUNCTION", "EXPRESSION_INFO", "ATTRIBUTE_MAP", "REPLACING_RULE"), call_function),
     "NO_SUCH_TABLE": missing_table,
@@ -254,7 +266,7 @@ STATEMENTS: dict[str, Statement] = {
     "COLUMN": read_literal,
     "FRAME": analyzed,
     "SESSION": session_of_java,
-    "CONTEXT": make_folder,
+    "CONTEXT": find_stop,
     "JAVA_READER": read_by_format,
     "JAVA_WRITER": save_by_format,
     "ROWS": save_by_format,
