@@ -10,7 +10,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.sql_formatter import SQLStringFormatter
 
 from dml.spark.bridge.internals import Internal, JavaField, PrivateField, SparkClass, UnknownInternalsError, find_class
-from dml.spark.bridge.names import INTERNALS
+from dml.spark.bridge.names import (
+    CATALOGS,
+    INTERNALS,
+    JAVA_READER,
+    JAVA_WRITER,
+    STREAM_READER_FORMAT,
+    STREAM_WRITER_FORMAT,
+)
+from dml.spark.bridge.sessions import session_state
 
 pytestmark = [pytest.mark.spark, pytest.mark.oldest]
 
@@ -58,17 +66,8 @@ def test_missing_members_are_found(spark: SparkSession) -> None:
         has_member("org.apache.spark.OfLater", "new/0")
 
 
-@pytest.mark.parametrize("one", used(JavaField))
-def test_spark_has_the_field(spark: SparkSession, one: JavaField) -> None:
-    kind, fields = find_class(one.owner), list[str]()
-    while kind is not None:
-        fields += [str(field.getName()) for field in kind.getDeclaredFields()]
-        kind = kind.getSuperclass()
-    assert one.name in fields
-
-
 def holders(spark: SparkSession) -> dict[str, tuple[Any, ...]]:
-    """Return objects of classic PySpark, by their class in the list."""
+    """Return objects of classic PySpark and its JVM, by their class in the list."""
     frame, stream = spark.range(1), spark.readStream.format("rate").load()
     return {
         "pyspark.SparkContext": (spark.sparkContext,),
@@ -79,11 +78,14 @@ def holders(spark: SparkSession) -> dict[str, tuple[Any, ...]]:
         "pyspark.sql.SparkSession": (spark,),
         "pyspark.sql.SparkSession.Builder": (SparkSession.builder,),
         "pyspark.sql.sql_formatter.SQLStringFormatter": (SQLStringFormatter(spark),),
+        CATALOGS.owner: (session_state(spark).catalogManager(),),
+        STREAM_READER_FORMAT.owner: (JAVA_READER.of(spark.readStream),),
+        STREAM_WRITER_FORMAT.owner: (JAVA_WRITER.of(stream.writeStream),),
     }
 
 
-@pytest.mark.parametrize("one", used(PrivateField))
-def test_pyspark_has_the_attribute(spark: SparkSession, one: PrivateField) -> None:
+@pytest.mark.parametrize("one", [*used(PrivateField), *used(JavaField)])
+def test_objects_have_the_attribute(spark: SparkSession, one: PrivateField | JavaField) -> None:
     if one.owner.startswith(CONNECT):  # without a server there are no objects
         module, _, name = one.owner.rpartition(".")
         assert f"self.{one.name}" in inspect.getsource(getattr(importlib.import_module(module), name))
