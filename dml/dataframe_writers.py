@@ -12,30 +12,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from pyspark.sql import Column, DataFrame, DataFrameWriterV2, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from dml.connector.write import OVERWRITE_PARTITIONS_OPTION
-from dml.engine.engine import is_connect
 from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
 from dml.result import Result
 from dml.spark.columns import column_sql, output_columns
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
-from dml.spark.replaced_methods import Method, Replacement, replace_methods
+from dml.spark.replaced_methods import Method
 
-__all__ = ["CLASSIC_REPLACEMENTS", "MergeIntoWriter", "merge_replacement", "replace_writer_methods"]
+__all__ = [
+    "MergeIntoWriter",
+    "handler_of_merge",
+    "handler_of_writer",
+    "merge_into",
+    "overwrite_partitions",
+    "remember_target",
+    "target_of_writer",
+]
 
 SOURCE: Final = "source"
 """The default alias of a source."""
-
-
-def replace_writer_methods(spark: SparkSession) -> None:
-    """Replace the writer methods of a session's DataFrames; PySpark 3.5 has no `mergeInto`."""
-    if not is_connect(spark):
-        replace_methods(CLASSIC_REPLACEMENTS)
-    owner = class_with_merge_into(spark)
-    if owner is not None:
-        replace_methods([merge_replacement(owner)])
 
 
 def target_of_writer(_: Any, df: DataFrame, table: str) -> tuple[SparkSession, str]:
@@ -66,26 +64,9 @@ def overwrite_partitions(_: Method, __: StatementHandler, /, self: Any) -> None:
         self.option(OVERWRITE_PARTITIONS_OPTION, "false")  # the writer may be used for another call
 
 
-CLASSIC_REPLACEMENTS: Final = (
-    Replacement(DataFrameWriterV2, "__init__", target_of_writer, remember_target),
-    Replacement(DataFrameWriterV2, "overwritePartitions", handler_of_writer, overwrite_partitions),
-)
-
-
 def handler_for(spark: SparkSession, table: str) -> StatementHandler | None:
     """Return the handler for statements on a table, or None if it is not a RowDelta table."""
     return find_handler(session_key(spark), f"DELETE FROM {table}", lambda: spark)
-
-
-def class_with_merge_into(spark: SparkSession) -> Any:
-    """Return the class that defines `mergeInto` of a session's DataFrames, or None."""
-    frame = type(spark.range(0))
-    return next((kind for kind in frame.__mro__ if "mergeInto" in vars(kind)), None)
-
-
-def merge_replacement(owner: Any) -> Replacement:
-    """Return the replacement of `mergeInto` for a class of DataFrames."""
-    return Replacement(owner, "mergeInto", handler_of_merge, merge_into)
 
 
 def handler_of_merge(self: DataFrame, table: str, *_: Any, **__: Any) -> StatementHandler | None:

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from dml.commit import CommitKey, IdempotencyKey
 from dml.errors import AnalysisError, ErrorKind
 from dml.result import Result
+from dml.spark.bridge.sessions import named_frames
 from dml.spark.columns import column_sql
-from dml.spark.jvm import named_frames
 from dml.sqlparse import canonical_text
 from dml.sqlparse.quoting import quote_string, quoted
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dml import limits
+from dml.spark.bridge.gateway import Py4JError
 
 __all__ = ["TaskCounts", "progress_bar", "task_counts"]
 

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
 from dml import limits
@@ -28,8 +26,11 @@ from dml.connector import register_format
 from dml.errors import SetupError
 from dml.session import Session
 from dml.shell import open_session
+from dml.spark.bridge.gateway import JavaObject, Py4JError, Py4JJavaError, jvm_view
+from dml.spark.bridge.internals import SparkClass
+from dml.spark.bridge.names import CONNECT_SERVICE, THRIFT_SERVER, TOKEN_CHECK
+from dml.spark.bridge.sessions import classic_session
 from dml.spark.extension import is_remote
-from dml.spark.jvm import classic_session, jvm_view
 from dml.spark.launch import active_session
 
 __all__ = ["DEFAULT_HOST", "DEFAULT_PORT", "Listen", "Server", "run", "serving"]
@@ -54,10 +55,6 @@ THRIFT_VARIABLES: Final = {
     "HIVE_SERVER2_THRIFT_HTTP_PORT": "--thrift",
 }
 """Environment variables that override the settings of the Thrift server."""
-
-TOKEN_CHECK: Final = "org.apache.spark.sql.connect.service.PreSharedKeyAuthenticationInterceptor"  # noqa: S105  a class
-CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService"
-THRIFT_SERVER: Final = "org.apache.spark.sql.hive.thriftserver.HiveThriftServer2"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +155,7 @@ class Server:
     def is_running(self) -> bool:
         """Return True while Spark and its servers run."""
         try:
-            connect_server = java_class(CONNECT_SERVICE + "$").__getattr__("MODULE$").server()
+            connect_server = CONNECT_SERVICE.call_object("server")
             return not (
                 classic_session(self.session.spark).sparkContext().isStopped()
                 or connect_server.isShutdown()
@@ -172,7 +169,7 @@ class Server:
         jvm = jvm_view()
         unit = jvm.java.util.concurrent.TimeUnit.SECONDS
         with suppress(Py4JError, OSError):  # Spark has already ended
-            service = java_class(CONNECT_SERVICE)
+            service = server_class(CONNECT_SERVICE)
             service.stop(jvm.scala.Option.apply(limits.SERVER_DRAIN_SECONDS), jvm.scala.Option.apply(unit))
             if self.thrift is not None:
                 self.thrift.stop()
@@ -283,16 +280,16 @@ def start_connect(spark: SparkSession, listen: Listen) -> int:
     Raises:
         SetupError: It cannot listen on the address, or Spark has no such server.
     """
-    service = java_class(CONNECT_SERVICE)
+    service = server_class(CONNECT_SERVICE)
     if listen.token is not None:
-        java_class(TOKEN_CHECK)  # a Spark without this class would ignore the token
+        server_class(TOKEN_CHECK)  # a Spark without this class would ignore the token
         # Set only after Spark has started: PySpark would pass it in a command line, which all users can read.
         classic_session(spark).sparkContext().conf().set(TOKEN_SETTING, listen.token)
     try:
         service.start(classic_session(spark).sparkContext())
     except Py4JJavaError as error:
         raise cannot_listen(listen.host, listen.port, error) from error
-    return int(java_class(CONNECT_SERVICE + "$").__getattr__("MODULE$").server().getPort())
+    return int(CONNECT_SERVICE.call_object("server").getPort())
 
 
 def start_thrift(spark: SparkSession, listen: Listen) -> JavaObject:
@@ -301,7 +298,7 @@ def start_thrift(spark: SparkSession, listen: Listen) -> JavaObject:
     Raises:
         SetupError: It cannot listen on the address, or Spark has no such server.
     """
-    thrift = java_class(THRIFT_SERVER)
+    thrift = server_class(THRIFT_SERVER)
     try:
         return thrift.startWithSparkSession(classic_session(spark), False)
     except Py4JJavaError as error:
@@ -334,7 +331,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
             raise SetupError(f"{key} cannot be given to a server as a setting", hint=f"Use {option}")
 
 
-def java_class(name: str) -> Any:
+def server_class(kind: SparkClass) -> Any:
     """Return a class of the JVM.
 
     Raises:
@@ -342,13 +339,13 @@ def java_class(name: str) -> Any:
     """
     jvm = jvm_view()
     try:
-        jvm.java.lang.Class.forName(name, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
+        jvm.java.lang.Class.forName(kind.name, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     except Py4JJavaError as error:
         raise SetupError(
-            f"This Spark has no such server: its class {name} is missing",
+            f"This Spark has no such server: its class {kind.name} is missing",
             hint="Install PySpark 4.0 or later from PyPI: its package has Spark's servers",
         ) from error
-    return getattr(jvm, name)
+    return kind.resolve()
 
 
 def cannot_listen(host: str, port: int | None, error: Py4JJavaError) -> SetupError:

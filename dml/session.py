@@ -23,11 +23,9 @@ from dml.connector import (
     execute_and_refresh,
     install,
     install_in_derived_sessions,
-    register_format,
     table_frame,
     uninstall,
 )
-from dml.dataframe_writers import replace_writer_methods
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
@@ -46,6 +44,7 @@ from dml.merge_builder import (
     source_of,
     where_clause,
 )
+from dml.patches import patch_pyspark
 from dml.remote import table_calls
 from dml.result import (
     AddedFiles,
@@ -68,8 +67,6 @@ from dml.result import (
 )
 from dml.spark import interception
 from dml.spark.columns import parameter_sql
-from dml.spark.connect_calls import take_connect_calls
-from dml.spark.format_calls import take_format_calls, take_stream_calls
 from dml.spark.handlers import (
     Arguments,
     Binding,
@@ -1051,10 +1048,7 @@ class Session:
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
-        replace_writer_methods(self.spark)
-        take_format_calls(self.spark, register_format)
-        take_stream_calls(self.spark)
-        take_connect_calls(self.spark)
+        patch_pyspark(self.spark)
         return self
 
     def disable(self) -> None:

@@ -35,10 +35,10 @@ from dml.merge_builder import (
     name_text,
 )
 from dml.result import Result
+from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.errors import translate
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.spark.jvm import to_callback_error
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import DeleteStatement, MergeStatement

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
-from dml.spark.handlers import is_classic
+from dml.spark.bridge.sessions import is_classic, named_frames
 from dml.spark.iceberg_functions import replace_iceberg_functions
-from dml.spark.jvm import named_frames
 from dml.spark.versions import Feature, has_feature
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.render import relation_aliases, render

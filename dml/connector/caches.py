@@ -6,7 +6,6 @@ DataFrame write it does so by itself.
 
 from contextlib import suppress
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
@@ -17,7 +16,8 @@ from dml.engine.engine import Engine, is_connect
 from dml.engine.procedures import PROCEDURES, table_of_call
 from dml.engine.reruns import run_with_reruns
 from dml.result import Result
-from dml.spark.jvm import cache_manager
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.bridge.sessions import cache_manager
 from dml.spark.versions import Feature, has_feature
 from dml.sqlparse import Statement
 from dml.sqlparse.quoting import quoted

@@ -25,7 +25,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -46,25 +45,39 @@ from dml.engine.create_as_select import drop_empty
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.result import Result
-from dml.spark.handlers import run_as_handler
-from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
-from dml.spark.internals import internals
-from dml.spark.java import (
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.names import (
+    ATTRIBUTE_MAP,
+    EXPRESSION_INFO,
+    NAMESPACE_EXISTS,
+    NAMESPACE_NOT_EMPTY,
+    NO_SUCH_FUNCTION,
+    NO_SUCH_NAMESPACE,
+    NO_SUCH_TABLE,
+    NO_SUCH_VIEW,
+    REPLACING_RULE,
+    TABLE_EXISTS,
+    V1_FUNCTION,
+    VIEW_EXISTS,
+)
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.sessions import analyzed_plan
+from dml.spark.bridge.values import (
     CATALOG,
     array,
-    companion,
     java_class,
-    java_error,
     java_map,
+    scala_list,
+    scala_tuple,
     simple_name,
     string_array,
     struct_type,
 )
-from dml.spark.jvm import analyzed_plan, scala_list, scala_tuple
-from dml.spark.proxies import Proxy
+from dml.spark.handlers import run_as_handler
+from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has_feature, require
-from dml.spark_scan.expressions import EXPRESSIONS, mark_call, wrap_column
+from dml.spark_scan.expressions import mark_call, wrap_column
 from dml.sqlparse.statements import (
     AlterTable,
     CreateNamespace,
@@ -76,8 +89,6 @@ from dml.sqlparse.statements import (
 
 __all__ = ["SparkCatalog", "stage"]
 
-FUNCTION: Final = "org.apache.spark.sql.internal.connector.V1Function"
-REPLACING_RULE: Final = "org.apache.spark.sql.catalyst.optimizer.PushPredicateThroughNonJoin"
 ARGUMENT: Final = "__rowdelta_argument_"
 
 
@@ -105,12 +116,11 @@ def load_function(session: Callable[[], SparkSession], wanted: JavaObject) -> Ja
     """
     name = str(wanted.name()).lower()
     if [str(part).lower() for part in wanted.namespace()] != [NAMESPACE] or name not in FUNCTIONS:
-        raise java_error("org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException", wanted)
+        raise NO_SUCH_FUNCTION.error(wanted)
     require(Feature.CATALOG_FUNCTIONS)
-    info = java_class(EXPRESSIONS + "ExpressionInfo")("org.apache.iceberg", NAMESPACE, name)
+    info = EXPRESSION_INFO.new("org.apache.iceberg", NAMESPACE, name)
     builder = FunctionBuilder(session, name)
-    with internals(FUNCTION):
-        return java_class(FUNCTION).apply(info, builder)
+    return V1_FUNCTION.call("apply", info, builder)
 
 
 class FunctionBuilder(Proxy):
@@ -149,9 +159,8 @@ class FunctionBuilder(Proxy):
             scala_tuple(alias.toAttribute(), alias.withNewChildren(scala_list([argument])))
             for alias, argument in zip(aliases, given, strict=True)
         ]
-        with internals(REPLACING_RULE):
-            mapped = companion(EXPRESSIONS + "AttributeMap").apply(scala_list(replaced))
-            return mark_call(self.name, given, companion(REPLACING_RULE).replaceAlias(result.child(), mapped))
+        mapped = ATTRIBUTE_MAP.call_object("apply", scala_list(replaced))
+        return mark_call(self.name, given, REPLACING_RULE.call_object("replaceAlias", result.child(), mapped))
 
 
 def constant_text(argument: JavaObject) -> str | None:
@@ -357,7 +366,6 @@ class SparkStagedTable(SparkTable):
         self._exists = self._exists or result.snapshot_id is not None
 
 
-ANALYSIS = "org.apache.spark.sql.catalyst.analysis."
 DEFAULT_NAMESPACE = ("default",)
 MANAGED = "MANAGED"
 VIEW = "VIEW"
@@ -421,9 +429,9 @@ class SparkCatalog(Proxy):
         try:
             self._run(create_statement(self._parts(identifier), columns, partitions, dict(properties)))
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "TableAlreadyExistsException", identifier) from None
+            raise TABLE_EXISTS.error(identifier) from None
         except NotFoundError:
-            raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
+            raise NO_SUCH_NAMESPACE.error(identifier.namespace()) from None
         return self.loadTable(identifier)
 
     def stageCreate(self, identifier: JavaObject, *what: Any) -> SparkStagedTable:
@@ -459,11 +467,11 @@ class SparkCatalog(Proxy):
         try:
             self._run(AlterTable(table=reference_of(self._parts(identifier)), action=action))
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "TableAlreadyExistsException", new) from None
+            raise TABLE_EXISTS.error(new) from None
         except NotFoundError:
             if self._engine.registry.resolve(self._parts(identifier)) is None:
-                raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
-            raise java_error(ANALYSIS + "NoSuchNamespaceException", new.namespace()) from None
+                raise NO_SUCH_TABLE.error(identifier) from None
+            raise NO_SUCH_NAMESPACE.error(new.namespace()) from None
 
     # ---- views
 
@@ -474,7 +482,7 @@ class SparkCatalog(Proxy):
             return self._table(found)
         view = self._view(identifier)
         if view is None:
-            raise java_error(ANALYSIS + "NoSuchTableException", identifier)
+            raise NO_SUCH_TABLE.error(identifier)
         return spark_view(view, self._name)
 
     def loadView(self, identifier: JavaObject) -> JavaObject:
@@ -521,7 +529,7 @@ class SparkCatalog(Proxy):
         try:
             catalogs.rename_view(self._catalog, self._parts(identifier)[1:], self._new_name(new))
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "ViewAlreadyExistsException", new) from None
+            raise VIEW_EXISTS.error(new) from None
 
     # ---- namespaces
 
@@ -551,7 +559,7 @@ class SparkCatalog(Proxy):
         try:
             self._run(CreateNamespace(name=(self._name, *namespace), span=NOWHERE, properties=given))
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "NamespaceAlreadyExistsException", string_array(namespace)) from None
+            raise NAMESPACE_EXISTS.error(string_array(namespace)) from None
 
     def alterNamespace(self, namespace: Sequence[str], changes: Sequence[JavaObject]) -> None:
         """Set and remove properties of a namespace."""
@@ -575,7 +583,7 @@ class SparkCatalog(Proxy):
             return False
         except AnalysisError as error:
             if error.kind is ErrorKind.NOT_EMPTY:
-                raise java_error(ANALYSIS + "NonEmptyNamespaceException", string_array(namespace)) from None
+                raise NAMESPACE_NOT_EMPTY.error(string_array(namespace)) from None
             raise
         return True
 
@@ -605,7 +613,7 @@ class SparkCatalog(Proxy):
     def _resolve(self, identifier: JavaObject) -> ResolvedTable:
         found = self._engine.registry.resolve(self._parts(identifier))
         if found is None:
-            raise java_error(ANALYSIS + "NoSuchTableException", identifier)
+            raise NO_SUCH_TABLE.error(identifier)
         return found
 
     def _table(
@@ -631,7 +639,7 @@ class SparkCatalog(Proxy):
     def _require_view(self, identifier: JavaObject) -> View:
         found = self._view(identifier)
         if found is None:
-            raise java_error(ANALYSIS + "NoSuchViewException", identifier)
+            raise NO_SUCH_VIEW.error(identifier)
         return found
 
     def _save_view(self, identifier: JavaObject, view: JavaObject, replaces: View | None) -> JavaObject:
@@ -640,9 +648,9 @@ class SparkCatalog(Proxy):
                 self._catalog, self._parts(identifier)[1:], definition_of(view), replaces=replaces
             )
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "ViewAlreadyExistsException", identifier) from None
+            raise VIEW_EXISTS.error(identifier) from None
         except NotFoundError:
-            raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
+            raise NO_SUCH_NAMESPACE.error(identifier.namespace()) from None
         return spark_view(saved, self._name)
 
     def _stage(
@@ -654,11 +662,11 @@ class SparkCatalog(Proxy):
         try:
             return stage(self._provide, replace(statement, or_replace=or_replace, replace_only=replace_only), schema)
         except AlreadyExistsError:
-            raise java_error(ANALYSIS + "TableAlreadyExistsException", identifier) from None
+            raise TABLE_EXISTS.error(identifier) from None
         except NotFoundError:
             if replace_only:
-                raise java_error(ANALYSIS + "NoSuchTableException", identifier) from None
-            raise java_error(ANALYSIS + "NoSuchNamespaceException", identifier.namespace()) from None
+                raise NO_SUCH_TABLE.error(identifier) from None
+            raise NO_SUCH_NAMESPACE.error(identifier.namespace()) from None
 
     def _drop(self, identifier: JavaObject, *, purge: bool) -> bool:
         if not catalogs.table_exists(self._catalog, self._parts(identifier)[1:]):
@@ -685,7 +693,7 @@ def namespace_errors(namespace: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except NotFoundError:
-        raise java_error(ANALYSIS + "NoSuchNamespaceException", string_array(namespace)) from None
+        raise NO_SUCH_NAMESPACE.error(string_array(namespace)) from None
 
 
 def identifier_of(name: Sequence[str]) -> JavaObject:

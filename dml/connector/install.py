@@ -16,8 +16,6 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -26,17 +24,13 @@ from dml.connector.catalog import SparkCatalog
 from dml.engine.engine import Engine, is_connect
 from dml.engine.ownership import SESSION_CATALOG
 from dml.errors import NotSupportedError, SetupError
+from dml.spark.bridge.gateway import JavaObject, Py4JError, Py4JJavaError, python_function
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.names import CATALOGS
+from dml.spark.bridge.sessions import jar_loader, session_state, weak_session
+from dml.spark.bridge.values import java_class
+from dml.spark.callbacks import take_callbacks
 from dml.spark.handlers import Binding, StatementHandler, session_key
-from dml.spark.internals import works
-from dml.spark.java import java_class
-from dml.spark.jvm import (
-    classic_session,
-    field_of,
-    python_function,
-    session_state,
-    take_callbacks,
-    weak_session,
-)
 from dml.spark_scan.workers import has_python_readers, user_data_source
 
 __all__ = ["check_catalog_settings", "install", "install_in_derived_sessions", "register_format", "uninstall"]
@@ -118,9 +112,6 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
         )
 
 
-WITHOUT_CATALOGS: Final = "Spark works without RowDelta's catalogs; only SQL finds RowDelta's tables"
-
-
 def install(engine: Engine) -> bool:
     """Register RowDelta's catalogs with Spark; catalogs that are registered already are replaced.
 
@@ -165,7 +156,9 @@ def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
     """
     if is_connect(engine.spark):
         return False
-    if not has_python_readers() or not works("the registry of catalogs", lambda: catalogs_of(engine), WITHOUT_CATALOGS):
+    if not has_python_readers() or not works(
+        "the registry of catalogs", lambda: catalogs_of(engine), CATALOGS.fallback
+    ):
         return False
     catalogs = catalogs_of(engine)
     take_callbacks()
@@ -187,7 +180,7 @@ def uninstall(engine: Engine) -> None:
             engine.spark.catalog.setCurrentCatalog(SESSION_CATALOG)  # or Spark could not resolve any name
         for name in installed:
             catalogs.remove(name)
-    except (Py4JError, PySparkException, OSError, AttributeError):
+    except (Py4JError, PySparkException, OSError, SetupError):
         return  # the JVM or the session has ended, together with the catalogs; or this Spark keeps them elsewhere
 
 
@@ -195,9 +188,9 @@ def catalogs_of(engine: Engine) -> JavaObject:
     """Return the map in which Spark keeps a session's catalogs.
 
     Raises:
-        AttributeError: This Spark keeps them elsewhere.
+        UnknownInternalsError: This Spark keeps them elsewhere.
     """
-    catalogs = field_of(session_state(engine.spark).catalogManager(), "catalogs")
+    catalogs = CATALOGS.of(session_state(engine.spark).catalogManager())
     catalogs.get("")  # fails unless it is a Scala map
     return catalogs
 
@@ -209,7 +202,7 @@ def is_rowdelta_catalog(found: JavaObject) -> bool:
 
 def has_class(spark: SparkSession, name: str) -> bool:
     """Return whether the JVM finds a class, including in JARs that were added to the running session."""
-    loader = classic_session(spark).sharedState().jarClassLoader()
+    loader = jar_loader(spark)
     try:
         java_class("java.lang.Class").forName(name, False, loader)
     except Py4JJavaError as error:

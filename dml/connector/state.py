@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar, cast
 
-from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import StructType
@@ -22,6 +21,7 @@ from dml.connector.table_changes import reference_of
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.spark.bridge.gateway import Py4JError
 from dml.spark_scan.scan import SparkRead
 
 __all__ = [

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyspark.sql import SparkSession
@@ -24,16 +23,25 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.errors import ExecutionError, NotFoundError
 from dml.model.scan_task import ScanContext
 from dml.scan.planner import ScanPlan
-from dml.spark.internals import internals
-from dml.spark.java import CONNECTOR, array, java_class, java_error, simple_name, static_method
-from dml.spark.jvm import java_collection, session_state
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.names import STREAM_OFFSET
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.sessions import session_state
+from dml.spark.bridge.values import (
+    CONNECTOR,
+    array,
+    java_class,
+    java_collection,
+    java_error,
+    simple_name,
+    static_method,
+)
 from dml.spark.versions import Feature, has_feature, require
 from dml.spark.workers import check_reads
 from dml.spark_scan.running_query import running_plan
 from dml.spark_scan.scan import SparkRead, SparkScan, SparkStatistics
 from dml.spark_scan.vectorized import VectorizedRead
-from dml.spark_scan.workers import PYTHON_SOURCES, python_partition, reader_factory
+from dml.spark_scan.workers import python_partition, reader_factory
 from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
 from dml.streaming.source import StreamedTable, check_columns
@@ -272,9 +280,7 @@ def reload_table(state: TableState) -> Table:
 
 def java_offset(offset: StreamOffset) -> JavaObject:
     """Wrap an offset for Spark. Java's `Offset` is a class that Python cannot extend; this one holds any JSON."""
-    name = PYTHON_SOURCES + "PythonStreamingSourceOffset"
-    with internals(name):
-        return java_class(name)(offset.json)
+    return STREAM_OFFSET.new(offset.json)
 
 
 def python_offset(offset: JavaObject) -> StreamOffset:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import ClassVar
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import BucketTransform, TruncateTransform, VoidTransform
@@ -35,7 +34,10 @@ from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
 from dml.scan.table_scan import TableScan, spark_schema
-from dml.spark.java import (
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.proxies import Proxy, default_method
+from dml.spark.bridge.sessions import internal_rows
+from dml.spark.bridge.values import (
     CATALOG,
     CONNECTOR,
     array,
@@ -47,12 +49,11 @@ from dml.spark.java import (
     options_of,
     struct_type,
 )
-from dml.spark.jvm import internal_rows, take_callbacks
-from dml.spark.proxies import Proxy, default_method
+from dml.spark.callbacks import take_callbacks
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has_feature
-from dml.spark_scan.frames import ALIAS, SUBQUERY_ALIAS, can_plan_scans, frame_of, relation_of, scala_sequence
+from dml.spark_scan.frames import can_plan_scans, frame_of, named_plan, relation_of
 from dml.spark_scan.scan_builder import SparkScanBuilder, scan_builder
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
@@ -458,11 +459,6 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
     take_callbacks()
     state = TableState.of(engine, resolved, None, None).pin()
     relation = relation_of(SparkTable(lambda: engine, state))
-    plan = java_class(SUBQUERY_ALIAS)(name_of(resolved), relation)
-    return frame_of(engine.spark, plan)
-
-
-def name_of(resolved: ResolvedTable) -> JavaObject:
-    """Return the alias that lets columns be qualified with the table's name, or the end of it."""
-    qualifier = scala_sequence((resolved.catalog_name, *resolved.identifier[:-1]))
-    return java_class(ALIAS)(resolved.identifier[-1], qualifier)
+    # The alias lets columns be qualified with the table's name, or the end of it.
+    qualifier = resolved.catalog_name, *resolved.identifier[:-1]
+    return frame_of(engine.spark, named_plan(resolved.identifier[-1], qualifier, relation))

@@ -7,9 +7,8 @@ Input: columns, transforms, properties and changes, as Spark's connector API has
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
-
-from dml.spark.java import java_error, simple_name
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.values import java_error, simple_name
 from dml.sqlparse.statements import (
     AddColumns,
     AlterAction,

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.table import Table
@@ -54,9 +53,11 @@ from dml.model.columns import value_name
 from dml.model.write_task import report_from_bytes
 from dml.options import ADVISORY_PARTITION_SIZE, DistributionMode, integer
 from dml.result import Result
-from dml.spark.java import CONNECTOR, array, constant, java_class, options_of, python_schema, simple_name
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.sessions import analyzed_plan
+from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, options_of, python_schema, simple_name
 from dml.spark.jobs import await_tasks, new_tag, tag_jobs
-from dml.spark.proxies import Proxy
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import check_writes
 from dml.spark_scan.conditions import pushed_down
@@ -715,11 +716,12 @@ class RowsRelation(Proxy):
         """
         write, spark = self._write, self._write.engine.spark
         rows = DataFrame(data, spark)
+        analyzed = analyzed_plan(rows)
         if self._fitted is None:
             rows = self._in_place(rows)
         else:
             rows = rows_by_name(rows, self._fitted, StatementSettings.of(write.engine))
-        self._on_result(write_rows(mark_self_read(write, data.queryExecution().analyzed()), rows))
+        self._on_result(write_rows(mark_self_read(write, analyzed), rows))
 
     def _in_place(self, rows: DataFrame) -> DataFrame:
         """Rename the columns of rows that Spark has matched with the table's columns by position."""

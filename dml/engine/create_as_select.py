@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JError
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -30,7 +29,8 @@ from dml.errors import AlreadyExistsError, CommitStateUnknownError, DmlError
 from dml.model.columns import value_name
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
-from dml.spark.jvm import empty_frame
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.bridge.sessions import empty_frame
 from dml.sqlparse.statements import CreateTable
 from dml.views import StatementTables
 

@@ -3,7 +3,6 @@
 import re
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -39,8 +38,9 @@ from dml.engine.target import start_statement
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean, page
 from dml.result import Result
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
-from dml.spark.jvm import empty_frame
 from dml.sqlparse import dotted_names, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted

@@ -14,7 +14,7 @@ from dml.hook_options import HookOptions
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
-from dml.spark.jvm import replaces_any, settings_below, settings_of
+from dml.spark.settings import replaces_any, settings_below, settings_of
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import SettingReader, integer_setting, max_task_failures, parallel_tasks

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, TypeVar
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,6 +19,7 @@ from dml.engine.engine import Engine
 from dml.errors import AnalysisError, Clues, DataError, DmlError, ErrorKind, NotFoundError, clues_of
 from dml.hints import did_you_mean, nearest
 from dml.model.columns import INTERNAL_PREFIX, METADATA_COLUMNS
+from dml.spark.bridge.gateway import Py4JError
 from dml.spark.errors import failure_of
 from dml.spark.handlers import names_without_namespace
 from dml.sqlparse.cursor import unexpected

@@ -42,7 +42,7 @@ from dml.model.scan_task import KeyFilter
 from dml.plan.merge import when_clauses
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext, ThroughSpark
-from dml.spark.handlers import is_classic
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt
 from dml.spark.task_frames import estimated_bytes, literal_row_limit
 from dml.spark.versions import arrow_table

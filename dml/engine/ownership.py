@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 
 from dml import limits
@@ -25,9 +24,10 @@ from dml.engine.engine import Engine, is_connect
 from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.bridge.sessions import activate
 from dml.spark.handlers import is_temporary_view
 from dml.spark.iceberg_functions import calls_iceberg_function
-from dml.spark.jvm import activate
 from dml.spark.versions import Feature, has_feature, sql_failure
 from dml.sqlparse import dotted_names, parse
 from dml.sqlparse.names import name_parts

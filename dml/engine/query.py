@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from py4j.protocol import Py4JError
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
@@ -31,8 +30,9 @@ from dml.metadata_tables.frames import MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
-from dml.spark.jvm import empty_frame
 from dml.spark_scan.frames import read_frame
 from dml.spark_scan.scan import SparkRead
 from dml.sqlparse import exclude_from_stars, parse

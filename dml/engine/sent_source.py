@@ -17,7 +17,6 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, DataType, DateType, NumericType, TimestampNTZType, TimestampType
@@ -38,7 +37,8 @@ from dml.rows.evaluate import UncomputableValueError
 from dml.rows.lookup import KeyLookup, has_length
 from dml.rows.program import Changes, Projection
 from dml.scan.table_scan import spark_schema
-from dml.spark.handlers import is_classic
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt, was_cancelled
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame

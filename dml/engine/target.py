@@ -29,7 +29,7 @@ from dml.hints import did_you_mean
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.names import TargetNames
-from dml.spark.handlers import is_classic
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import local_property, set_local_property
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import TableReference

@@ -3,9 +3,9 @@
 The lease is two table properties: the holder, and the time at which the lease ends if its holder died. It is taken,
 renewed and given back by commits that change these properties.
 
-PyIceberg's own catalogs apply a change to the newest metadata, even if it is newer than what the change is based on. Two
-takers would both succeed, so their commits require the lease that they have seen (`AssertLease`). The REST protocol has
-no requirement on a property: after a commit to a server the lease is read again, once commits that began before must
+PyIceberg's own catalogs apply a change to the newest metadata, even if it is newer than what the change is based on.
+Two takers would both succeed, so their commits require the lease that they have seen (`AssertLease`). The REST protocol
+has no requirement on a property: after a commit to a server the lease is read again, once commits that began before must
 have landed. It is also read before each step. In the worst case two maintainers run one step at once: their commits are
 validated like all others, so only time is lost (decision 053).
 """

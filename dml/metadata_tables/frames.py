@@ -32,7 +32,7 @@ from dml.metadata_tables.tables import READABLE_METRICS, MetadataTable, metric_f
 from dml.model.manifest import FileContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import DeleteFileRef
 from dml.read.projection import arrow_type
-from dml.spark.jvm import empty_frame
+from dml.spark.bridge.sessions import empty_frame
 from dml.spark.task_frames import task_frame, value_size
 from dml.spark.types import spark_type
 from dml.spark.versions import frame_of_table

@@ -24,9 +24,9 @@ from dml.engine.target import target_of
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.remote.errors import translate_errors
 from dml.remote.writes import NO_PROVIDERS
+from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.spark.jvm import to_callback_error
 from dml.spark.table_calls import StreamCall
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm

@@ -27,7 +27,7 @@ from dml.rows.program import TRUE, Predicate
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import ScanSize, scan_size
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, ChangeDistribution, TaskGroups, split, whole_file_groups
-from dml.spark.jvm import empty_frame
+from dml.spark.bridge.sessions import empty_frame
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field
 from dml.spark.workers import check_reads

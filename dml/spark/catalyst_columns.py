@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml import limits
+from dml.spark.bridge.names import FUNCTION_IDENTIFIER, FUNCTION_REGISTRY, INHERITING
 from dml.spark.column_text import (
     DATAFRAME_HINT,
     UDF_HINT,
@@ -28,7 +29,6 @@ from dml.spark.column_text import (
     Name,
     Node,
     Variable,
-    attribute,
     attribute_node,
     check_type,
     flatten_chain,
@@ -88,9 +88,7 @@ class CatalystReader:
         self.bound = bound
         self.depth = 0
         session = SparkSession.active()
-        catalyst = attribute(session.sparkContext, "jvm").org.apache.spark.sql.catalyst
-        self.identifier = catalyst.FunctionIdentifier
-        self.registry = catalyst.analysis.FunctionRegistry.builtin()
+        self.registry = FUNCTION_REGISTRY.call("builtin")
         is_ansi = session.conf.get("spark.sql.ansi.enabled") == "true"
         self.cast_mode = "ANSI" if is_ansi else "LEGACY"
         self.null_in_nothing = session.conf.get(NULL_IN_NOTHING, str(not is_ansi).lower()) == "true"
@@ -119,7 +117,10 @@ class CatalystReader:
             case "AggregateExpression":
                 return self.aggregate(node)
             case "CaseWhen":
-                branches = tuple((self.read(pair._1()), self.read(pair._2())) for pair in sequence(node.branches()))  # noqa: SLF001 - Scala's names
+                branches = tuple(
+                    (self.read(pair.productElement(0)), self.read(pair.productElement(1)))
+                    for pair in sequence(node.branches())
+                )
                 last = node.elseValue()
                 return Case(branches=branches, otherwise=self.read(last.get()) if last.isDefined() else None)
             case "Cast":
@@ -167,15 +168,13 @@ class CatalystReader:
     def argument_lists(node: Any) -> Iterator[Any]:
         """Yield the possible arguments: the children, or the parameters that a replaced expression keeps."""
         yield node.children()
-        if "org.apache.spark.sql.catalyst.expressions.InheritAnalysisRules" in {
-            interface.getName() for interface in node.getClass().getInterfaces()
-        }:
+        if INHERITING.name in {interface.getName() for interface in node.getClass().getInterfaces()}:
             yield node.parameters()
 
     def resolves_to(self, name: str, arguments: Any, node: Any) -> bool:
         """Return True if Spark resolves a name and arguments to this expression."""
         try:
-            return bool(self.registry.lookupFunction(self.identifier(name), arguments).equals(node))
+            return bool(self.registry.lookupFunction(FUNCTION_IDENTIFIER.new(name), arguments).equals(node))
         except PySparkException:  # no such function, or not with these arguments
             return False
 

@@ -15,6 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import lit
 
 from dml import limits
+from dml.spark.bridge.internals import internals
+from dml.spark.bridge.names import COLUMN, NODE_CONVERTER
+from dml.spark.bridge.sessions import analyzed_plan
 from dml.spark.catalyst_columns import CatalystReader, literal_constant, sequence
 from dml.spark.column_text import (
     DATAFRAME_HINT,
@@ -42,8 +45,6 @@ from dml.spark.column_text import (
 )
 from dml.spark.connect_columns import ConnectReader
 from dml.spark.connect_plans import named_plans
-from dml.spark.internals import internals
-from dml.spark.java import companion
 from dml.spark.versions import Feature, has_feature
 
 __all__ = ["column_sql", "output_columns", "parameter_sql"]
@@ -69,7 +70,7 @@ def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS
     try:
         if type(column).__module__.startswith("pyspark.sql.connect."):
             return tree_sql(ConnectReader(bound).read(attribute(column, "expr")))
-        handle = attribute(column, "jc")
+        handle = COLUMN.of(column)
         if has_feature(Feature.CLASSIC_COLUMN_NODES):
             return tree_sql(ClassicReader(bound).read(handle.node()))
         return tree_sql(CatalystReader(bound).read(handle.expr()))
@@ -90,7 +91,7 @@ def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tu
     """
     if type(frame).__module__.startswith("pyspark.sql.connect."):
         return named_plans(frame, default)
-    output = list(sequence(attribute(frame, "jdf").queryExecution().analyzed().output()))
+    output = list(sequence(analyzed_plan(frame).output()))
     qualifiers = {tuple(sequence(column.qualifier())) for column in output}
     qualifier = next(iter(qualifiers)) if len(qualifiers) == 1 else ()
     alias = str(qualifier[-1]) if qualifier else default
@@ -104,11 +105,11 @@ class ClassicReader:
         self.bound = bound
         self.depth = 0
         # Spark's own conversion of literals: a java.sql.Date to days, a Timestamp to microseconds.
-        self.converter = companion("org.apache.spark.sql.classic.ColumnNodeToExpressionConverter")
+        self.converter = NODE_CONVERTER.companion()
 
     def expression(self, node: Any) -> Any:
         """Convert a `ColumnNode` to an expression."""
-        with internals("org.apache.spark.sql.classic.ColumnNodeToExpressionConverter"):
+        with internals(NODE_CONVERTER.name):
             return self.converter.apply(node)
 
     def read(self, node: Any) -> Node:
@@ -131,7 +132,10 @@ class ClassicReader:
             case "UnresolvedFunction":
                 return self.function(node)
             case "CaseWhenOtherwise":
-                branches = tuple((self.read(pair._1()), self.read(pair._2())) for pair in sequence(node.branches()))  # noqa: SLF001 - Scala's names
+                branches = tuple(
+                    (self.read(pair.productElement(0)), self.read(pair.productElement(1)))
+                    for pair in sequence(node.branches())
+                )
                 last = node.otherwise()
                 return Case(branches=branches, otherwise=self.read(last.get()) if last.isDefined() else None)
             case "Cast":

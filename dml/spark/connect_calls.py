@@ -11,19 +11,45 @@ from collections.abc import Callable, Mapping
 from inspect import Signature, signature
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotSupportedError
+from dml.spark.bridge.writers import (
+    connect_rows,
+    connect_settings,
+    connect_stream,
+    connect_stream_rows,
+    options_of_reader,
+    session_of,
+    table_of_writer,
+)
 from dml.spark.connect_columns import partition_term
-from dml.spark.connect_plans import CONNECT, frame_of_plan
-from dml.spark.handlers import FoundCalls, calls_of, find_calls, is_classic
-from dml.spark.replaced_methods import Method, Replacement, replace_methods
+from dml.spark.handlers import FoundCalls, calls_of, find_calls
+from dml.spark.replaced_methods import Method
 from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
 from dml.sqlparse.names import name_parts
 
-__all__ = ["CONNECT_REPLACEMENTS", "take_connect_calls"]
+__all__ = [
+    "CATALOG_METHODS",
+    "CURRENT_METHODS",
+    "WRITER_ACTIONS",
+    "find_current_call",
+    "find_insert",
+    "find_read",
+    "find_save",
+    "find_stream",
+    "find_table_call",
+    "find_write",
+    "insert_into",
+    "read",
+    "run_call",
+    "run_current_call",
+    "save_as_table",
+    "to_table",
+    "write",
+]
 
 WRITER_ACTIONS: Final[Mapping[str, WriteAction]] = {
     "append": WriteAction.APPEND,
@@ -78,12 +104,6 @@ CURRENT_METHODS: Final = (
 """Replaced methods of `spark.catalog` about current, or all, catalogs and namespaces."""
 
 
-def take_connect_calls(spark: SparkSession) -> None:
-    """Replace the methods of Spark Connect's readers, writers and catalog; on classic Spark do nothing."""
-    if not is_classic(spark):
-        replace_methods(CONNECT_REPLACEMENTS)
-
-
 def parts_of(name: object) -> tuple[str, ...]:
     """Split a name into its parts; return none for other objects, which PySpark itself refuses."""
     return name_parts(name) if isinstance(name, str) else ()
@@ -91,18 +111,18 @@ def parts_of(name: object) -> tuple[str, ...]:
 
 def find_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
     """Find the handlers of `spark.read.table(name)`, which `spark.table` uses too."""
-    return find_calls(self._client, parts_of(tableName))
+    return find_calls(session_of(self), parts_of(tableName))
 
 
 def read(_: Method, found: FoundCalls, /, self: Any, tableName: str) -> DataFrame:  # noqa: ARG001, N803
     """Run `spark.read.table(name)`."""
     calls, parts = found
-    return calls.read(parts, self._options)
+    return calls.read(parts, options_of_reader(self))
 
 
 def find_write(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
     """Find the handlers of the methods of `df.writeTo(name)`."""
-    return find_calls(self._spark, parts_of(self._table_name))
+    return find_calls(session_of(self), parts_of(table_of_writer(self)))
 
 
 def write(
@@ -111,12 +131,12 @@ def write(
     """Run a method of `df.writeTo(name)` that writes."""
     calls, parts = found
     arguments = signature(original).bind(self, *condition, **named).arguments
-    wanted, given = arguments.get("condition"), self._write
+    wanted, given = arguments.get("condition"), connect_settings(self)
     refuse_clustering(given.clustering_columns)
     refuse_evolution(given)
     calls.write(
         WriteCall(
-            rows=frame_of_plan(self._df, self._spark),
+            rows=connect_rows(self),
             table=parts,
             action=action,
             condition=col(wanted) if isinstance(wanted, str) else wanted,
@@ -130,7 +150,7 @@ def write(
 
 def find_insert(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
     """Find the handlers of `df.write.insertInto(name)`."""
-    return find_calls(self._spark, parts_of(tableName))
+    return find_calls(session_of(self), parts_of(tableName))
 
 
 def insert_into(
@@ -145,19 +165,19 @@ def insert_into(
     calls, parts = found
     if overwrite is not None:
         self.mode("overwrite" if overwrite else "append")
-    if self._write.partitioning_cols:
+    if connect_settings(self).partitioning_cols:
         raise NotSupportedError(
             "insertInto cannot be combined with partitionBy: the table defines its partitioning",
             hint="Leave partitionBy out",
         )
-    refuse_evolution(self._write)
+    refuse_evolution(connect_settings(self))
     calls.write(
         WriteCall(
-            rows=frame_of_plan(self._df, self._spark),
+            rows=connect_rows(self),
             table=parts,
-            action=WriteAction.OVERWRITE if mode_of(self._write) == "overwrite" else WriteAction.APPEND,
+            action=WriteAction.OVERWRITE if mode_of(connect_settings(self)) == "overwrite" else WriteAction.APPEND,
             by_name=False,
-            options=drop_unset(self._write.options),
+            options=drop_unset(connect_settings(self).options),
         )
     )
 
@@ -171,8 +191,8 @@ def find_save(
     **__: Any,
 ) -> tuple[FoundCalls, WriteAction] | None:
     """Find the handlers of `df.write.saveAsTable(name)`, and its action; PySpark itself refuses unknown modes."""
-    found = find_calls(self._spark, parts_of(name))
-    action = None if found is None else SAVE_ACTIONS.get((mode or mode_of(self._write)).lower())
+    found = find_calls(session_of(self), parts_of(name))
+    action = None if found is None else SAVE_ACTIONS.get((mode or mode_of(connect_settings(self))).lower())
     return None if found is None or action is None else (found, action)
 
 
@@ -194,11 +214,11 @@ def save_as_table(
         self.partitionBy(partitionBy)
     if format is not None:
         self.format(format)
-    given = self._write
+    given = connect_settings(self)
     refuse_evolution(given)
     calls.write(
         WriteCall(
-            rows=frame_of_plan(self._df, self._spark),
+            rows=connect_rows(self),
             table=parts,
             action=action,
             options=drop_unset(given.options),
@@ -210,7 +230,7 @@ def save_as_table(
 
 def find_stream(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
     """Find the handlers of `df.writeStream.toTable(name)`."""
-    return find_calls(self._session, parts_of(tableName))
+    return find_calls(session_of(self), parts_of(tableName))
 
 
 def to_table(
@@ -228,7 +248,7 @@ def to_table(
     """Run `df.writeStream.toTable(name)`."""
     calls, parts = found
     self.options(**options)
-    given = self._write_proto
+    given = connect_stream(self)
     if outputMode is not None:
         self.outputMode(outputMode)
     if partitionBy is not None:
@@ -246,7 +266,7 @@ def to_table(
     del given.partitioning_column_names[:]  # Spark allows neither with foreachBatch
     return calls.stream(
         StreamCall(
-            rows=frame_of_plan(self._write_stream._child, self._session),  # noqa: SLF001  no public name
+            rows=connect_stream_rows(self),
             table=parts,
             start=lambda function: self.foreachBatch(function).start(),
             output_mode=given.output_mode,
@@ -318,7 +338,7 @@ Answer = Callable[[], Any]
 
 def find_table_call(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
     """Return the call that runs a method of `spark.catalog` with the name of a table or namespace."""
-    calls = calls_of(self._sparkSession)
+    calls = calls_of(session_of(self))
     if calls is None:
         return None
     named_by = CATALOG_METHODS[method]
@@ -348,31 +368,10 @@ def run_call(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
 
 def find_current_call(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
     """Return the call that runs a method of `spark.catalog` about current, or about all, catalogs and namespaces."""
-    calls = calls_of(self._sparkSession)
+    calls = calls_of(session_of(self))
     return None if calls is None else calls.current[method](*given, **named)
 
 
 def run_current_call(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:
     """Run a method of `spark.catalog` about current catalogs, which may call PySpark's own."""
     return answer(functools.partial(original, *given, **named))
-
-
-CONNECT_REPLACEMENTS: Final = (
-    Replacement(f"{CONNECT}.readwriter.DataFrameReader", "table", find_read, read),
-    *(
-        Replacement(f"{CONNECT}.readwriter.DataFrameWriterV2", name, find_write, functools.partial(write, action))
-        for name, action in WRITER_ACTIONS.items()
-    ),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "insertInto", find_insert, insert_into),
-    Replacement(f"{CONNECT}.readwriter.DataFrameWriter", "saveAsTable", find_save, save_as_table),
-    Replacement(f"{CONNECT}.streaming.readwriter.DataStreamWriter", "toTable", find_stream, to_table),
-    *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_table_call, name), run_call)
-        for name in CATALOG_METHODS
-    ),
-    *(
-        Replacement(f"{CONNECT}.catalog.Catalog", name, functools.partial(find_current_call, name), run_current_call)
-        for name in CURRENT_METHODS
-    ),
-)
-"""The methods of Spark Connect's client that are replaced."""

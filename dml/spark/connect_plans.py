@@ -4,20 +4,21 @@ Input: a function that reads the current state of a table. Output: a DataFrame t
 reloads a catalog's table. PySpark keeps a plan and converts it to a message for every request to the server. The
 message contains a RowDelta scan, not a table name.
 """
-# ruff: noqa: SLF001  plans and sessions of PySpark's client have no public names
 
 import functools
 import importlib
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dml.spark.bridge.names import PLAN, PLAN_CHILD, PLAN_ID
+from dml.spark.bridge.sessions import frame_of_plan
 from dml.spark.column_text import attribute, name_parts
 from dml.spark.handlers import run_as_handler
 
-__all__ = ["CurrentRows", "following_frame", "frame_of_plan", "named_plans", "tables_of"]
+__all__ = ["CurrentRows", "following_frame", "named_plans", "tables_of"]
 
 CONNECT: Final = "pyspark.sql.connect"
 SAME_COLUMNS: Final = frozenset(
@@ -64,11 +65,6 @@ def following_frame(
     return frame_of_plan(table_plan()(name, current), spark).alias(alias)
 
 
-def frame_of_plan(plan: Any, spark: SparkSession) -> DataFrame:
-    """Return the DataFrame of a plan of PySpark's client."""
-    return cast("DataFrame", importlib.import_module(f"{CONNECT}.dataframe").DataFrame(plan, spark))
-
-
 @functools.cache
 def table_plan() -> Any:
     """Return the class of plans of RowDelta tables, created late: its base class needs Spark Connect."""
@@ -89,7 +85,7 @@ def table_plan() -> Any:
                 found = self.current()
                 made = self.made
                 if made is None or made[0] != found.state:
-                    made = (found.state, cast("Any", found.frame())._plan.plan(session))
+                    made = (found.state, PLAN.of(found.frame()).plan(session))
                     self.made = made
             relation = self._create_proto_relation()
             plan_id = relation.common.plan_id
@@ -102,7 +98,7 @@ def table_plan() -> Any:
 
 def tables_of(frame: DataFrame) -> frozenset[tuple[str, ...]]:
     """Return the full names of the RowDelta tables that a DataFrame reads."""
-    return frozenset(plan.table_name for plan in plans_in(cast("Any", frame)._plan) if isinstance(plan, table_plan()))
+    return frozenset(plan.table_name for plan in plans_in(PLAN.of(frame)) if isinstance(plan, table_plan()))
 
 
 def plans_in(plan: Any) -> Iterator[Any]:
@@ -127,9 +123,9 @@ def named_plans(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple
     Returns:
         The name; the qualifier of columns, for the id of each plan that they may be bound to.
     """
-    name, plans, plan = "", [], cast("Any", frame)._plan
+    name, plans, plan = "", [], PLAN.of(frame)
     while True:
-        plans.append(plan._plan_id)
+        plans.append(PLAN_ID.of(plan))
         kind = type(plan).__name__
         if not name and kind == "SubqueryAlias":
             name = attribute(plan, "alias")
@@ -137,6 +133,6 @@ def named_plans(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple
             name = name_parts(plan.table_name)[-1]
         if kind not in SAME_COLUMNS:
             break
-        plan = plan._child
+        plan = PLAN_CHILD.of(plan)
     name = name or default
     return name, dict.fromkeys(plans, (name,))

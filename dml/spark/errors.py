@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -31,6 +30,8 @@ from dml.errors import (
     SqlError,
 )
 from dml.hints import did_you_mean
+from dml.spark.bridge.gateway import Py4JError, Py4JJavaError, Py4JNetworkError, gateway
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
 
@@ -461,8 +462,7 @@ def is_jvm_exit(error: BaseException, spark: SparkSession) -> bool:
     """
     if not isinstance(error, OSError | Py4JNetworkError):
         return False
-    gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
-    process = getattr(gateway, "proc", None)
+    process = getattr(gateway(), "proc", None) if is_classic(spark) else None
     if process is None:
         return False
     try:

@@ -14,21 +14,39 @@ unless that was a `CommandResult`. So a command runs in the first call, and Spar
 
 Source: `SparkSessionExtensions`, `ParserInterface` and `SparkSession.sql` of Spark 4; py4j, "Callbacks".
 """
-# ruff: noqa: SLF001  the session in the JVM is behind underscored names of PySpark
 
 import os
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError, SqlError
 from dml.result import Result
+from dml.spark.bridge.exceptions import parse_exception
+from dml.spark.bridge.gateway import JavaObject, java_class, keep_alive, to_callback_error
+from dml.spark.bridge.internals import FAILURES, unknown_internals, warn_degraded, works
+from dml.spark.bridge.names import (
+    CLASSIC_SESSION,
+    COMMAND_RESULT,
+    CONNECT_PLANNER,
+    CONTEXT,
+    PARSE_EXCEPTION,
+    PARSER_INTERFACE,
+    UTILS,
+)
+from dml.spark.bridge.sessions import (
+    active_context,
+    builder_options,
+    instantiated_session,
+    java_session_state,
+    query_execution,
+)
+from dml.spark.callbacks import PARSER_STAYS, take_callbacks
 from dml.spark.errors import condition_of
 from dml.spark.handlers import (
     Arguments,
@@ -39,24 +57,15 @@ from dml.spark.handlers import (
     run_as_handler,
     run_statement,
 )
-from dml.spark.internals import FAILURES, internals, unknown_internals, works
-from dml.spark.jvm import PARSER_STAYS, gateway, java_class, keep_alive, take_callbacks, to_callback_error
 from dml.spark.replaced_methods import is_about_tables, warn_unanswered
-from dml.spark.versions import CLASSIC_PACKAGE, Feature, default_mode, is_client_only, require
+from dml.spark.versions import Feature, default_mode, is_client_only, require
 from dml.sqlparse import has_parameters
 
 __all__ = ["ExtendedBuilder", "extend", "is_remote"]
 
 EXTENDED: Final = "spark.rowdelta.extended"
-SESSION_CLASS: Final = f"{CLASSIC_PACKAGE}.SparkSession"
-CONNECT_PLANNER: Final = "org.apache.spark.sql.connect.planner.SparkConnectPlanner"
 NEAR_FRAMES: Final = 16  # a few Scala frames are between the parser and the planner's method for commands
-COMMAND_RESULT: Final = "org.apache.spark.sql.catalyst.plans.logical.CommandResult"
-UTILS: Final = "org.apache.spark.util.Utils"
-PARSER_INTERFACE: Final = "org.apache.spark.sql.catalyst.parser.ParserInterface"
-PARSE_EXCEPTION: Final = "org.apache.spark.sql.catalyst.parser.ParseException"
 RAISED_BY_USER: Final = "USER_RAISED_EXCEPTION"
-STRING: Final = "java.lang.String"
 REFUSALS: Final = (SqlError, AnalysisError, NotFoundError, AlreadyExistsError, NotSupportedError)
 
 
@@ -80,7 +89,7 @@ class InjectedParser:
     class Java:
         """The Java interfaces, for py4j."""
 
-        implements: Final = [PARSER_INTERFACE]
+        implements: Final = [PARSER_INTERFACE.name]
 
     def __init__(self, session: JavaObject, delegate: JavaObject) -> None:
         self.key = str(session.sessionUUID())
@@ -91,7 +100,7 @@ class InjectedParser:
 
     def session(self) -> SparkSession:
         """Return the Python object of the session."""
-        return SparkSession(cast("Any", SparkContext)._active_spark_context, self.session_reference.get())
+        return SparkSession(active_context(), self.session_reference.get())
 
     def parsePlan(self, text: str) -> JavaObject:  # noqa: N802  Java's name
         """Return the plan of a statement."""
@@ -121,7 +130,7 @@ class InjectedParser:
         try:
             inherit(self.key, self.session)
         except Exception as error:  # noqa: BLE001  no failure here concerns the caller
-            warn_unanswered(PARSER_INTERFACE, error)
+            warn_unanswered(PARSER_INTERFACE.name, error)
 
     def handler_of(self, text: str) -> StatementHandler | None:
         """Return the handler of a statement; None if Spark runs it, or if Spark's private state has changed."""
@@ -131,7 +140,7 @@ class InjectedParser:
         except Exception as error:
             if is_about_tables(error):
                 raise
-            warn_unanswered(PARSER_INTERFACE, error)
+            warn_unanswered(PARSER_INTERFACE.name, error)
             return None
 
     def plan(self, text: str, context: JavaObject | None, delegate: Callable[[], JavaObject]) -> JavaObject:
@@ -153,7 +162,7 @@ class InjectedParser:
                 with run_as_handler():
                     outcome = self.session().sql(row_sql(outcome))
                 is_query = False
-            execution = cast("Any", outcome)._jdf.queryExecution()
+            execution = query_execution(outcome)
             return keep_alive(execution.analyzed() if is_query else command_result(execution))
         except Exception as error:
             raise to_callback_error(error, stand_in(error)) from error
@@ -190,11 +199,11 @@ class ExtendedBuilder(SparkSession.Builder):
 
     def getOrCreate(self) -> SparkSession:  # noqa: N802  PySpark's name
         """Return the existing session unchanged, or a new one with RowDelta's parser."""
-        options = {str(key): str(value) for key, value in self._options.items()}
+        options = {str(key): str(value) for key, value in builder_options(self).items()}
         if not is_remote(options):
             with self._lock:
-                existing = SparkSession._instantiatedSession
-                if existing is None or existing._sc._jsc is None:
+                existing = instantiated_session()
+                if existing is None or CONTEXT.of(existing.sparkContext) is None:
                     create_session(options)
         return super().getOrCreate()
 
@@ -209,7 +218,7 @@ def extend(builder: SparkSession.Builder) -> ExtendedBuilder:
         A builder: `extend(SparkSession.builder.appName("etl")).getOrCreate()`.
     """
     extended = ExtendedBuilder()
-    extended._options = dict(builder._options)
+    builder_options(extended).update(builder_options(builder))
     return extended
 
 
@@ -233,12 +242,11 @@ def create_session(options: dict[str, str]) -> None:
     context = SparkContext.getOrCreate(conf)
     take_callbacks()
     PARSER_STAYS.set()
-    session_class = java_class(SESSION_CLASS)
-    builder = session_class.builder().sparkContext(cast("Any", context)._jsc.sc())
+    builder = CLASSIC_SESSION.call("builder").sparkContext(CONTEXT.of(context).sc())
     for key, value in options.items():
         builder.config(key, value)
     session = builder.config(EXTENDED, "true").withExtensions(ApplyExtension()).getOrCreate()
-    session.sessionState().sqlParser()  # if the parser cannot be created, fail here, not in the first statement
+    java_session_state(session).sqlParser()  # if the parser cannot be created, fail here, not in the first statement
 
 
 def caller_of_parser() -> Caller:
@@ -247,15 +255,14 @@ def caller_of_parser() -> Caller:
     The callback runs in the calling JVM thread, so its stack shows the caller. If callbacks run in separate threads
     (`PYSPARK_PIN_THREAD=false`), the caller is unknown, and assumed to be `sql()`.
     """
-    with internals(UTILS):
-        stack = str(java_class(UTILS).exceptionString(java_class("java.lang.Throwable")()))
+    stack = str(UTILS.call("exceptionString", java_class("java.lang.Throwable")()))
     _, found, callers = stack.partition(".parsePlan")
     frames = callers.splitlines()[1:]
-    if not found or any(SESSION_CLASS + "." in frame for frame in frames[:3]):
+    if not found or any(CLASSIC_SESSION.name + "." in frame for frame in frames[:3]):
         return Caller.SQL
-    if not any(CONNECT_PLANNER in frame for frame in frames[:NEAR_FRAMES]):
+    if not any(CONNECT_PLANNER.name in frame for frame in frames[:NEAR_FRAMES]):
         return Caller.SPARK
-    command = any(CONNECT_PLANNER + ".handleSqlCommand" in frame for frame in frames[:NEAR_FRAMES])
+    command = any(CONNECT_PLANNER.name + ".handleSqlCommand" in frame for frame in frames[:NEAR_FRAMES])
     return Caller.CONNECT_COMMAND if command else Caller.CONNECT_RELATION
 
 
@@ -279,8 +286,8 @@ def row_sql(result: Result) -> str:
 def command_result(execution: JavaObject) -> JavaObject:
     """Return the plan of a command that has run: it holds the rows, so Spark does not run it again."""
     physical, analyzed = execution.executedPlan(), execution.analyzed()
-    rows = physical.executeCollectIterator()._2().toList()
-    return java_class(COMMAND_RESULT)(analyzed.output(), analyzed, physical, rows)
+    rows = physical.executeCollectIterator().productElement(1).toList()
+    return COMMAND_RESULT.new(analyzed.output(), analyzed, physical, rows)
 
 
 def check_command_results(spark: SparkSession) -> None:
@@ -292,10 +299,10 @@ def check_command_results(spark: SparkSession) -> None:
 
     def trial() -> None:
         with run_as_handler():
-            command_result(cast("Any", spark.sql("SELECT 1"))._jdf.queryExecution())
+            command_result(query_execution(spark.sql("SELECT 1")))
 
-    if not works(COMMAND_RESULT, trial, "statements issued from the JVM that change something are refused"):
-        raise unknown_internals(COMMAND_RESULT, "it cannot hold the result of a command")
+    if not works(COMMAND_RESULT.name, trial, COMMAND_RESULT.fallback):
+        raise unknown_internals(COMMAND_RESULT.name, "it cannot hold the result of a command")
 
 
 def stand_in(error: Exception) -> JavaObject | None:
@@ -310,30 +317,6 @@ def stand_in(error: Exception) -> JavaObject | None:
     condition, parameters = condition_of(error) or (RAISED_BY_USER, {"errorMessage": text})
     try:
         return parse_exception(text, condition, parameters)
-    except (*FAILURES, StopIteration):
-        return None  # another Spark version constructs it differently
-
-
-def parse_exception(text: str, condition: str, parameters: Mapping[str, str]) -> JavaObject:
-    """Create a ParseException with a given text, which only its private constructor accepts."""
-    java = java_class("java.lang.Class").forName(PARSE_EXCEPTION)
-    constructor = next(
-        found for found in java.getDeclaredConstructors() if str(found.getParameterTypes()[1].getName()) == STRING
-    )
-    constructor.setAccessible(True)
-    option = java_class("scala.Option")
-    options = iter((option.empty(), option.apply(condition)))  # the command, the condition
-    values = gateway().new_array(java_class("java.lang.Object"), constructor.getParameterCount())
-    for index, kind in enumerate(constructor.getParameterTypes()):
-        match str(kind.getSimpleName()):
-            case "Option":
-                values[index] = next(options)
-            case "String":
-                values[index] = f"[{condition}] {text}"
-            case "Origin":
-                values[index] = java_class("org.apache.spark.sql.catalyst.trees.CurrentOrigin").get()
-            case "Map":
-                values[index] = java_class("org.apache.spark.api.python.PythonUtils").toScalaMap(dict(parameters))
-            case _:  # query contexts: none
-                values[index] = java_class("java.lang.reflect.Array").newInstance(kind.getComponentType(), 0)
-    return constructor.newInstance(values)
+    except (*FAILURES, StopIteration) as failure:
+        warn_degraded(PARSE_EXCEPTION.name, failure, PARSE_EXCEPTION.fallback)
+        return None

@@ -15,9 +15,7 @@ for the session's call handlers (`dml.spark.table_calls`), as in `connect_calls`
 If the name does not begin with a RowDelta catalog, PySpark's own methods run.
 """
 
-import functools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,61 +23,41 @@ from pyspark.sql.functions import lit
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.errors import NotFoundError, NotSupportedError
-from dml.spark.connect_plans import frame_of_plan
-from dml.spark.handlers import FoundCalls, calls_of, find_calls, is_classic
-from dml.spark.jvm import field_of
-from dml.spark.replaced_methods import Action, Method, Question, Replacement, replace_methods
+from dml.spark.bridge.writers import (
+    PATH,
+    java_stream,
+    session_of,
+    state_of_stream_reader,
+    state_of_stream_writer,
+    state_of_writer,
+)
+from dml.spark.handlers import FoundCalls, calls_of, find_calls
+from dml.spark.replaced_methods import Action, Method, Question
 from dml.spark.table_calls import StreamCall
-from dml.spark.versions import Feature, has_feature, require
+from dml.spark.versions import Feature, require
 from dml.sqlparse.names import name_parts
 
 __all__ = [
-    "format_replacements",
-    "is_name",
+    "find_save",
+    "find_start",
+    "find_stream_read",
+    "find_stream_write",
     "load_replacement",
-    "names_rowdelta_table",
-    "stream_replacements",
-    "take_format_calls",
-    "take_stream_calls",
+    "pass_through",
+    "refuse_read",
+    "register_format",
+    "save",
+    "start",
+    "to_table",
 ]
 
 ICEBERG: Final = "iceberg"
 
 
-def take_format_calls(spark: SparkSession, register: Callable[[SparkSession], None]) -> None:
-    """Replace `load` and `save`, which may name a RowDelta table; before Spark 4.0 they cannot, and nothing happens.
-
-    Args:
-        spark: A session.
-        register: Registers the format in a classic session when a writer names it.
-    """
-    if has_feature(Feature.DATA_SOURCE_V2):
-        replace_methods(format_replacements(register, is_classic=is_classic(spark)))
-
-
-def format_replacements(register: Callable[[SparkSession], None], *, is_classic: bool) -> tuple[Replacement, ...]:
-    """Return the replacements for methods of readers and writers.
-
-    Args:
-        register: Registers the format in a classic session.
-        is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
-    """
-    readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.readwriter"
-    find_load, load = load_replacement(state_of_reader)
-    names = Replacement(
-        f"{readwriter}.DataFrameWriter", "format", functools.partial(register_format, register), pass_through
-    )
-    return (
-        Replacement(f"{readwriter}.DataFrameReader", "load", find_load, load),
-        Replacement(f"{readwriter}.DataFrameWriter", "save", find_save, save),
-        *((names,) if is_classic else ()),
-    )
-
-
 def register_format(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
     """Register the format before PySpark's `df.write.format(source)` looks it up."""
-    if str(source).lower() == ICEBERG and calls_of(self._spark) is not None:
-        register(self._spark)
+    if str(source).lower() == ICEBERG and calls_of(session_of(self)) is not None:
+        register(session_of(self))
 
 
 def pass_through(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
@@ -174,78 +152,6 @@ def names_rowdelta_table(spark: Any, path: str, source: str | None) -> bool:
     return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
 
 
-def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """Return the session of a reader, its format, and whether it has a schema."""
-    if hasattr(reader, "_jreader"):
-        java = reader._jreader  # noqa: SLF001  no public name
-        return reader._spark, str(java.source()), bool(java.userSpecifiedSchema().isDefined())  # noqa: SLF001
-    return reader._client, reader._format, bool(reader._schema)  # noqa: SLF001
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterState:
-    """The state of a writer; its mode is in lower case."""
-
-    session: Any
-    rows: DataFrame
-    source: str | None
-    mode: str
-    options: Mapping[str, str]
-
-
-def state_of_writer(writer: Any) -> WriterState:
-    """Return the state of a writer, which classic ones keep in the JVM."""
-    if hasattr(writer, "_jwrite"):
-        java = writer._jwrite  # noqa: SLF001  no public name
-        given = java.extraOptions().originalMap().iterator()
-        options = {}
-        while given.hasNext():
-            pair = given.next()
-            options[str(pair._1())] = str(pair._2())  # noqa: SLF001  Scala's names
-        return WriterState(
-            session=writer._spark,  # noqa: SLF001
-            rows=writer._df,  # noqa: SLF001
-            source=str(java.source()),
-            mode=str(java.curmode().name()).lower(),
-            options=options,
-        )
-    settings = writer._write  # noqa: SLF001
-    return WriterState(
-        session=writer._spark,  # noqa: SLF001
-        rows=frame_of_plan(writer._df, writer._spark),  # noqa: SLF001
-        source=settings.source,
-        mode=(settings.mode or "error").lower(),
-        options={key: value for key, value in settings.options.items() if value is not None},
-    )
-
-
-PATH: Final = "path"
-
-
-def take_stream_calls(spark: SparkSession) -> None:
-    """Replace the methods of stream readers and writers that may name a RowDelta table."""
-    replace_methods(stream_replacements(is_classic=is_classic(spark), has_catalogs=has_feature(Feature.DATA_SOURCE_V2)))
-
-
-def stream_replacements(*, is_classic: bool, has_catalogs: bool) -> tuple[Replacement, ...]:
-    """Return the replacements for methods of stream readers and writers.
-
-    Args:
-        is_classic: Whether to replace methods of classic Spark, or of Spark Connect.
-        has_catalogs: Whether this version of classic Spark finds RowDelta tables in its catalogs.
-    """
-    readwriter = f"pyspark.sql{'' if is_classic else '.connect'}.streaming.readwriter"
-    find_load, load = load_replacement(state_of_stream_reader)
-    refusal = Replacement(f"{readwriter}.DataStreamReader", "table", find_stream_read, refuse_read)
-    writing = Replacement(f"{readwriter}.DataStreamWriter", "toTable", find_stream_write, to_table)
-    return (
-        Replacement(f"{readwriter}.DataStreamReader", "load", find_load, load),
-        *(() if is_classic and has_catalogs else (refusal,)),
-        Replacement(f"{readwriter}.DataStreamWriter", "start", find_start, start),
-        *((writing,) if is_classic and not has_catalogs else ()),
-    )
-
-
 def find_stream_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
     """Return the name if `spark.readStream.table(name)` names a RowDelta table that Spark cannot find."""
     if not is_name(tableName):
@@ -309,7 +215,7 @@ def refuse(name: str) -> NoReturn:
 
 def find_stream_write(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
     """Find the handlers of `df.writeStream.toTable(name)` on classic Spark without RowDelta's catalogs."""
-    return find_calls(self._spark, name_parts(tableName) if is_name(tableName) else ())
+    return find_calls(session_of(self), name_parts(tableName) if is_name(tableName) else ())
 
 
 def to_table(
@@ -333,44 +239,15 @@ def to_table(
         self.partitionBy(partitionBy)
     if queryName is not None:
         self.queryName(queryName)
-    java = self._jwrite
-    options_given = field_of(java, "extraOptions").originalMap().toList()
-    columns = field_of(java, "partitioningColumns")
-    java.partitionBy(None)  # Spark does not allow partitioning with foreachBatch
+    given = java_stream(self)
     return calls.stream(
         StreamCall(
-            rows=self._df,
+            rows=given.rows,
             table=parts,
             start=lambda function: self.foreachBatch(function).start(),
-            output_mode=str(field_of(java, "outputMode").toString()),
-            options={pair.productElement(0): pair.productElement(1) for pair in items_of(options_given)},
+            output_mode=given.output_mode,
+            options=given.options,
             provider=format,
-            partitioning=tuple(map(name_parts, items_of(columns.get()))) if columns.isDefined() else (),
+            partitioning=given.partitioning,
         )
     )
-
-
-def items_of(sequence: Any) -> list[Any]:
-    """Return the items of a Scala sequence, without Scala's converters, which Spark 3.5's Scala has elsewhere."""
-    return [sequence.apply(place) for place in range(sequence.length())]
-
-
-def state_of_stream_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """Return the session of a stream reader, its format, and whether it has a schema."""
-    if hasattr(reader, "_jreader"):
-        java = reader._jreader  # noqa: SLF001  no public name
-        given = field_of(java, "userSpecifiedSchema")
-        return reader._spark, str(field_of(java, "source")), bool(given.isDefined())  # noqa: SLF001
-    return reader._client, reader._format, bool(reader._schema)  # noqa: SLF001
-
-
-def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
-    """Return the session of a stream writer, its format (None with `foreach`), and its option `path`."""
-    if hasattr(writer, "_jwrite"):
-        java = writer._jwrite  # noqa: SLF001  no public name
-        path = field_of(java, "extraOptions").get(PATH)
-        return writer._spark, str(field_of(java, "source")), str(path.get()) if path.isDefined() else None  # noqa: SLF001
-    given = writer._write_proto  # noqa: SLF001
-    is_function = given.HasField("foreach_batch") or given.HasField("foreach_writer")
-    path = next((value for key, value in given.options.items() if key.lower() == PATH), None)
-    return writer._session, None if is_function else given.format, path  # noqa: SLF001

@@ -21,6 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.errors import SetupError
 from dml.result import Result
+from dml.spark.bridge.names import CONTEXT
+from dml.spark.bridge.sessions import classic_session, is_classic, session_state
 from dml.spark.table_calls import TableCalls
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.tokens import read_source
@@ -39,7 +41,6 @@ __all__ = [
     "forget_session",
     "has_handlers",
     "inherit",
-    "is_classic",
     "is_handler",
     "is_temporary_view",
     "names_view_of_clone",
@@ -134,7 +135,7 @@ def session_key(spark: SparkSession) -> str:
         return str(identity)
     key = KEYS.get(spark)
     if key is None:
-        key = KEYS[spark] = str(spark._jsparkSession.sessionUUID())  # noqa: SLF001  no public name
+        key = KEYS[spark] = str(classic_session(spark).sessionUUID())
     return key
 
 
@@ -266,11 +267,6 @@ def application_of(spark: SparkSession) -> str:
     return str(spark.sparkContext.applicationId if is_classic(spark) else cast("Any", spark).client.host)
 
 
-def is_classic(spark: SparkSession) -> bool:
-    """Return True if this process is the driver of a session: False on Connect."""
-    return hasattr(spark, "_jsparkSession")
-
-
 def check_not_stopped(spark: SparkSession) -> None:
     """Raise if a session has been stopped.
 
@@ -278,7 +274,7 @@ def check_not_stopped(spark: SparkSession) -> None:
         SetupError: the session has been stopped.
     """
     session: Any = spark
-    stopped = session.sparkContext._jsc is None if is_classic(spark) else session.is_stopped  # noqa: SLF001  no public name
+    stopped = CONTEXT.of(session.sparkContext) is None if is_classic(spark) else session.is_stopped
     if stopped:
         raise SetupError("The Spark session has been stopped", hint="Open a new session with dml.connect(...)")
 
@@ -293,7 +289,7 @@ def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
     if not is_classic(spark):
         yield None
         return
-    own = cast("Any", spark)._jsparkSession  # noqa: SLF001  PySpark's own "active session" is the application's
+    own = classic_session(spark)  # PySpark's own "active session" is the application's
     active = own.getActiveSession()
     if active.contains(own) or not active.isDefined():
         yield None
@@ -326,7 +322,7 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
 
 def temporary_views(spark: SparkSession) -> frozenset[str]:
     """Return the names of a classic session's temporary views, in lower case."""
-    names = cast("Any", spark)._jsparkSession.sessionState().catalog().getTempViewNames()  # noqa: SLF001  no public name
+    names = session_state(spark).catalog().getTempViewNames()
     return frozenset(str(names.apply(index)).lower() for index in range(names.size()))
 
 
@@ -334,7 +330,7 @@ def names_without_namespace(spark: SparkSession) -> list[str]:
     """Return the unqualified names that Spark resolves: temporary views and tables of its current database."""
     if not is_classic(spark):
         return [table.name for table in spark.catalog.listTables()]
-    catalog = cast("Any", spark)._jsparkSession.sessionState().catalog()  # noqa: SLF001  without a job, unlike listTables
+    catalog = session_state(spark).catalog()  # without a job, unlike listTables
     found = catalog.listTables(catalog.getCurrentDatabase())
     return [str(found.apply(index).table()) for index in range(found.size())]
 

@@ -12,12 +12,15 @@ import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.errors import NotSupportedError
 from dml.result import Result
+from dml.spark.bridge.gateway import original_error
+from dml.spark.bridge.sessions import frames_of_formatter, is_classic
+from dml.spark.callbacks import restore_python_side
 from dml.spark.handlers import (
     Arguments,
     StatementHandler,
@@ -29,10 +32,9 @@ from dml.spark.handlers import (
     session_key,
     unregister_handler,
 )
-from dml.spark.jvm import original_error, restore_python_side
-from dml.spark.replaced_methods import Method, Replacement, replace_methods, restore_methods
+from dml.spark.replaced_methods import Method, Replacement, SessionKind, replace_methods, restore_methods
 
-__all__ = ["disable", "enable", "sql_replacement"]
+__all__ = ["SQL_REPLACEMENTS", "disable", "enable"]
 
 
 def enable(spark: SparkSession, handler: StatementHandler) -> None:
@@ -41,7 +43,7 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
     It runs statements from Python and, if the session has RowDelta's parser, from the JVM.
     """
     register_handler(spark, handler)
-    replace_methods([sql_replacement(class_with_sql(spark))])
+    replace_methods([replacement for replacement in SQL_REPLACEMENTS if SessionKind.of(spark) in replacement.on])
 
 
 def disable(spark: SparkSession) -> None:
@@ -55,16 +57,6 @@ def disable(spark: SparkSession) -> None:
         handler.release()
     if not has_handlers():
         restore_python_side()
-
-
-def class_with_sql(spark: SparkSession) -> Any:
-    """Return the class that defines the session's `sql`: classic and Connect have one each."""
-    return next(kind for kind in type(spark).__mro__ if "sql" in vars(kind))
-
-
-def sql_replacement(owner: Any) -> Replacement:
-    """Return the replacement of `SparkSession.sql`, which calls the handler first, for a class of sessions."""
-    return Replacement(owner, "sql", read_statement, run_or_pass_on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +119,18 @@ def run_or_pass_on(original: Method, statement: GivenStatement, /, *given: Any, 
             raise carried from None
 
 
+SQL_REPLACEMENTS: Final = (
+    Replacement(
+        "pyspark.sql.session.SparkSession",
+        "sql",
+        read_statement,
+        run_or_pass_on,
+        SessionKind.CLASSIC | SessionKind.CLASSIC_WITHOUT_CATALOGS,
+    ),
+    Replacement("pyspark.sql.connect.session.SparkSession", "sql", read_statement, run_or_pass_on, SessionKind.CONNECT),
+)
+
+
 def refuse_key() -> NoReturn:
     """Refuse an idempotency key: to PySpark it is a value for the text, and one that the text does not name is ignored.
 
@@ -145,11 +149,11 @@ def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any])
     if not values:
         yield text
         return
-    package = class_with_sql(spark).__module__.rpartition(".")[0]
+    package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
     formatter = importlib.import_module(f"{package}.sql_formatter").SQLStringFormatter(spark)
     try:
         filled = formatter.format(text, **values)
-        for frame, name in formatter._temp_views:  # noqa: SLF001  on Connect nothing else creates these views
+        for frame, name in frames_of_formatter(formatter):  # on Connect nothing else creates these views
             frame.createOrReplaceTempView(name)
         yield filled
     finally:

@@ -15,14 +15,16 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
-from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext, inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.errors import NotSupportedError
+from dml.spark.bridge.gateway import Py4JNetworkError
+from dml.spark.bridge.names import CONTEXT
+from dml.spark.bridge.sessions import active_context, spark_context
 
 __all__ = [
     "await_end_on_failure",
@@ -73,7 +75,7 @@ def await_end_on_failure(spark: SparkSession) -> Iterator[None]:
         with tag_jobs(spark, tag, interrupts=False):
             yield
     except BaseException:
-        context = getattr(spark, "_sc", None)
+        context = spark_context(spark)
         if context is not None:
             # A server that interrupts the thread of a client's statement cancels its jobs only after it has ended.
             with suppress(Exception):
@@ -84,7 +86,7 @@ def await_end_on_failure(spark: SparkSession) -> Iterator[None]:
 
 def cancel_tagged_jobs(spark: SparkSession, tag: str) -> None:
     """Cancel the running jobs with a tag, of all threads."""
-    context = getattr(spark, "_sc", None)
+    context = spark_context(spark)
     with suppress(Exception):  # the context or the server may have ended, and their jobs with them
         if context is None:
             spark.interruptTag(tag)
@@ -100,11 +102,11 @@ def inherit_job_properties(
     spark: SparkSession, function: Callable[Arguments, Returned]
 ) -> Callable[Arguments, Returned]:
     """Return a function for another thread, whose jobs have the job group, tags and so on of this one."""
-    context = getattr(spark, "_sc", None)
+    context = spark_context(spark)
     if context is None:
         return cast("Callable[Arguments, Returned]", inheritable_thread_target(spark)(function))
     # PySpark's own wrapper takes a function or a session, depending on its version.
-    jobs = cast("Any", context)._jsc.sc()  # noqa: SLF001
+    jobs = CONTEXT.of(context).sc()
     properties = jobs.getLocalProperties().clone()
 
     def run(*arguments: Arguments.args, **given: Arguments.kwargs) -> Returned:
@@ -128,7 +130,7 @@ def await_tasks(context: SparkContext | None, tag: str) -> None:
     with suppress(Py4JNetworkError, OSError):  # the JVM has ended, and its workers with it
         while time.monotonic() < started + limits.TASK_END_SECONDS:
             # Python's status tracker cannot search by tag.
-            jobs = list(cast("Any", context)._jsc.sc().statusTracker().getJobIdsForTag(tag))  # noqa: SLF001
+            jobs = list(CONTEXT.of(context).sc().statusTracker().getJobIdsForTag(tag))
             is_reported = bool(jobs) or time.monotonic() > started + limits.JOB_REPORT_SECONDS
             if is_reported and not any(is_active(context, job) for job in jobs):
                 return
@@ -160,7 +162,7 @@ def tag_jobs(spark: SparkSession, tag: str, *, interrupts: bool) -> Iterator[Non
         tag: The tag.
         interrupts: Whether cancelling interrupts the threads of tasks, on classic Spark.
     """
-    context = getattr(spark, "_sc", None)
+    context = spark_context(spark)
     jobs = tag_session(spark, tag) if context is None else tag_thread(context, tag, interrupts=interrupts)
     root = logging.getLogger()
     root.addFilter(is_worth_logging)
@@ -193,7 +195,7 @@ def tag_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator
 
     The session's own tags would be lost: they belong to the JVM thread, which py4j abandons on an interrupt.
     """
-    jobs = cast("Any", context)._jsc.sc()  # noqa: SLF001
+    jobs = CONTEXT.of(context).sc()
     # The job group and so on: after an interrupt py4j assigns a new JVM thread, which has no properties.
     before = jobs.getLocalProperties().clone()
     context.addJobTag(tag)
@@ -220,7 +222,7 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
 
 def local_property(name: str) -> str | None:
     """Return a local property of this thread's JVM thread; None on Connect or if the context has stopped."""
-    context = cast("Any", SparkContext)._active_spark_context  # noqa: SLF001
+    context = active_context()
     if context is not None:
         with suppress(Exception):  # it may have been stopped
             return context.getLocalProperty(name)  # type: ignore[no-any-return]
@@ -245,7 +247,7 @@ def running_query_id() -> str:
 
 def set_local_property(name: str, value: str | None) -> None:
     """Set a local property of this thread's JVM thread and of the threads that it starts; do nothing on Connect."""
-    context = cast("Any", SparkContext)._active_spark_context  # noqa: SLF001
+    context = active_context()
     if context is not None:
         with suppress(Exception):  # as above
             context.setLocalProperty(name, value)

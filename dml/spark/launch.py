@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.errors import SetupError
+from dml.spark.bridge.sessions import start_gateway
 from dml.spark.extension import extend, is_remote
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 from dml.spark.workers import is_local
@@ -133,7 +134,7 @@ def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] |
 
 def unsubmitted_settings() -> dict[str, str]:
     """Return the worker settings that spark-submit, which has started the JVM, does not set."""
-    SparkContext._ensure_initialized()  # noqa: SLF001  until then Python lacks the submitted settings
+    start_gateway()
     submitted = SparkConf()
     return {key: value for key, value in WORKER_SETTINGS.items() if not submitted.contains(key)}
 

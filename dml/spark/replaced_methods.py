@@ -16,20 +16,25 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Flag, auto
 from inspect import signature
 from typing import Any, Final
 
 import pyspark
+from pyspark.sql import SparkSession
 
 from dml.errors import DmlError
+from dml.spark.bridge.internals import UnknownInternalsError
+from dml.spark.bridge.sessions import is_classic
 from dml.spark.handlers import has_handlers
-from dml.spark.internals import UnknownInternalsError
+from dml.spark.versions import Feature, has_feature
 
 __all__ = [
     "Action",
     "Method",
     "Question",
     "Replacement",
+    "SessionKind",
     "is_about_tables",
     "replace_methods",
     "restore_methods",
@@ -49,6 +54,21 @@ LOCK: Final = threading.Lock()
 WARNED: Final[set[tuple[str, type[BaseException]]]] = set()
 
 
+class SessionKind(Flag):
+    """A kind of session."""
+
+    CLASSIC = auto()
+    CLASSIC_WITHOUT_CATALOGS = auto()  # before Spark 4.0, which does not find RowDelta's tables in catalogs
+    CONNECT = auto()
+
+    @staticmethod
+    def of(spark: SparkSession) -> "SessionKind":
+        """Return the kind of a session."""
+        if not is_classic(spark):
+            return SessionKind.CONNECT
+        return SessionKind.CLASSIC if has_feature(Feature.DATA_SOURCE_V2) else SessionKind.CLASSIC_WITHOUT_CATALOGS
+
+
 @dataclass(frozen=True, slots=True)
 class Replacement:
     """A method of PySpark and its replacement.
@@ -58,12 +78,14 @@ class Replacement:
         name: The method's name.
         question: Checks if a call is about a RowDelta table.
         action: Runs such a call.
+        on: The kinds of sessions for which the method is replaced.
     """
 
     owner: Any
     name: str
     question: Question
     action: Action
+    on: SessionKind
 
     @property
     def owner_class(self) -> Any:

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
-from dml.spark.handlers import is_classic, run_as_handler
-from dml.spark.internals import internals
-from dml.spark.java import java_class
-from dml.spark.jvm import session_state
+from dml.spark.bridge.internals import internals
+from dml.spark.bridge.sessions import is_classic, session_state
+from dml.spark.bridge.values import java_class
+from dml.spark.handlers import run_as_handler
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["SESSION_CATALOG", "SessionPartition", "SessionTable", "session_partitions", "session_table"]

@@ -23,17 +23,16 @@ from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark_types
 
 from dml import limits
-from dml.spark.handlers import is_classic
-from dml.spark.internals import FAILURES, warn_degraded
-from dml.spark.java import companion, java_class, static_method
-from dml.spark.jvm import analyzed_plan, classic_session, optimized_plan
-from dml.spark.versions import CLASSIC_PACKAGE
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
+from dml.spark.bridge.names import DATASET, FILTERED, LOGICAL_RDD, NOT_BALANCED, RANGE, REBALANCE, TREE_PATTERN
+from dml.spark.bridge.sessions import analyzed_plan, classic_session, is_classic, optimized_plan, query_execution
+from dml.spark.bridge.values import companion, scala_none, static_method
 
 __all__ = [
     "estimated_bytes",
@@ -69,6 +68,9 @@ def literal_row_limit(frame: DataFrame) -> int | None:
         # The optimized plan has evaluated expressions already, so only the analyzed plan shows if it is deterministic.
         analyzed = analyzed_plan(frame)
         return int(known.get()) if analyzed.deterministic() and not reads_clock(analyzed) else None
+    except UnknownInternalsError as error:
+        warn_degraded("the patterns of plans", error, TREE_PATTERN.fallback)
+        return None
     except FAILURES:  # an error of the query, which running it shows
         return None
 
@@ -98,11 +100,7 @@ def is_literal_plan(plan: JavaObject, nodes: int) -> bool:
 
 def reads_clock(plan: JavaObject) -> bool:
     """Return True if an analyzed plan depends on the time (`current_date`, `now()`), the user or the database."""
-    current = static_method("org.apache.spark.sql.catalyst.trees.TreePattern", "CURRENT_LIKE")()
-    return bool(plan.containsPattern(current)) or SPECIAL.search(plan.toString()) is not None
-
-
-PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
+    return bool(plan.containsPattern(TREE_PATTERN.call("CURRENT_LIKE"))) or SPECIAL.search(plan.toString()) is not None
 
 
 def rebalance(frame: DataFrame, size: int) -> DataFrame:
@@ -117,20 +115,17 @@ def rebalance(frame: DataFrame, size: int) -> DataFrame:
         return frame
     try:
         distributed = analyzed_plan(frame)
-        none = java_class("scala.Option").empty()
-        plan = java_class(f"{PLANS}.RebalancePartitions")(
-            distributed.partitionExpressions(), distributed.child(), none, long_option(size)
-        )
-        return DataFrame(java_class(f"{CLASSIC_PACKAGE}.Dataset").ofRows(classic_session(spark), plan), spark)
+        arguments = distributed.partitionExpressions(), distributed.child(), scala_none(), long_option(size)
+        plan = REBALANCE.new(*arguments)
+        return DataFrame(DATASET.call("ofRows", classic_session(spark), plan), spark)
     except FAILURES as error:  # plans are not a public API of Spark: a vendor's may differ
-        warn_degraded("the plan that rebalances tasks", error, "writes do not split large tasks or combine small ones")
+        warn_degraded("the plan that rebalances tasks", error, NOT_BALANCED)
         return frame
 
 
 def long_option(number: int) -> JavaObject:
     """Return Scala's `Some` of a long: py4j would convert a small number to an integer."""
-    numbers = companion(f"{PLANS}.Range")
-    return numbers.apply(0, number, 1, 1).maxRows()
+    return RANGE.call_object("apply", 0, number, 1, 1).maxRows()
 
 
 NUMBER_SIZE: Final = 8
@@ -144,9 +139,6 @@ WIDE: Final = "CAST(NULL AS STRUCT<" + ", ".join(f"b{number}: BINARY" for number
 WIDE_SIZE: Final = 100 * 100
 """Spark's size estimate in bytes for a value of that column, whatever its content."""
 
-
-LOGICAL_RDD: Final = "org.apache.spark.sql.execution.LogicalRDD"
-RANGE: Final = "org.apache.spark.sql.catalyst.plans.logical.Range"
 
 VALUE_SIZES: Final[Mapping[type[spark_types.DataType], int]] = {
     spark_types.BooleanType: 1,
@@ -233,7 +225,7 @@ def known_numbers(spark: SparkSession, tasks: int, size: int) -> DataFrame:
             leaf = known[tasks] = TaskNumbers.of(spark, tasks)
         return leaf.frame(spark, max(-(-size // NUMBER_SIZE), tasks))
     except FAILURES as error:
-        warn_degraded("the plan of rows of known size", error, "scans generate numbers and filter them")
+        warn_degraded("the plan of rows of known size", error, FILTERED)
         return filtered_numbers(spark, tasks, size)
 
 
@@ -260,22 +252,20 @@ class TaskNumbers:
 
     @staticmethod
     def of(spark: SparkSession, tasks: int) -> "TaskNumbers":
-        execution = classic_session(spark).range(0, tasks, 1, tasks).queryExecution()
+        execution = query_execution(spark.range(0, tasks, 1, tasks))
         planned = execution.executedPlan()
         unordered = companion("scala.collection.immutable.Nil")
-        nothing = java_class("scala.Option").empty()
-        (constructor,) = java_class("java.lang.Class").forName(LOGICAL_RDD).getConstructors()
-        kinds = [str(kind.getSimpleName()) for kind in constructor.getParameterTypes()]
+        kinds = LOGICAL_RDD.constructor_types()
         at_session = kinds.index("SparkSession")
-        others = {"Option": nothing, "boolean": False}
+        others = {"Option": scala_none(), "boolean": False}
         first = (execution.analyzed().output(), planned.execute(), planned.outputPartitioning(), unordered)
         return TaskNumbers(
             before_session=(*first, *(others[kind] for kind in kinds[len(first) : at_session])),
             after_statistics=tuple(others[kind] for kind in kinds[at_session + 2 :]),
-            numbers=companion(RANGE).apply,
-            option=java_class("scala.Option").apply,
-            plan=java_class(LOGICAL_RDD),
-            frame_of=java_class(f"{CLASSIC_PACKAGE}.Dataset").ofRows,
+            numbers=RANGE.companion().apply,
+            option=static_method("scala.Option", "apply"),
+            plan=LOGICAL_RDD.resolve(),
+            frame_of=DATASET.static("ofRows"),
         )
 
     def frame(self, spark: SparkSession, estimated_rows: int) -> DataFrame:

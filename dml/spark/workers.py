@@ -32,11 +32,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp
+from tempfile import TemporaryDirectory, gettempdir, mkdtemp
 from types import FunctionType
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from py4j.protocol import Py4JJavaError
 from pyiceberg.table import Table
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -50,9 +49,11 @@ from dml.files import scratch as files
 from dml.files.schemes import local_path
 from dml.files.scratch import Sighting, look_for
 from dml.model.write_task import WriteContext
-from dml.spark.handlers import is_classic, session_key
-from dml.spark.internals import FAILURES, warn_degraded
-from dml.spark.jvm import classic_session, jvm_view
+from dml.spark.bridge.gateway import Py4JJavaError
+from dml.spark.bridge.internals import FAILURES, warn_degraded
+from dml.spark.bridge.names import CONTEXT, ONE_DISK, UTILS
+from dml.spark.bridge.sessions import classic_session, is_classic
+from dml.spark.handlers import session_key
 
 __all__ = [
     "SettingReader",
@@ -153,8 +154,7 @@ def check_workers(spark: SparkSession) -> None:
     with LOCK:
         if key in CHECKED:
             return
-        context = getattr(spark, "_sc", None)
-        if context is None or not runs_own_python(context):
+        if not is_classic(spark) or not runs_own_python(spark.sparkContext):
             check(*python_of_workers(spark))
         CHECKED.add(key)
 
@@ -168,19 +168,18 @@ def shares_files(spark: SparkSession) -> bool:
     """Return True if tasks and driver may exchange rows in files: one machine, and no encryption of Spark's files."""
     if not is_classic(spark) or not has_local_workers(spark.sparkContext):
         return False
-    encrypts: bool = spark.sparkContext._encryption_enabled  # noqa: SLF001  `getConf` copies all settings, one by one
-    return not encrypts
+    encrypts = CONTEXT.of(spark.sparkContext).sc().conf().get("spark.io.encryption.enabled", "false")
+    return str(encrypts).lower() != "true"
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
     """Create a temporary folder for the driver on one of Spark's disks (`spark.local.dir`), for a `with` block."""
     try:
-        utils = getattr(getattr(jvm_view(), "org.apache.spark.util.Utils$"), "MODULE$")
-        settings = cast("Any", context)._jsc.sc().conf()  # noqa: SLF001  no public name
-        folders = [str(folder) for folder in utils.getOrCreateLocalRootDirs(settings)]
+        settings = CONTEXT.of(context).sc().conf()
+        folders = [str(folder) for folder in UTILS.call_object("getOrCreateLocalRootDirs", settings)]
     except FAILURES as error:
-        warn_degraded("the list of local directories", error, "the driver keeps temporary files on one disk")
-        folders = [str(cast("Any", context)._temp_dir)]  # noqa: SLF001  no public name
+        warn_degraded("the list of local directories", error, ONE_DISK)
+        folders = [gettempdir()]
     return files.scratch_folder(folders)
 
 

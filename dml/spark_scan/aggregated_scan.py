@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, BooleanType, DateType, IcebergType, NestedField, StringType
 from pyspark.sql import types as spark_types
@@ -18,8 +17,9 @@ from pyspark.sql import types as spark_types
 from dml.plan.table_read import COUNTED, EXACT, SUMMED
 from dml.rows.program import Aggregate, AggregateFunction, Groups
 from dml.scan.table_scan import Scan
-from dml.spark.java import CONNECTOR, array, constant, simple_name, struct_type
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import CONNECTOR, array, constant, simple_name, struct_type
 from dml.spark.types import spark_type
 from dml.spark.workers import check_reads
 from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkRead, SparkScan, SparkStatistics, references

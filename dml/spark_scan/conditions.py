@@ -13,7 +13,6 @@ from decimal import Decimal
 from functools import reduce
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from sqlglot import exp
 
@@ -22,6 +21,7 @@ from dml.model.transforms import date_text, timestamp_text
 from dml.plan.condition import EVERY_ROW, Condition, conjunction
 from dml.plan.names import SqlRules, TargetNames
 from dml.plan.predicates import pushable
+from dml.spark.bridge.gateway import JavaObject
 from dml.sqlparse.dialect import TreeReading
 
 __all__ = ["UNKNOWN", "column", "literal", "pushable_trees", "pushed_down", "tree", "unknown"]

@@ -14,20 +14,18 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
-from py4j.java_gateway import JavaObject
 from sqlglot import exp
 
 from dml import limits
+from dml.spark.bridge.gateway import JavaObject, gateway
+from dml.spark.bridge.internals import UnknownInternalsError, warn_degraded
+from dml.spark.bridge.names import KNOWN_NULLABLE, STRATEGY, TREE_NODE_TAG
+from dml.spark.bridge.values import simple_name
 from dml.spark.iceberg_functions import NAMESPACE
-from dml.spark.java import companion, java_class, simple_name
-from dml.spark.jvm import gateway
 from dml.spark_scan.conditions import UNKNOWN, column, literal, tree, unknown
 
-__all__ = ["EXPRESSIONS", "condition_trees", "has_marked_calls", "mark_call", "wrap_column"]
+__all__ = ["condition_trees", "has_marked_calls", "mark_call", "wrap_column"]
 
-EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions."
-TAG: Final = "org.apache.spark.sql.catalyst.trees.TreeNodeTag"
-STRATEGY: Final = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy"
 COLUMN: Final = "AttributeReference"
 COMPARISONS: Final[dict[str, type[exp.Expression]]] = {
     "And": exp.And,
@@ -43,6 +41,8 @@ WRAPPER: Final = "KnownNullable"
 """The wrapper of a call and of its column. It returns its child's value, and an outer join cannot invalidate it."""
 
 
+MARKS: Final = "the marks of calls in expressions"
+
 MARKED: Final[set[object]] = set()
 """Gateways in whose JVM a call was marked. Without one, the search for marks is skipped."""
 
@@ -50,14 +50,18 @@ MARKED: Final[set[object]] = set()
 @cache
 def call_tag(_: object) -> JavaObject:
     """Return the tag of calls. Its value is the function after its width, if any: `16 bucket`, `days`."""
-    return java_class(TAG)("rowdelta.transform")
+    return TREE_NODE_TAG.new("rowdelta.transform")
 
 
 def wrap_column(source: JavaObject) -> JavaObject:
     """Wrap the argument of a function if it is a column; return any other argument unchanged."""
     if simple_name(source) != COLUMN:
         return source
-    return java_class(EXPRESSIONS + WRAPPER)(source)
+    try:
+        return KNOWN_NULLABLE.new(source)
+    except UnknownInternalsError as error:
+        warn_degraded(MARKS, error, KNOWN_NULLABLE.fallback)
+        return source
 
 
 def mark_call(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> JavaObject:
@@ -72,8 +76,12 @@ def mark_call(name: str, arguments: Sequence[JavaObject], call: JavaObject) -> J
     if simple_name(source) != WRAPPER or not all(map(is_width, widths)):
         return call
     # Without a wrapper, rules would move the other side of a comparison into the branches of the expression.
-    wrapped = java_class(EXPRESSIONS + WRAPPER)(call)
-    wrapped.setTagValue(call_tag(gateway()), " ".join([*(str(width.eval(None)) for width in widths), name]))
+    try:
+        wrapped = KNOWN_NULLABLE.new(call)
+        wrapped.setTagValue(call_tag(gateway()), " ".join([*(str(width.eval(None)) for width in widths), name]))
+    except UnknownInternalsError as error:
+        warn_degraded(MARKS, error, TREE_NODE_TAG.fallback)
+        return call
     MARKED.add(gateway())
     return wrapped
 
@@ -94,16 +102,24 @@ def condition_trees(filters: JavaObject) -> list[exp.Expression]:
     Args:
         filters: A `Seq[Expression]` over the columns of a table, by their names.
     """
-    strategy = companion(STRATEGY)
     found: list[exp.Expression] = []
     for place in range(min(int(filters.size()), limits.MAX_CONDITION_DEPTH)):
         condition = filters.apply(place)
-        predicate = strategy.translateFilterV2(condition)
-        translated = tree(predicate.get()) if predicate.isDefined() else unknown()
+        translated = translate(condition)
         found.append(translated)
         if any(node.name == UNKNOWN for node in translated.find_all(exp.Anonymous)):
             found.append(condition_tree(condition))
     return found
+
+
+def translate(condition: JavaObject) -> exp.Expression:
+    """Convert a condition by Spark's own translation to predicates; a placeholder if there is none."""
+    try:
+        predicate = STRATEGY.call_object("translateFilterV2", condition)
+    except UnknownInternalsError as error:
+        warn_degraded(STRATEGY.name, error, STRATEGY.fallback)
+        return unknown()
+    return tree(predicate.get()) if predicate.isDefined() else unknown()
 
 
 def condition_tree(node: JavaObject, depth: int = 0) -> exp.Expression:

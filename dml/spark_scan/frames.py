@@ -8,32 +8,28 @@ catalog, so Spark cannot reload the table for each action.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
 from dml.scan.table_scan import spark_schema
-from dml.spark.handlers import is_classic
-from dml.spark.internals import works
-from dml.spark.java import capabilities, java_class, scala_none, static_method, struct_type
-from dml.spark.jvm import classic_session, take_callbacks, weak_session
-from dml.spark.proxies import Proxy, default_method
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.names import ALIAS_IDENTIFIER, DATASET, PYTHON_PLANS, SUBQUERY_ALIAS, TABLE_RELATION
+from dml.spark.bridge.proxies import Proxy, default_method
+from dml.spark.bridge.sessions import classic_session, is_classic, weak_session
+from dml.spark.bridge.values import capabilities, scala_list, scala_none, struct_type
+from dml.spark.callbacks import take_callbacks
 from dml.spark.workers import check_reads
 from dml.spark_scan.known_values import has_known_extremes
 from dml.spark_scan.scan import PlannedScan, SparkRead, SparkScan
 from dml.spark_scan.scan_builder import cheapest, scan_builder
 from dml.spark_scan.workers import has_python_readers
 
-__all__ = ["ALIAS", "SUBQUERY_ALIAS", "can_plan_scans", "frame_of", "read_frame", "relation_of", "scala_sequence"]
-
-SUBQUERY_ALIAS: Final = "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias"
-ALIAS: Final = "org.apache.spark.sql.catalyst.AliasIdentifier"
-TABLE_RELATION: Final = "org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation"
-DATASET: Final = "org.apache.spark.sql.classic.Dataset"
+__all__ = ["can_plan_scans", "frame_of", "named_plan", "read_frame", "relation_of"]
 
 
 def can_plan_scans(spark: SparkSession) -> bool:
@@ -41,15 +37,14 @@ def can_plan_scans(spark: SparkSession) -> bool:
     return (
         is_classic(spark)
         and has_python_readers()
-        and works("the logical plans of tables", lambda: try_plan(spark), "Python functions read tables in SQL")
+        and works("the logical plans of tables", lambda: try_plan(spark), PYTHON_PLANS)
     )
 
 
 def try_plan(spark: SparkSession) -> None:
     """Build the DataFrame of a table without columns, in the same way as for a real table."""
     take_callbacks()
-    sequence, make = scala_sequence(()), java_class(SUBQUERY_ALIAS)
-    frame_of(spark, make(java_class(ALIAS)("nothing", sequence), relation_of(NoTable())))
+    frame_of(spark, named_plan("nothing", (), relation_of(NoTable())))
 
 
 class NoTable(Proxy):
@@ -166,18 +161,14 @@ class ReadTable(Proxy):
 
 def relation_of(table: Proxy) -> JavaObject:
     """Return the logical plan of a table, without a catalog."""
-    create = static_method(TABLE_RELATION, "create")
-    return create(table, scala_none(), scala_none())
+    return TABLE_RELATION.call("create", table, scala_none(), scala_none())
 
 
 def frame_of(spark: SparkSession, plan: JavaObject) -> DataFrame:
     """Return the DataFrame of a logical plan."""
-    return DataFrame(static_method(DATASET, "ofRows")(classic_session(spark), plan), spark)
+    return DataFrame(DATASET.call("ofRows", classic_session(spark), plan), spark)
 
 
-def scala_sequence(parts: Iterable[str]) -> JavaObject:
-    """Convert strings to a Scala sequence."""
-    listed = java_class("java.util.ArrayList")()
-    for part in parts:
-        listed.add(part)
-    return java_class("org.apache.spark.api.python.PythonUtils").toSeq(listed)
+def named_plan(name: str, qualifier: Iterable[str], plan: JavaObject) -> JavaObject:
+    """Return a plan under a name, by which its columns can be qualified."""
+    return SUBQUERY_ALIAS.new(ALIAS_IDENTIFIER.new(name, scala_list(qualifier)), plan)

@@ -14,7 +14,6 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
@@ -36,9 +35,11 @@ from dml.model.manifest import ContentFile
 from dml.pruning.file_bounds import MetricColumn
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
-from dml.spark.internals import works
-from dml.spark.java import CONNECTOR, array, constant, java_class, simple_name, struct_type
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.names import INTERNAL_ROW, RESULTS_READ, ROW_TYPE
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, simple_name, struct_type
 from dml.spark.types import spark_type
 from dml.spark_scan.scan import SparkRead
 from dml.spark_scan.vectorized import has_stable_types
@@ -53,7 +54,6 @@ __all__ = [
     "known_row",
 ]
 
-ROW: Final = "org.apache.spark.sql.catalyst.expressions.GenericInternalRow"
 SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
 """Iceberg's session setting."""
 
@@ -166,7 +166,7 @@ def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggrega
     Returns:
         The values; None if the files must be read.
     """
-    if not works(ROW, try_row, "queries read values that the manifests have"):
+    if not works(INTERNAL_ROW.name, try_row, RESULTS_READ):
         return None
     if all(call.column is None for call in aggregates):
         rows = live_rows(plan.tasks, trust_position_deletes=False)
@@ -314,7 +314,7 @@ class KnownRow(Proxy):
 
 def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None]) -> JavaObject:
     """Return an array of one row in Spark's internal form."""
-    row = java_class(ROW)(len(values))
+    row = INTERNAL_ROW.new(len(values))
     for place, (kind, value) in enumerate(zip(kinds, values, strict=True)):
         match kind:
             case _ if value is None:
@@ -330,7 +330,7 @@ def one_row(kinds: Sequence[spark_types.DataType], values: Sequence[Value | None
                 row.setDouble(place, value)
             case _:
                 row.setLong(place, value)
-    return array("org.apache.spark.sql.catalyst.InternalRow", (row,))
+    return ROW_TYPE.array((row,))
 
 
 def try_row() -> None:

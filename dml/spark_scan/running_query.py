@@ -4,18 +4,13 @@ Output: its analyzed plan, which Spark does not pass to sources, and whether it 
 turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 """
 
-from typing import Final
-
-from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from dml.spark.internals import FAILURES, internals
-from dml.spark.java import java_class, static_method
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
+from dml.spark.bridge.names import DISTINCT_READ, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
 
 __all__ = ["counts_no_values", "running_plan"]
-
-EXECUTIONS: Final = "org.apache.spark.sql.execution.SQLExecution"
-CATALYST: Final = "org.apache.spark.sql.catalyst."
 
 
 def running_plan(spark: SparkSession) -> JavaObject | None:
@@ -26,10 +21,9 @@ def running_plan(spark: SparkSession) -> JavaObject | None:
 
 def running_execution(spark: SparkSession) -> JavaObject | None:
     """Return the query execution in this thread; None if unknown."""
-    with internals(EXECUTIONS):  # a wrong guess about a write could lose rows of other commits
-        executions = java_class(EXECUTIONS)
-        number = spark.sparkContext.getLocalProperty(executions.EXECUTION_ID_KEY())
-        return None if number is None else executions.getQueryExecution(int(number))
+    # Raises if Spark keeps it elsewhere: a wrong guess about a write could lose rows of other commits.
+    number = spark.sparkContext.getLocalProperty(SQL_EXECUTION.call("EXECUTION_ID_KEY"))
+    return None if number is None else SQL_EXECUTION.call("getQueryExecution", int(number))
 
 
 def counts_no_values(spark: SparkSession) -> bool:
@@ -40,17 +34,20 @@ def counts_no_values(spark: SparkSession) -> bool:
     """
     try:
         execution = running_execution(spark)
-        tracker = static_method(CATALYST + "QueryPlanningTracker", "get")()
+        tracker = PLANNING_TRACKER.call("get")
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False
         return not has_distinct(execution.analyzed())
+    except UnknownInternalsError as error:
+        warn_degraded("the running query", error, DISTINCT_READ)
+        return False
     except FAILURES:  # for example, an expression without a text
         return False
 
 
 def has_distinct(plan: JavaObject) -> bool:
     """Return whether an analyzed plan, including its subqueries, has an aggregate with DISTINCT."""
-    pattern = static_method(CATALYST + "trees.TreePattern", "AGGREGATE_EXPRESSION")()
+    pattern = TREE_PATTERN.call("AGGREGATE_EXPRESSION")
     stack = [plan]
     while stack:
         node = stack.pop()

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import BinaryType, NestedField, StringType
@@ -26,8 +25,9 @@ from dml.plan.names import SqlRules
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import Scan, TableScan, spark_schema
-from dml.spark.java import CONNECTOR, array, constant, java_class, optional_long, static_method, struct_type
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, optional_long, static_method, struct_type
 from dml.spark.workers import check_files, check_reads
 from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.vectorized import VectorizedRead, vectorized_read

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import reduce
 from typing import ClassVar, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.types import NestedField
 from pyspark.sql import SparkSession
@@ -19,10 +18,11 @@ from dml.model.columns import METADATA_COLUMNS
 from dml.plan.condition import Condition
 from dml.rows.program import TRUE, all_of
 from dml.scan.planner import ScanPlan
-from dml.spark.internals import works
-from dml.spark.java import array, java_class, simple_name
-from dml.spark.jvm import scala_list
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.names import CATALYST_FILTERS
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import array, scala_list, simple_name
 from dml.spark_scan.aggregated_scan import AggregatedScan, partial_aggregation
 from dml.spark_scan.conditions import pushable_trees, pushed_down
 from dml.spark_scan.expressions import condition_trees, has_marked_calls
@@ -33,7 +33,6 @@ from dml.spark_scan.workers import can_run_tasks, has_python_readers
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
-CATALYST_FILTERS: Final = "org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters"
 CHEAP: Final = ("boolean", "int", "date", "long", "float", "double", "timestamp", "timestamptz")
 """Column types, fastest to read first."""
 
@@ -199,7 +198,7 @@ class ConditionScanBuilder(SparkScanBuilder):
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "read.ScanBuilder",
-        CATALYST_FILTERS,
+        CATALYST_FILTERS.name,
         "read.SupportsPushDownRequiredColumns",
         "read.SupportsPushDownAggregates",
     )
@@ -226,8 +225,4 @@ def scan_builder(spark: SparkSession, read: SparkRead, make_scan: MakeScan = Spa
 
 def takes_catalyst_filters() -> bool:
     """Return whether this version of Spark passes Catalyst expressions to scan builders."""
-    return works(
-        CATALYST_FILTERS,
-        lambda: java_class("java.lang.Class").forName(CATALYST_FILTERS),
-        "conditions on Iceberg's functions prune no files in DataFrames",
-    )
+    return works(CATALYST_FILTERS.name, CATALYST_FILTERS.find, CATALYST_FILTERS.fallback)

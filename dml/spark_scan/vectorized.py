@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
@@ -50,16 +49,23 @@ from dml.model.scan_task import ScanTask
 from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
 from dml.scan.table_scan import Scan
-from dml.spark.internals import further_arguments, works
-from dml.spark.java import CONNECTOR, array, java_class, scala_none, static_method, struct_type
-from dml.spark.jvm import classic_session
+from dml.spark.bridge.gateway import JavaObject
+from dml.spark.bridge.internals import works
+from dml.spark.bridge.names import (
+    FILE_PARTITION,
+    INTERNAL_ROW,
+    PARQUET_SCAN,
+    PARTITIONED_FILE,
+    PYTHON_READS,
+    SPARK_PATH,
+    UTF8_STRING,
+)
+from dml.spark.bridge.sessions import classic_session, session_state
+from dml.spark.bridge.values import CONNECTOR, array, java_class, scala_list, scala_none, struct_type
 from dml.spark_scan.filter_share import keeps_most_rows
 
 __all__ = ["VectorizedRead", "vectorized_read"]
 
-SOURCES: Final = "org.apache.spark.sql.execution.datasources."
-PARQUET_SCAN: Final = SOURCES + "v2.parquet.ParquetScan"
-PARTITIONED_FILE: Final = SOURCES + "PartitionedFile"
 
 SCAN_PARAMETERS: Final = (
     "SparkSession",
@@ -143,7 +149,7 @@ class VectorizedRead:
             schema: The columns, in `order`.
         """
         session = classic_session(spark)
-        hadoop = session.sessionState().newHadoopConf()
+        hadoop = session_state(spark).newHadoopConf()
         hadoop.set("spark.sql.parquet.fieldId.read.enabled", "true")
         hadoop.set("spark.sql.parquet.fieldId.read.ignoreMissing", "false")
         hadoop.set("parquet.page.verify-checksum.enabled", "true")
@@ -155,7 +161,7 @@ class VectorizedRead:
         options = java_class("java.util.HashMap")()
         for key, value in OPTIONS.items():
             options.put(key, value)
-        nothing = static_method("org.apache.spark.api.python.PythonUtils", "toSeq")(java_class("java.util.ArrayList")())
+        nothing = scala_list(())
         arguments = [
             session,
             hadoop,
@@ -169,8 +175,8 @@ class VectorizedRead:
             nothing,
             nothing,
         ]
-        arguments += further_arguments(PARQUET_SCAN, SCAN_PARAMETERS, EMPTY_ARGUMENTS)
-        return java_class(PARQUET_SCAN)(*arguments).createReaderFactory()
+        arguments += PARQUET_SCAN.further_arguments(SCAN_PARAMETERS, EMPTY_ARGUMENTS)
+        return PARQUET_SCAN.new(*arguments).createReaderFactory()
 
     def partitions(self, groups: Sequence[Sequence[ScanTask]], schema: Schema) -> JavaObject:
         """Return Spark's partitions, one for each task group.
@@ -180,9 +186,9 @@ class VectorizedRead:
             schema: The schema that the table is read with.
         """
         types = [schema.find_field(field_id).field_type for field_id in self.constants]
-        path_of = static_method("org.apache.spark.paths.SparkPath", "fromPathString")
-        no_more, anywhere = static_method(PARTITIONED_FILE, "apply$default$8")(), array("java.lang.String", ())
-        new_file, new_partition = java_class(PARTITIONED_FILE), java_class(SOURCES + "FilePartition")
+        path_of = SPARK_PATH.static("fromPathString")
+        no_more, anywhere = PARTITIONED_FILE.call("apply$default$8"), array("java.lang.String", ())
+        new_file, new_partition = PARTITIONED_FILE.resolve(), FILE_PARTITION.resolve()
         rows: dict[tuple[Any, ...], JavaObject] = {}
         result = []
         for number, group in enumerate(groups):
@@ -195,7 +201,7 @@ class VectorizedRead:
                 path = path_of(task.path)
                 size = task.file_size_in_bytes
                 files.append(new_file(row, path, task.start, task.length, anywhere, 0, size, no_more))
-            result.append(new_partition(number, array(PARTITIONED_FILE, files)))
+            result.append(new_partition(number, PARTITIONED_FILE.array(files)))
         return array(CONNECTOR + "read.InputPartition", result)
 
 
@@ -330,12 +336,12 @@ def is_supported(spark: SparkSession) -> bool:
         read.factory(spark, StructType(list(columns)))
         read.partitions([[task]], schema)
 
-    return works("the vectorized Parquet reader", trial, "Python workers read all data files")
+    return works("the vectorized Parquet reader", trial, PYTHON_READS)
 
 
 def set_text(row: JavaObject, place: int, value: str) -> None:
     """Set a string in a row."""
-    row.update(place, static_method("org.apache.spark.unsafe.types.UTF8String", "fromString")(value))
+    row.update(place, UTF8_STRING.call("fromString", value))
 
 
 SETTERS: Final[Mapping[type[IcebergType], Callable[[JavaObject, int, Any], None]]] = {
@@ -352,7 +358,7 @@ SETTERS: Final[Mapping[type[IcebergType], Callable[[JavaObject, int, Any], None]
 
 def internal_row(values: Sequence[Any], types: Sequence[IcebergType]) -> JavaObject:
     """Build Spark's internal row of partition values."""
-    row = java_class("org.apache.spark.sql.catalyst.expressions.GenericInternalRow")(len(values))
+    row = INTERNAL_ROW.new(len(values))
     for place, (value, kind) in enumerate(zip(values, types, strict=True)):
         if value is None:
             row.setNullAt(place)

@@ -9,23 +9,28 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from dml.errors import SetupError
+from dml.spark.bridge.gateway import JavaObject, Py4JError, python_function
+from dml.spark.bridge.internals import SparkClass, works
+from dml.spark.bridge.names import (
+    BATCH_WRITER_FACTORY,
+    NO_CATALOGS,
+    PYTHON_PARTITION,
+    PYTHON_SOURCE,
+    READER_FACTORY,
+    STREAM_WRITER_FACTORY,
+)
+from dml.spark.bridge.values import scala_none, struct_type
 from dml.spark.handlers import session_key
-from dml.spark.internals import further_arguments, internals, works
-from dml.spark.java import java_class, scala_none, struct_type
-from dml.spark.jvm import python_function
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import check_workers
 
 __all__ = [
-    "PYTHON_SOURCES",
     "BatchFunction",
     "WriteFunction",
     "can_run_tasks",
@@ -38,12 +43,10 @@ __all__ = [
     "writer_factory",
 ]
 
-PYTHON_SOURCES = "org.apache.spark.sql.execution.datasources.v2.python."
 
 FACTORY_PARAMETERS: Final = ("UserDefinedPythonDataSource", "byte[]", "StructType")
 """The parameter types of factories of readers and writers; Scala options may follow."""
 
-WITHOUT_READERS: Final = "Spark works without RowDelta's catalogs, and Python functions read tables in SQL"
 
 MESSAGE = StructType([StructField("message", BinaryType())])
 """The output of a write function: one row per task."""
@@ -57,9 +60,7 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def has_python_readers() -> bool:
     """Return whether RowDelta can use the classes by which this Spark runs Python data sources on executors."""
-    return has_feature(Feature.DATA_SOURCE_V2) and works(
-        "the readers of Python data sources", try_readers, WITHOUT_READERS
-    )
+    return has_feature(Feature.DATA_SOURCE_V2) and works("the readers of Python data sources", try_readers, NO_CATALOGS)
 
 
 def try_readers() -> None:
@@ -89,9 +90,7 @@ def python_partition(number: int, data: bytes) -> JavaObject:
         number: The index of the partition.
         data: The function's input: the only value of the first column of the only row.
     """
-    name = PYTHON_SOURCES + "PythonInputPartition"
-    with internals(name):
-        return java_class(name)(number, bytearray(data))
+    return PYTHON_PARTITION.new(number, bytearray(data))
 
 
 def reader_factory(function: BatchFunction, schema: StructType) -> JavaObject:
@@ -101,7 +100,7 @@ def reader_factory(function: BatchFunction, schema: StructType) -> JavaObject:
         function: Reads a partition, in a Python worker.
         schema: The columns of its output.
     """
-    return factory("PythonPartitionReaderFactory", function, schema, struct_type(schema))
+    return factory(READER_FACTORY, function, schema, struct_type(schema))
 
 
 def writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
@@ -111,29 +110,29 @@ def writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
         function: Writes the rows of one task, in a Python worker, and returns one message for the driver.
         schema: The columns of the rows.
     """
-    return factory("PythonBatchWriterFactory", function, MESSAGE, schema)
+    return factory(BATCH_WRITER_FACTORY, function, MESSAGE, schema)
 
 
 def stream_writer_factory(function: WriteFunction, schema: JavaObject) -> JavaObject:
     """Build the factory of the writers of a micro-batch; see `writer_factory`."""
-    return factory("PythonStreamingWriterFactory", function, MESSAGE, schema)
+    return factory(STREAM_WRITER_FACTORY, function, MESSAGE, schema)
 
 
-def factory(kind: str, function: BatchFunction | WriteFunction, result: StructType, schema: JavaObject) -> JavaObject:
+def factory(
+    kind: SparkClass, function: BatchFunction | WriteFunction, result: StructType, schema: JavaObject
+) -> JavaObject:
     """Build a factory of readers or writers.
 
     Args:
-        kind: The name of Spark's class.
+        kind: Spark's class.
         function: The function that runs in a Python worker.
         result: The columns of its output.
         schema: The schema that Spark's class requires.
     """
     pickled = bytearray(CloudPickleSerializer().dumps((function, result)))  # type: ignore[no-untyped-call]
-    name = PYTHON_SOURCES + kind
-    with internals(name):
-        # The options are about the job's artifacts and, from Spark 4.1 on, its session.
-        rest = further_arguments(name, FACTORY_PARAMETERS, {"Option": scala_none})
-        return java_class(name)(python_source(), pickled, schema, *rest)
+    # The options are about the job's artifacts and, from Spark 4.1 on, its session.
+    rest = kind.further_arguments(FACTORY_PARAMETERS, {"Option": scala_none})
+    return kind.new(python_source(), pickled, schema, *rest)
 
 
 def python_source() -> JavaObject:
@@ -147,6 +146,4 @@ def user_data_source(function: JavaObject) -> JavaObject:
     Args:
         function: The class of the data source, as Spark runs it in Python workers.
     """
-    name = PYTHON_SOURCES + "UserDefinedPythonDataSource"
-    with internals(name):
-        return java_class(name)(function)
+    return PYTHON_SOURCE.new(function)

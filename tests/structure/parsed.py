@@ -6,7 +6,7 @@ from pathlib import Path
 
 __all__ = ["ROOT", "nodes", "trees"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache

@@ -81,7 +81,7 @@ def test_every_module_of_a_package_that_workers_use_says_where_it_runs(package):
 def test_only_one_module_touches_the_jvm():
     """`_jvm` is py4j: it does not exist on Spark Connect."""
     users = [name for name, path in modules() if "_jvm" in path.read_text().replace("_jvm_", "")]
-    assert users == ["dml.spark.jvm"]
+    assert users == ["dml.spark.bridge.gateway"]
 
 
 def test_every_module_lists_its_names():

@@ -9,9 +9,11 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.connector.install import catalogs_of
-from dml.spark import jvm
+from dml.patches import PATCHES
+from dml.spark import callbacks
+from dml.spark.bridge import gateway
+from dml.spark.bridge.gateway import KnownClass, is_worth_logging, jvm_view
 from dml.spark.handlers import ORIGIN, session_key
-from dml.spark.jvm import KnownClass, is_worth_logging, jvm_view
 from dml.spark.replaced_methods import ORIGINALS
 from tests.dml.engine.conftest import Lake
 
@@ -75,15 +77,50 @@ def test_another_session_has_the_settings_of_the_active_one(lake, active, spark,
 
 def patches() -> list[object]:
     """Return the replaced parts of PySpark and py4j."""
-    filtered = [name for name in jvm.LOGGERS if is_worth_logging in logging.getLogger(name).filters]
+    filtered = [name for name in gateway.LOGGERS if is_worth_logging in logging.getLogger(name).filters]
     known = [name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)]
     converted = ["convert_exception"] if hasattr(captured.convert_exception, "__wrapped__") else []
     return [*filtered, *known, *converted, *ORIGINALS]
 
 
+def state_of_pyspark() -> dict[str, object]:
+    """Return the attributes that RowDelta replaces or sets in PySpark and py4j, by name."""
+    owners = {(patch.owner_class, patch.name) for patch in PATCHES if patch.owner_class is not None}
+    parameters = [vars(gateway.gateway()).get(name) for name in ("python_parameters", "callback_server_parameters")]
+    return {
+        **{f"{owner.__module__}.{owner.__name__}.{name}": vars(owner).get(name) for owner, name in owners},
+        "convert_exception": captured.convert_exception,
+        "classes": {name for name, found in vars(jvm_view()).items() if isinstance(found, KnownClass)},
+        "filters": [list(logging.getLogger(name).filters) for name in ("", *gateway.LOGGERS)],
+        "parameters": [getattr(each, "propagate_java_exceptions", None) for each in parameters],
+    }
+
+
+def test_after_disable_each_replaced_attribute_is_the_one_of_before(lake, active, spark, monkeypatch):
+    monkeypatch.setattr(callbacks, "PARSER_STAYS", type(callbacks.PARSER_STAYS)())
+    dml.disable(spark)
+    before = state_of_pyspark()
+    session = lake.session.on(spark)
+    session.enable()
+    changed = state_of_pyspark()
+    session.disable()
+    assert state_of_pyspark() == before
+    assert {name for name in before if before[name] != changed[name]} >= {
+        *(
+            name
+            for name in before
+            if name.endswith(("session.SparkSession.sql", "DataFrameWriterV2.overwritePartitions"))
+            and "connect" not in name
+        ),
+        "convert_exception",
+        "filters",
+        "parameters",
+    }
+
+
 def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, spark, monkeypatch):
     assert patches()
-    monkeypatch.setattr(jvm, "PARSER_STAYS", type(jvm.PARSER_STAYS)())
+    monkeypatch.setattr(callbacks, "PARSER_STAYS", type(callbacks.PARSER_STAYS)())
     other = spark.newSession()
     dml.enable(other)
     dml.disable(other)
@@ -97,6 +134,6 @@ def test_with_the_last_session_pyspark_and_py4j_are_as_they_were(lake, active, s
 
 def test_errors_of_a_parser_that_stays_are_carried_on(lake, active, spark: SparkSession):
     """A session that was created with our parser keeps it."""
-    assert jvm.PARSER_STAYS.is_set()
+    assert callbacks.PARSER_STAYS.is_set()
     dml.disable(spark)
     assert hasattr(captured.convert_exception, "__wrapped__")

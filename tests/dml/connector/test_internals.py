@@ -1,20 +1,36 @@
-"""Changed private classes of Spark: reads and writes fall back, or name what is missing."""
+"""Internals that another release of Spark or PySpark lacks: statements are slower, or an error names what is gone."""
 
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import lit
 from pyspark.sql.types import StructType
 
 from dml import limits
-from dml.connector import catalog, install, stream
-from dml.errors import SetupError
-from dml.spark import internals, task_frames
-from dml.spark.java import struct_type
+from dml.connector import install, stream
+from dml.errors import SetupError, SqlError
+from dml.spark import extension, task_frames
+from dml.spark.bridge import internals, sessions, writers
+from dml.spark.bridge.internals import Internal, JavaField, PrivateField, SparkClass
+from dml.spark.bridge.names import (
+    BATCH_WRITER_FACTORY,
+    INTERNALS,
+    LOGICAL_RDD,
+    PARQUET_SCAN,
+    READER_FACTORY,
+    STREAM_WRITER_FACTORY,
+)
+from dml.spark.bridge.values import struct_type
+from dml.spark.columns import column_sql
+from dml.spark.handlers import check_not_stopped
 from dml.spark.versions import Feature
-from dml.spark_scan import frames, known_values, scan_builder, vectorized, workers
-from dml.spark_scan.workers import PYTHON_SOURCES, has_python_readers
+from dml.spark.workers import scratch_folder
+from dml.spark_scan import expressions, running_query, workers
 from tests.dml.engine.conftest import Lake
 
 pytestmark = [
@@ -23,16 +39,71 @@ pytestmark = [
     pytest.mark.usefixtures("compiled"),
 ]
 
-Change = Callable[..., None]
+EXPECTED = [(number, f"p{number % 2}") for number in range(20)]
 UNKNOWN = "org.apache.spark.sql.OfLater"
+Lose = Callable[[Internal], None]
+Change = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
-def untried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget all trials and warnings in this JVM."""
+def untried(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget all trials, warnings and objects of this JVM."""
     monkeypatch.setattr(internals, "TRIED", {})
     monkeypatch.setattr(internals, "WARNED", set())
+    monkeypatch.setattr(task_frames, "LEAVES", type(task_frames.LEAVES)())
+    monkeypatch.setattr(expressions, "MARKED", set())
     monkeypatch.setattr(limits, "MIN_SPARK_READER_BYTES", 0)
+    expressions.call_tag.cache_clear()
+    constructors_of = internals.constructor_types  # a test may replace it
+    constructors_of.cache_clear()
+    yield
+    constructors_of.cache_clear()
+
+
+@pytest.fixture
+def lose() -> Iterator[Lose]:
+    """A function that takes an internal away, as a newer Spark may."""
+    changes = pytest.MonkeyPatch()
+
+    def take(one: Internal) -> None:
+        internals.TRIED.clear()  # the fixture `lake` has tried some
+        match one:
+            case SparkClass():
+                for function in ("array", "companion", "java_class", "static_method"):
+                    changes.setattr(internals, function, renamed(getattr(internals, function), one.name))
+                changes.setattr(internals, "find_class", not_found(internals.find_class, one.name))
+            case PrivateField() | JavaField():
+                changes.setattr(type(one), "read", without(type(one).read, one))
+
+    yield take
+    changes.undo()
+
+
+def renamed(function: Callable[..., Any], missing: str) -> Callable[..., Any]:
+    """Return a function that looks up another class in the place of one."""
+    return lambda name, *rest: function(UNKNOWN if name == missing else name, *rest)
+
+
+def not_found(function: Callable[[str], Any], missing: str) -> Callable[[str], Any]:
+    """Return a function that finds all classes but one."""
+
+    def find(name: str) -> Any:
+        if name == missing:
+            raise internals.unknown_internals(name, "the class does not exist")
+        return function(name)
+
+    return find
+
+
+def without(read: Callable[[Any, Any], Any], missing: Internal) -> Callable[[Any, Any], Any]:
+    """Return a function that reads all fields but one."""
+
+    def reading(one: Any, value: Any) -> Any:
+        if one == missing:
+            raise AttributeError(one.name)
+        return read(one, value)
+
+    return reading
 
 
 @pytest.fixture
@@ -50,165 +121,270 @@ def constructors(monkeypatch: pytest.MonkeyPatch) -> Change:
     return change
 
 
+@pytest.fixture(scope="module")
+def filled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], None]:
+    """Calls on files of Spark's own."""
+    folder = str(tmp_path_factory.mktemp("theirs") / "rows")
+    spark.range(3).write.parquet(folder)
+
+    def calls() -> None:
+        assert spark.read.format("parquet").load(folder).count() == 3
+        spark.range(2).write.format("noop").mode("overwrite").save()
+        assert spark.sql("SELECT 1").collect() == [(1,)]
+
+    return calls
+
+
 @pytest.fixture
 def table(lake: Lake) -> str:
-    name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (s)")
-    lake.session.sql(f"INSERT INTO {name} SELECT id, concat('p', id % 2) FROM range(20)")
-    return name
+    def make() -> str:
+        name = lake.create("id BIGINT, s STRING", "PARTITIONED BY (s)")
+        lake.session.sql(f"INSERT INTO {name} SELECT id, concat('p', id % 2) FROM range(20)")
+        return name
+
+    return lake.copy_of("table of test_internals", make)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == internals.__name__]
 
 
-def rows(lake: Lake, name: str) -> list[tuple[int, str]]:
-    """Return the rows of a table, which are the same in SQL and by `spark.table`."""
-    first = sorted(map(tuple, lake.session.spark.table(f"lake.{name}").collect()))
-    assert sorted(map(tuple, lake.session.query(f"SELECT * FROM {name}").collect())) == first
-    assert sorted(map(tuple, lake.session.table(name).collect())) == first
-    return first
+def read_table(lake: Lake, name: str) -> None:
+    assert sorted(map(tuple, lake.session.spark.table(f"lake.{name}").collect())) == EXPECTED
 
 
-EXPECTED = [(number, f"p{number % 2}") for number in range(20)]
+def read_in_sql(lake: Lake, name: str) -> None:
+    assert sorted(map(tuple, lake.session.table(name).collect())) == EXPECTED
+    assert sorted(map(tuple, lake.session.query(f"SELECT * FROM {name}").collect())) == EXPECTED
 
 
-def break_parquet_scan(constructors: Change, monkeypatch: pytest.MonkeyPatch) -> None:
-    constructors(vectorized.PARQUET_SCAN, "Wish")
+def read_without_catalogs(lake: Lake, name: str) -> None:
+    assert not install(lake.session.engine)
+    read_in_sql(lake, name)
+    assert lake.session.sql(f"UPDATE {name} SET id = id + 1 WHERE id = 3").rows_updated == 1
 
 
-def remove_parquet_scan(constructors: Change, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "PARQUET_SCAN", UNKNOWN)
+def read_known_values(lake: Lake, name: str) -> None:
+    assert lake.session.spark.sql(f"SELECT count(*), max(id) FROM lake.{name}").collect() == [(20, 19)]
 
 
-def remove_partitioned_file(constructors: Change, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "PARTITIONED_FILE", UNKNOWN)
+def make_numbers(lake: Lake, _: str) -> None:
+    numbers = [task_frames.known_numbers(lake.session.spark, 3, 1000) for _ in range(2)]
+    assert [sorted(row.id for row in frame.collect()) for frame in numbers] == [[0, 1, 2]] * 2
 
 
-def replace_partitioned_file(constructors: Change, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vectorized, "PARTITIONED_FILE", vectorized.PARQUET_SCAN)
+def rebalance(lake: Lake, _: str) -> None:
+    given = lake.session.spark.range(5).repartition(2)
+    assert [task_frames.rebalance(given, 100) for _ in range(2)] == [given] * 2
+
+
+def size_literals(lake: Lake, _: str) -> None:
+    assert task_frames.literal_row_limit(lake.session.spark.range(3)) is None
+
+
+def ask_for_distinct(lake: Lake, _: str) -> None:
+    assert not running_query.counts_no_values(lake.session.spark)
+
+
+def find_query(lake: Lake, _: str) -> None:
+    running_query.running_plan(lake.session.spark)
+
+
+def call_function(lake: Lake, name: str) -> None:
+    found = lake.session.spark.table(f"lake.{name}").selectExpr("lake.system.bucket(4, id) AS b").collect()
+    assert {row.b for row in found} <= {0, 1, 2, 3}
+
+
+def compare_function(lake: Lake, name: str) -> None:
+    found = lake.session.spark.table(f"lake.{name}").where("lake.system.truncate(10, id) = 10").collect()
+    assert sorted(row.id for row in found) == list(range(10, 20))
+
+
+def refuse_in_parser(_: Lake, __: str) -> None:
+    assert extension.stand_in(SqlError("wrong", sql="", position=0)) is None
+
+
+def make_folder(lake: Lake, _: str) -> None:
+    with scratch_folder(lake.session.spark.sparkContext) as folder:
+        assert Path(folder).is_dir()
+
+
+def write_factory(make: Callable[..., Any]) -> Callable[[Lake, str], None]:
+    return lambda *_: make(iter, struct_type(StructType([])))
+
+
+def offset(_: Lake, __: str) -> None:
+    stream.java_offset(stream.StreamOffset(snapshot_id=1))
+
+
+def read_literal(_: Lake, __: str) -> None:
+    column_sql(lit(date(2026, 1, 1)))
+
+
+def missing_table(lake: Lake, name: str) -> None:
+    lake.session.spark.table(f"lake.{name}_missing")
+
+
+def raised(one: SparkClass) -> Callable[[Lake, str], object]:
+    return lambda *_: one.error("missing")
+
+
+def find_stop(lake: Lake, _: str) -> None:
+    check_not_stopped(lake.session.spark)
+
+
+def analyzed(lake: Lake, _: str) -> None:
+    sessions.analyzed_plan(lake.session.spark.range(1))
+
+
+def session_of_java(lake: Lake, _: str) -> None:
+    sessions.session_state(lake.session.spark)
+
+
+def read_by_format(lake: Lake, _: str) -> None:
+    writers.state_of_reader(lake.session.spark.read)
+
+
+def save_by_format(lake: Lake, _: str) -> None:
+    writers.state_of_writer(lake.session.spark.range(1).write)
+
+
+def read_stream(lake: Lake, _: str) -> None:
+    writers.state_of_stream_reader(lake.session.spark.readStream)
+
+
+def write_stream(lake: Lake, _: str) -> None:
+    writers.state_of_stream_writer(lake.session.spark.readStream.format("rate").load().writeStream)
+
+
+Statement = Callable[[Lake, str], object]
+STATEMENTS: dict[str, Statement] = {
+    **dict.fromkeys(
+        ("PARQUET_SCAN", "PARTITIONED_FILE", "FILE_PARTITION", "SPARK_PATH", "UTF8_STRING", "INTERNAL_ROW"), read_table
+    ),
+    "ROW_TYPE": read_known_values,
+    **dict.fromkeys(("PYTHON_SOURCE", "PYTHON_PARTITION", "READER_FACTORY", "CATALOGS"), read_without_catalogs),
+    "BATCH_WRITER_FACTORY": write_factory(workers.writer_factory),
+    "STREAM_WRITER_FACTORY": write_factory(workers.stream_writer_factory),
+    "STREAM_OFFSET": offset,
+    **dict.fromkeys(("SUBQUERY_ALIAS", "ALIAS_IDENTIFIER", "TABLE_RELATION", "DATASET"), read_in_sql),
+    "REBALANCE": rebalance,
+    **dict.fromkeys(("LOGICAL_RDD", "RANGE"), make_numbers),
+    "TREE_PATTERN": size_literals,
+    "SQL_EXECUTION": find_query,
+    "PLANNING_TRACKER": ask_for_distinct,
+    **dict.fromkeys(("CATALYST_FILTERS", "TREE_NODE_TAG", "KNOWN_NULLABLE", "STRATEGY"), compare_function),
+    **dict.fromkeys(("V1_FUNCTION", "EXPRESSION_INFO", "ATTRIBUTE_MAP", "REPLACING_RULE"), call_function),
+    "NO_SUCH_TABLE": missing_table,
+    **{
+        name: raised(cast("SparkClass", INTERNALS[name]))
+        for name in ("NO_SUCH_FUNCTION", "NO_SUCH_NAMESPACE", "NO_SUCH_VIEW", "NAMESPACE_EXISTS", "NAMESPACE_NOT_EMPTY")
+    },
+    **{name: raised(cast("SparkClass", INTERNALS[name])) for name in ("TABLE_EXISTS", "VIEW_EXISTS")},
+    **dict.fromkeys(("PARSE_EXCEPTION", "CURRENT_ORIGIN", "PYTHON_UTILS"), refuse_in_parser),
+    "UTILS": make_folder,
+    "NODE_CONVERTER": read_literal,
+    "COLUMN": read_literal,
+    "FRAME": analyzed,
+    "SESSION": session_of_java,
+    "CONTEXT": find_stop,
+    "JAVA_READER": read_by_format,
+    "JAVA_WRITER": save_by_format,
+    "ROWS": save_by_format,
+    **dict.fromkeys(("STREAM_READER_FORMAT", "STREAM_READER_SCHEMA"), read_stream),
+    **dict.fromkeys(("STREAM_WRITER_FORMAT", "STREAM_WRITER_OPTIONS"), write_stream),
+}
+"""What is run without each of them."""
+
+ELSEWHERE = {
+    "CLASSIC_SESSION": "a session is made with it, before there is one: tests/dml/spark/test_extension.py",
+    "COMMAND_RESULT": "tests/dml/spark/test_extension.py",
+    "CONNECT_PLANNER": "a text in Java's stack traces",
+    "PARSER_INTERFACE": "an interface, by its name: without it no session has the parser",
+    "BUILDER_OPTIONS": "of PySpark's builder, before there is a session",
+    "FORMATTER_VIEWS": "its parent is PySpark's formatter of statements: tests/dml/spark/test_interception.py",
+    **dict.fromkeys(("CONNECT_SERVICE", "TOKEN_CHECK", "THRIFT_SERVER"), "tests/serve"),
+    **dict.fromkeys(
+        (
+            "READER_FORMAT",
+            "READER_OPTIONS",
+            "READER_SCHEMA",
+            "CONNECT_WRITE",
+            "WRITER_TABLE",
+            "CONNECT_STREAM",
+            "STREAM_PLAN",
+            "PLAN",
+            "PLAN_CHILD",
+            "PLAN_ID",
+        ),
+        "questions of replaced methods: tests/dml/spark/test_replaced_methods.py",
+    ),
+}
+
+
+def test_every_internal_is_taken_away_here_or_elsewhere() -> None:
+    assert {name for name, one in INTERNALS.items() if one.is_used} == {
+        name for name in (*STATEMENTS, *ELSEWHERE) if INTERNALS[name].is_used
+    }
+
+
+@pytest.mark.parametrize("name", [name for name in STATEMENTS if INTERNALS[name].is_used])
+def test_without_an_internal_statements_are_slower_or_refused(lake, table, lose, filled, caplog, name):
+    """With one line in the log that says how, or an error that names it; calls on Spark's own data work."""
+    one = INTERNALS[name]
+    lose(one)
+    if one.fallback:
+        STATEMENTS[name](lake, table)
+        warnings = warnings_of(caplog)
+        assert warnings
+        assert len(set(warnings)) == len(warnings)
+        for warning in warnings:
+            assert any(fallback in warning for fallback in one.fallback.split("; ")), warning
+    else:
+        with pytest.raises(SetupError) as refused:
+            STATEMENTS[name](lake, table)
+        assert one.name in str(refused.value)
+    filled()
 
 
 @pytest.mark.parametrize(
-    "change", [break_parquet_scan, remove_parquet_scan, remove_partitioned_file, replace_partitioned_file]
+    ("one", "statement"),
+    [(PARQUET_SCAN, read_table), (READER_FACTORY, read_without_catalogs), (LOGICAL_RDD, make_numbers)],
+    ids=lambda value: getattr(value, "name", ""),
 )
-def test_python_reads_where_sparks_reader_is_another(lake, table, constructors, monkeypatch, caplog, change):
-    change(constructors, monkeypatch)
-    assert rows(lake, table) == EXPECTED
-    assert "ColumnarToRow" not in lake.session.spark.table(f"lake.{table}")._jdf.queryExecution().toString()
+def test_a_constructor_with_one_more_argument_is_not_called(lake, table, constructors, caplog, one, statement):
+    constructors(one.name, "Wish")
+    statement(lake, table)
     (warning,) = warnings_of(caplog)
-    assert "vectorized Parquet reader" in warning
-    assert "Python workers read all data files" in warning
+    assert one.fallback.split("; ")[0] in warning
 
 
 def test_sparks_reader_is_used_as_long_as_it_is_known(lake, table, caplog):
     assert "ColumnarToRow" in lake.session.spark.table(f"lake.{table}")._jdf.queryExecution().toString()
-    assert rows(lake, table) == EXPECTED
+    read_table(lake, table)
     assert warnings_of(caplog) == []
 
 
-@pytest.mark.parametrize(
-    "kind", ["PythonPartitionReaderFactory", "UserDefinedPythonDataSource", "PythonInputPartition"]
-)
-def test_without_readers_of_python_spark_gets_no_catalogs_and_sql_reads(
-    lake, table, constructors, monkeypatch, caplog, kind
-):
-    if kind == "PythonPartitionReaderFactory":
-        constructors(PYTHON_SOURCES + kind, "int")
-    else:
-        original = workers.java_class
-        monkeypatch.setattr(workers, "java_class", lambda name: original(UNKNOWN if name.endswith(kind) else name))
-    internals.TRIED.clear()
-    assert not has_python_readers()
-    assert not install(lake.session.engine)
-    session = lake.session.on(lake.session.spark)
-    assert sorted(map(tuple, session.query(f"SELECT * FROM {table}").collect())) == EXPECTED
-    assert sorted(map(tuple, session.table(table).collect())) == EXPECTED
-    assert session.sql(f"UPDATE {table} SET id = id + 1 WHERE id = 3").rows_updated == 1
-    (warning,) = warnings_of(caplog)
-    assert "without RowDelta's catalogs" in warning
+def test_without_sparks_reader_python_reads(lake, table, lose):
+    lose(PARQUET_SCAN)
+    assert "ColumnarToRow" not in lake.session.spark.table(f"lake.{table}")._jdf.queryExecution().toString()
 
 
-def test_further_options_of_later_factories_are_left_empty(constructors):
-    constructors(PYTHON_SOURCES + "PythonPartitionReaderFactory")
-    arguments = internals.further_arguments(
-        PYTHON_SOURCES + "PythonPartitionReaderFactory", workers.FACTORY_PARAMETERS, {"Option": lambda: None}
-    )
+def test_further_options_of_later_factories_are_left_empty(spark, constructors):
+    arguments = READER_FACTORY.further_arguments(workers.FACTORY_PARAMETERS, {"Option": lambda: None})
     assert arguments
     assert set(arguments) == {None}
 
 
 @pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (workers.writer_factory, "PythonBatchWriterFactory"),
-        (workers.stream_writer_factory, "PythonStreamingWriterFactory"),
-    ],
+    ("make", "one"),
+    [(workers.writer_factory, BATCH_WRITER_FACTORY), (workers.stream_writer_factory, STREAM_WRITER_FACTORY)],
+    ids=["batch", "stream"],
 )
-def test_an_unknown_writer_is_named_with_the_version_of_pyspark(spark, constructors, make, kind):
-    constructors(PYTHON_SOURCES + kind, "int")
-    with pytest.raises(SetupError, match=rf"{kind} .* in PySpark \d.*takes \(.*int\)"):
+def test_an_unknown_writer_is_named_with_the_version_of_pyspark(spark, constructors, make, one):
+    constructors(one.name, "int")
+    with pytest.raises(SetupError, match=rf"{one.name} .* in PySpark \d.*takes \(.*int\)"):
         make(iter, struct_type(StructType([])))
-
-
-@pytest.mark.parametrize("constant", ["SUBQUERY_ALIAS", "ALIAS", "TABLE_RELATION", "DATASET"])
-def test_python_functions_read_where_plans_of_tables_are_others(lake, table, monkeypatch, caplog, constant):
-    monkeypatch.setattr(frames, constant, UNKNOWN)
-    session = lake.session.on(lake.session.spark)
-    assert sorted(map(tuple, session.table(table).collect())) == EXPECTED
-    assert not frames.can_plan_scans(session.spark)
-    (warning,) = warnings_of(caplog)
-    assert "logical plans of tables" in warning
-
-
-def test_a_registry_of_catalogs_that_is_elsewhere(lake, monkeypatch, caplog):
-    internals.TRIED.clear()
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(importlib.import_module("dml.connector.install"), "field_of", lambda *_: object().catalogs)
-        assert [install(lake.session.engine) for _ in range(2)] == [False] * 2
-    (warning,) = warnings_of(caplog)
-    assert "registry of catalogs" in warning
-
-
-def test_rows_of_constants_that_cannot_be_made(lake, table, spark, monkeypatch, caplog):
-    monkeypatch.setattr(known_values, "ROW", UNKNOWN)
-    assert spark.sql(f"SELECT count(*), max(id) FROM lake.{table}").collect() == [(20, 19)]
-    assert len(warnings_of(caplog)) == 1
-
-
-def test_builders_of_scans_that_take_no_expressions_of_sparks(lake, table, spark, monkeypatch, caplog):
-    monkeypatch.setattr(scan_builder, "CATALYST_FILTERS", UNKNOWN)
-    monkeypatch.setattr(scan_builder, "has_marked_calls", lambda: True)
-    assert sorted(map(tuple, spark.table(f"lake.{table}").where("id >= 0").collect())) == EXPECTED
-    assert len(warnings_of(caplog)) == 1
-
-
-@pytest.mark.parametrize("is_numbered", [True, False])
-def test_plans_that_cannot_be_made_leave_rows_as_they_are(lake, table, spark, monkeypatch, caplog, is_numbered):
-    """Even if the class does not exist: a `JavaPackage` cannot be called."""
-    if is_numbered:
-        monkeypatch.setattr(task_frames, "LEAVES", type(task_frames.LEAVES)())
-        monkeypatch.setattr(task_frames, "RANGE", UNKNOWN)
-        numbers = [task_frames.known_numbers(spark, 3, 1000) for _ in range(2)]
-        assert [sorted(row.id for row in frame.collect()) for frame in numbers] == [[0, 1, 2]] * 2
-    else:
-        monkeypatch.setattr(task_frames, "PLANS", UNKNOWN)
-        given = spark.range(5).repartition(2)
-        assert [task_frames.rebalance(given, 100) for _ in range(2)] == [given] * 2
-    assert len(warnings_of(caplog)) == 1
-
-
-@pytest.mark.needs(Feature.CATALOG_FUNCTIONS)
-@pytest.mark.parametrize("constant", ["FUNCTION", "REPLACING_RULE"])
-def test_functions_of_iceberg_name_what_is_missing(lake, table, spark, monkeypatch, constant):
-    monkeypatch.setattr(catalog, constant, UNKNOWN)
-    with pytest.raises(SetupError, match=UNKNOWN):
-        spark.table(f"lake.{table}").selectExpr("lake.system.bucket(4, id)").collect()
-
-
-def test_an_offset_of_streams_names_what_is_missing(monkeypatch):
-    monkeypatch.setattr(stream, "PYTHON_SOURCES", "org.apache.spark.later.")
-    with pytest.raises(SetupError, match=r"later\.PythonStreamingSourceOffset"):
-        stream.java_offset(stream.StreamOffset(snapshot_id=1))
 
 
 def test_what_spark_raises_when_it_runs_a_method_passes(spark):

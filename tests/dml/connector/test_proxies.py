@@ -6,9 +6,10 @@ import time
 import pytest
 from py4j.protocol import Py4JJavaError
 
-from dml.spark.java import array, java_class, java_error, optional_long
-from dml.spark.jvm import CALLERS, take_callbacks
-from dml.spark.proxies import Proxy
+from dml.spark.bridge.gateway import CALLERS
+from dml.spark.bridge.proxies import Proxy
+from dml.spark.bridge.values import array, java_class, java_error, optional_long
+from dml.spark.callbacks import take_callbacks
 
 pytestmark = pytest.mark.spark
 

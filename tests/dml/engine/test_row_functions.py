@@ -13,7 +13,7 @@ import dml
 from dml.engine import insert
 from dml.errors import DataError, ErrorKind
 from dml.session import Session
-from dml.spark.jvm import ORDER
+from dml.spark.settings import ORDER
 from dml.spark.versions import Feature, has_feature
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.test_scanned_rows import PAST_SPARK, by_spark, check_twins, explained

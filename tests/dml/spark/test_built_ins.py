@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException
 
-from dml.spark import jvm
-from dml.spark.jvm import replaces_any
+from dml.spark import settings as settings_module
+from dml.spark.settings import replaces_any
 
 CLASSES = {
     "upper": "org.apache.spark.sql.catalyst.expressions.Upper",
@@ -27,8 +27,8 @@ def session(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], *, has_pa
             raise AnalysisException("no such function")
         return SimpleNamespace(className=CLASSES[name])
 
-    monkeypatch.setattr(jvm, "settings_of", lambda _: settings.get)
-    monkeypatch.setattr(jvm, "server_has", lambda *_: has_path)
+    monkeypatch.setattr(settings_module, "settings_of", lambda _: settings.get)
+    monkeypatch.setattr(settings_module, "server_has", lambda *_: has_path)
     return SimpleNamespace(catalog=SimpleNamespace(getFunction=function)), asked
 
 
@@ -45,10 +45,10 @@ def test_a_server_without_a_path_is_asked(monkeypatch: pytest.MonkeyPatch, names
     ("settings", "expected"),
     [
         ({}, False),
-        ({jvm.ORDER: "Second", jvm.PATH: "false"}, False),
-        ({jvm.ORDER: "last"}, False),
-        ({jvm.ORDER: "FIRST"}, True),
-        ({jvm.PATH: "true"}, True),
+        ({settings_module.ORDER: "Second", settings_module.PATH: "false"}, False),
+        ({settings_module.ORDER: "last"}, False),
+        ({settings_module.ORDER: "FIRST"}, True),
+        ({settings_module.PATH: "true"}, True),
     ],
 )
 def test_a_server_with_a_path_says_by_its_settings(
@@ -60,6 +60,6 @@ def test_a_server_with_a_path_says_by_its_settings(
 
 
 def test_without_a_function_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    spark, asked = session(monkeypatch, {jvm.ORDER: "first"}, has_path=False)
+    spark, asked = session(monkeypatch, {settings_module.ORDER: "first"}, has_path=False)
     assert not replaces_any(spark, [])
     assert asked == []

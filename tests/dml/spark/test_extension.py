@@ -15,10 +15,12 @@ from pyspark.sql.functions import col, lit
 from dml import limits
 from dml.errors import AnalysisError, ExecutionError, SetupError
 from dml.result import Result
-from dml.spark import extension, interception, internals, replaced_methods
+from dml.spark import extension, interception, replaced_methods
+from dml.spark.bridge import internals
+from dml.spark.bridge.gateway import CARRIED
+from dml.spark.bridge.internals import SparkClass
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
-from dml.spark.jvm import CARRIED
 from dml.spark.versions import Feature, has_feature, sql_failure
 from tests.dml.spark.conftest import LakeHandler
 
@@ -100,7 +102,7 @@ def test_a_command_whose_result_spark_cannot_take_does_not_run(spark, handler, m
     """Its caller would see an error, and the rows would have changed."""
     monkeypatch.setattr(internals, "TRIED", {})
     monkeypatch.setattr(internals, "WARNED", set())
-    monkeypatch.setattr(extension, constant, "org.apache.spark.sql.OfLater")
+    monkeypatch.setattr(extension, constant, SparkClass("org.apache.spark.sql.OfLater"))
     with pytest.raises(SetupError, match=r"org\.apache\.spark\.sql\.OfLater .* in PySpark \d"):
         jvm_rows(spark, "UPDATE lake.t SET a = 1")
     assert handler.calls == []

@@ -8,39 +8,18 @@ from typing import Any
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 
-from dml.dataframe_writers import CLASSIC_REPLACEMENTS, merge_replacement
 from dml.errors import ExecutionError, SqlError
+from dml.patches import PATCHES
 from dml.spark import handlers, replaced_methods
-from dml.spark.connect_calls import CONNECT_REPLACEMENTS
-from dml.spark.format_calls import format_replacements, stream_replacements
+from dml.spark.bridge.internals import UnknownInternalsError
+from dml.spark.callbacks import wrap_conversion
 from dml.spark.handlers import Enabled, StatementHandler
-from dml.spark.interception import sql_replacement
-from dml.spark.internals import UnknownInternalsError
-from dml.spark.jvm import wrap_conversion
-from dml.spark.replaced_methods import Replacement, replace_methods
+from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
 
-
-def register_nothing(spark: SparkSession) -> None:
-    raise AttributeError("_jsparkSession")
-
-
-def all_replacements() -> list[Replacement]:
-    """Yield each method of PySpark that is replaced for any kind of session, once."""
-    kinds = [(is_classic, has_catalogs) for is_classic in (True, False) for has_catalogs in (True, False)]
-    found = [
-        *(sql_replacement(f"pyspark.sql.{kind}.SparkSession") for kind in ("session", "connect.session")),
-        *(merge_replacement(f"pyspark.sql.{kind}.DataFrame") for kind in ("classic.dataframe", "connect.dataframe")),
-        *CLASSIC_REPLACEMENTS,
-        *CONNECT_REPLACEMENTS,
-        *(entry for kind in (True, False) for entry in format_replacements(register_nothing, is_classic=kind)),
-        *(entry for kind, has in kinds for entry in stream_replacements(is_classic=kind, has_catalogs=has)),
-    ]
-    return list({(entry.owner_class, entry.name): entry for entry in found if entry.owner_class is not None}.values())
-
-
-REPLACEMENTS = all_replacements()
+REPLACEMENTS = list(
+    {(entry.owner_class, entry.name): entry for entry in PATCHES if entry.owner_class is not None}.values()
+)
 ARGUMENTS = {"sqlQuery": "SELECT * FROM lake.db.t", "dbName": "lake.db", "catalogName": "lake", "source": "iceberg"}
 TABLE = "lake.db.t"
 RESULT = object()
@@ -168,7 +147,7 @@ def reader(enabled: None) -> Callable[[Callable[..., Any]], Reader]:
 
     def make(question: Callable[..., Any]) -> Reader:
         kind = type("Reader", (Reader,), {"table": Reader.table})
-        replace_methods([Replacement(kind, "table", question, lambda *_: "ours")])
+        replace_methods([Replacement(kind, "table", question, lambda *_: "ours", SessionKind.CLASSIC)])
         return kind()
 
     return make
@@ -208,7 +187,9 @@ def test_what_is_not_an_error_of_ours_never_replaces_that_of_spark(reader):
 def test_an_answer_takes_the_call_and_its_errors_are_raised(reader):
     assert reader(lambda *_: True).table("t") == "ours"
     kind = type("Reader", (Reader,), {"table": Reader.table})
-    replace_methods([Replacement(kind, "table", lambda *_: True, fails(SqlError("wrong", sql="", position=0)))])
+    replace_methods(
+        [Replacement(kind, "table", lambda *_: True, fails(SqlError("wrong", sql="", position=0)), SessionKind.CLASSIC)]
+    )
     with pytest.raises(SqlError):
         kind().table("t")
 
@@ -216,9 +197,13 @@ def test_an_answer_takes_the_call_and_its_errors_are_raised(reader):
 def test_classes_and_methods_that_a_pyspark_does_not_have_are_left_out(enabled):
     replace_methods(
         [
-            Replacement("pyspark.sql.readwriter.Later", "table", fails(KeyError()), fails(KeyError())),
-            Replacement("pyspark.sql.later.DataFrameReader", "table", fails(KeyError()), fails(KeyError())),
-            Replacement(Reader, "later", fails(KeyError()), fails(KeyError())),
+            Replacement(
+                "pyspark.sql.readwriter.Later", "table", fails(KeyError()), fails(KeyError()), SessionKind.CLASSIC
+            ),
+            Replacement(
+                "pyspark.sql.later.DataFrameReader", "table", fails(KeyError()), fails(KeyError()), SessionKind.CLASSIC
+            ),
+            Replacement(Reader, "later", fails(KeyError()), fails(KeyError()), SessionKind.CLASSIC),
         ]
     )
     assert not hasattr(Reader, "later")
@@ -226,6 +211,6 @@ def test_classes_and_methods_that_a_pyspark_does_not_have_are_left_out(enabled):
 
 def test_exceptions_of_java_are_converted_also_where_their_causes_cannot_be_read(monkeypatch):
     """The JVM may be gone by then."""
-    monkeypatch.setattr("dml.spark.jvm.CARRIED", {1: ValueError()})
+    monkeypatch.setattr("dml.spark.bridge.gateway.CARRIED", {1: ValueError()})
     expected = RuntimeError("of PySpark")
     assert wrap_conversion(lambda _: expected)(object()) is expected

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, Final
 
-from py4j.java_gateway import JavaObject
 from pyspark.sql.types import DataType, StructType
 
 from dml import limits
-from dml.spark.jvm import CallbackError, gateway, java_class, keep_alive
+from dml.spark.bridge.gateway import CallbackError, JavaObject, gateway, java_class, keep_alive
 
 __all__ = [
     "CATALOG",
@@ -24,12 +23,15 @@ __all__ = [
     "constant",
     "data_type",
     "java_class",
+    "java_collection",
     "java_error",
     "java_map",
     "optional_long",
     "options_of",
     "python_schema",
+    "scala_list",
     "scala_none",
+    "scala_tuple",
     "simple_name",
     "static_method",
     "string_array",
@@ -167,3 +169,21 @@ def java_error(exception: str, *arguments: Any) -> CallbackError:
         *arguments: The arguments of its constructor.
     """
     return CallbackError("", keep_alive(java_class(exception)(*arguments)))
+
+
+def scala_list(items: Iterable[Any]) -> JavaObject:
+    """Convert items to an immutable Scala list."""
+    listed = java_class("java.util.ArrayList")()
+    for item in items:
+        listed.add(item)
+    return java_class("scala.jdk.javaapi.CollectionConverters").asScala(listed).toList()
+
+
+def java_collection(collection: JavaObject) -> Any:
+    """Convert a Scala sequence or map to a Java one, which Python can iterate over."""
+    return java_class("scala.jdk.javaapi.CollectionConverters").asJava(collection)
+
+
+def scala_tuple(first: Any, second: Any) -> JavaObject:
+    """Create a Scala pair."""
+    return java_class("scala.Tuple2")(first, second)

@@ -13,10 +13,8 @@ from functools import cache, partial, wraps
 from types import FunctionType
 from typing import Any, ClassVar
 
-from py4j.java_gateway import JavaObject
-
-from dml.spark.java import CONNECTOR, array, java_class, java_error, static_method
-from dml.spark.jvm import CallbackError, gateway, keep_alive, to_callback_error
+from dml.spark.bridge.gateway import CallbackError, JavaObject, gateway, keep_alive, to_callback_error
+from dml.spark.bridge.values import CONNECTOR, array, java_class, java_error, static_method
 
 __all__ = ["Proxy"]
 

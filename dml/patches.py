@@ -1,0 +1,150 @@
+"""The methods of PySpark that RowDelta replaces: all of them, in one table. Driver.
+
+Each row has the class that defines the method, the method, the question whether a call is about a RowDelta table, the
+action that runs such a call, and the kinds of sessions for which it is replaced. `dml.spark.replaced_methods` guards
+the questions, and restores the methods when no session has a handler any more. Methods and classes that a version of
+PySpark lacks are skipped.
+"""
+
+from functools import partial
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from dml import dataframe_writers as writers
+from dml.connector import register_format
+from dml.spark import connect_calls as connect
+from dml.spark import format_calls as formats
+from dml.spark.bridge.writers import state_of_reader, state_of_stream_reader
+from dml.spark.interception import SQL_REPLACEMENTS
+from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
+
+__all__ = ["PATCHES", "patch_pyspark"]
+
+CLASSIC: Final = "pyspark.sql."
+CONNECT: Final = "pyspark.sql.connect."
+ANY_CLASSIC: Final = SessionKind.CLASSIC | SessionKind.CLASSIC_WITHOUT_CATALOGS
+
+FIND_LOAD, LOAD = formats.load_replacement(state_of_reader)
+FIND_STREAM_LOAD, STREAM_LOAD = formats.load_replacement(state_of_stream_reader)
+FORMAT: Final = partial(formats.register_format, register_format)
+
+PATCHES: Final[tuple[Replacement, ...]] = (
+    # SQL
+    *SQL_REPLACEMENTS,
+    # mergeInto and overwritePartitions; PySpark 3.5 has no mergeInto
+    Replacement(
+        f"{CLASSIC}classic.dataframe.DataFrame", "mergeInto", writers.handler_of_merge, writers.merge_into, ANY_CLASSIC
+    ),
+    Replacement(
+        f"{CONNECT}dataframe.DataFrame", "mergeInto", writers.handler_of_merge, writers.merge_into, SessionKind.CONNECT
+    ),
+    Replacement(
+        f"{CLASSIC}readwriter.DataFrameWriterV2",
+        "__init__",
+        writers.target_of_writer,
+        writers.remember_target,
+        ANY_CLASSIC,
+    ),
+    Replacement(
+        f"{CLASSIC}readwriter.DataFrameWriterV2",
+        "overwritePartitions",
+        writers.handler_of_writer,
+        writers.overwrite_partitions,
+        ANY_CLASSIC,
+    ),
+    # load and save with the format `iceberg`
+    Replacement(f"{CLASSIC}readwriter.DataFrameReader", "load", FIND_LOAD, LOAD, SessionKind.CLASSIC),
+    Replacement(f"{CONNECT}readwriter.DataFrameReader", "load", FIND_LOAD, LOAD, SessionKind.CONNECT),
+    Replacement(f"{CLASSIC}readwriter.DataFrameWriter", "save", formats.find_save, formats.save, SessionKind.CLASSIC),
+    Replacement(f"{CONNECT}readwriter.DataFrameWriter", "save", formats.find_save, formats.save, SessionKind.CONNECT),
+    Replacement(f"{CLASSIC}readwriter.DataFrameWriter", "format", FORMAT, formats.pass_through, SessionKind.CLASSIC),
+    # streams
+    *(
+        Replacement(f"{package}streaming.readwriter.{owner}", name, question, action, kinds)
+        for package, kinds in ((CLASSIC, ANY_CLASSIC), (CONNECT, SessionKind.CONNECT))
+        for owner, name, question, action in (
+            ("DataStreamReader", "load", FIND_STREAM_LOAD, STREAM_LOAD),
+            ("DataStreamWriter", "start", formats.find_start, formats.start),
+        )
+    ),
+    Replacement(
+        f"{CLASSIC}streaming.readwriter.DataStreamReader",
+        "table",
+        formats.find_stream_read,
+        formats.refuse_read,
+        SessionKind.CLASSIC_WITHOUT_CATALOGS,
+    ),
+    Replacement(
+        f"{CLASSIC}streaming.readwriter.DataStreamWriter",
+        "toTable",
+        formats.find_stream_write,
+        formats.to_table,
+        SessionKind.CLASSIC_WITHOUT_CATALOGS,
+    ),
+    Replacement(
+        f"{CONNECT}streaming.readwriter.DataStreamReader",
+        "table",
+        formats.find_stream_read,
+        formats.refuse_read,
+        SessionKind.CONNECT,
+    ),
+    Replacement(
+        f"{CONNECT}streaming.readwriter.DataStreamWriter",
+        "toTable",
+        connect.find_stream,
+        connect.to_table,
+        SessionKind.CONNECT,
+    ),
+    # names of tables in the client of Spark Connect, whose server does not know RowDelta's catalogs
+    Replacement(f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_read, connect.read, SessionKind.CONNECT),
+    *(
+        Replacement(
+            f"{CONNECT}readwriter.DataFrameWriterV2",
+            name,
+            connect.find_write,
+            partial(connect.write, action),
+            SessionKind.CONNECT,
+        )
+        for name, action in connect.WRITER_ACTIONS.items()
+    ),
+    Replacement(
+        f"{CONNECT}readwriter.DataFrameWriter",
+        "insertInto",
+        connect.find_insert,
+        connect.insert_into,
+        SessionKind.CONNECT,
+    ),
+    Replacement(
+        f"{CONNECT}readwriter.DataFrameWriter",
+        "saveAsTable",
+        connect.find_save,
+        connect.save_as_table,
+        SessionKind.CONNECT,
+    ),
+    *(
+        Replacement(
+            f"{CONNECT}catalog.Catalog",
+            name,
+            partial(connect.find_table_call, name),
+            connect.run_call,
+            SessionKind.CONNECT,
+        )
+        for name in connect.CATALOG_METHODS
+    ),
+    *(
+        Replacement(
+            f"{CONNECT}catalog.Catalog",
+            name,
+            partial(connect.find_current_call, name),
+            connect.run_current_call,
+            SessionKind.CONNECT,
+        )
+        for name in connect.CURRENT_METHODS
+    ),
+)
+
+
+def patch_pyspark(spark: SparkSession) -> None:
+    """Replace the methods for a session's kind, each once."""
+    replace_methods(patch for patch in PATCHES if SessionKind.of(spark) in patch.on)

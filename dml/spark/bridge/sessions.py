@@ -1,0 +1,177 @@
+"""Private fields and methods of PySpark's sessions, contexts and DataFrames. Driver.
+
+Input: objects of PySpark. Output: the JVM's objects behind classic ones. Readers and writers are in `writers.py`.
+"""
+# ruff: noqa: SLF001  PySpark has no public names for them
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
+
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from dml.spark.bridge.gateway import JavaObject, java_class
+from dml.spark.bridge.names import BUILDER_OPTIONS, FORMATTER_VIEWS, FRAME, SESSION
+
+__all__ = [
+    "activate",
+    "active_context",
+    "analyzed_plan",
+    "builder_options",
+    "cache_manager",
+    "classic_session",
+    "empty_frame",
+    "frame_of_plan",
+    "frames_of_formatter",
+    "instantiated_session",
+    "internal_rows",
+    "is_classic",
+    "jar_loader",
+    "java_session_state",
+    "named_frames",
+    "optimized_plan",
+    "query_execution",
+    "session_state",
+    "spark_context",
+    "start_gateway",
+    "weak_session",
+]
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Return True if this process is the driver of a session: False on Connect."""
+    return not type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def classic_session(spark: SparkSession) -> JavaObject:
+    """Return the JVM's session of a classic one."""
+    return SESSION.of(spark)
+
+
+def session_state(spark: SparkSession) -> JavaObject:
+    """Return the `SessionState` of a classic session: its parser, its catalogs."""
+    return java_session_state(SESSION.of(spark))
+
+
+def query_execution(frame: DataFrame) -> JavaObject:
+    """Return the `QueryExecution` of a DataFrame."""
+    return FRAME.of(frame).queryExecution()
+
+
+def active_context() -> Any:
+    """Return the running context of this process, or None."""
+    return cast("Any", SparkContext)._active_spark_context
+
+
+def spark_context(spark: SparkSession) -> SparkContext | None:
+    """Return the context of a classic session; None on Connect."""
+    return spark.sparkContext if is_classic(spark) else None
+
+
+def instantiated_session() -> SparkSession | None:
+    """Return the session that PySpark's builder returns, if there is one."""
+    return cast("Any", SparkSession)._instantiatedSession  # type: ignore[no-any-return]
+
+
+def builder_options(builder: SparkSession.Builder) -> dict[str, Any]:
+    """Return the options of a builder, to read or to change them."""
+    return BUILDER_OPTIONS.of(builder)  # type: ignore[no-any-return]
+
+
+def start_gateway() -> None:
+    """Connect to the JVM that spark-submit has started, whose settings Python lacks until then."""
+    cast("Any", SparkContext)._ensure_initialized()
+
+
+def frames_of_formatter(formatter: Any) -> list[tuple[DataFrame, str]]:
+    """Return the DataFrames in the placeholders of a statement, and the names of their views."""
+    return FORMATTER_VIEWS.of(formatter)  # type: ignore[no-any-return]
+
+
+def java_session_state(session: JavaObject) -> JavaObject:
+    """Return the `SessionState` of the JVM's session."""
+    return session.sessionState()
+
+
+def jar_loader(spark: SparkSession) -> JavaObject:
+    """Return the class loader that knows the JARs which were added to the running application."""
+    return SESSION.of(spark).sharedState().jarClassLoader()
+
+
+def weak_session(spark: SparkSession) -> Callable[[], SparkSession]:
+    """Return a getter of a classic session that holds it weakly: JVM objects of the session could keep it alive."""
+    context = spark.sparkContext
+    reference = java_class("java.lang.ref.WeakReference")(SESSION.of(spark))
+    return lambda: SparkSession(context, reference.get())
+
+
+def activate(spark: SparkSession) -> None:
+    """Make a classic session the thread's active one if it has none: Spark would use default settings."""
+    session = classic_session(spark)
+    if not session.getActiveSession().isDefined():
+        session.setActiveSession(session)
+
+
+def cache_manager(spark: SparkSession) -> JavaObject:
+    """Return the `CacheManager` of an application, which its sessions share."""
+    return SESSION.of(spark).sharedState().cacheManager()
+
+
+def analyzed_plan(frame: DataFrame) -> JavaObject:
+    """Return the analyzed plan of a DataFrame."""
+    return query_execution(frame).analyzed()
+
+
+def optimized_plan(frame: DataFrame) -> JavaObject:
+    """Return the optimized plan of a DataFrame."""
+    return query_execution(frame).optimizedPlan()
+
+
+def internal_rows(frame: DataFrame) -> JavaObject:
+    """Run a DataFrame and return its rows as `InternalRow`s."""
+    return query_execution(frame).executedPlan().executeCollect()
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Create a DataFrame without rows that Spark can optimize: one from PySpark's `createDataFrame` runs a job.
+
+    Args:
+        spark: A session, classic or Connect.
+        schema: The columns.
+    """
+    if not is_classic(spark):
+        return spark.createDataFrame([], schema)
+    session = classic_session(spark)
+    if not schema.fields:
+        return DataFrame(session.emptyDataFrame(), spark)
+    rows, columns = java_class("java.util.ArrayList")(), session.parseDataType(schema.json())
+    return DataFrame(session.createDataFrame(rows, columns), spark)
+
+
+@contextmanager
+def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
+    """Create temporary views for the block, and drop them without uncaching their rows.
+
+    `spark.catalog.dropTempView` of a classic session, and so a DataFrame among the arguments of its `sql`, uncaches
+    them: the source of a MERGE would be evaluated again, and return other rows if it is not deterministic.
+
+    Args:
+        spark: The session, classic or Connect.
+        frames: The DataFrames by view name, in lower case.
+    """
+    catalog = session_state(spark).catalog() if is_classic(spark) else spark.catalog
+    try:
+        for name, frame in frames.items():
+            frame.createOrReplaceTempView(name)
+        yield
+    finally:
+        for name in frames:
+            catalog.dropTempView(name)
+
+
+def frame_of_plan(plan: Any, spark: SparkSession) -> DataFrame:
+    """Return the DataFrame of a plan of Spark Connect's client."""
+    return cast("DataFrame", importlib.import_module("pyspark.sql.connect.dataframe").DataFrame(plan, spark))
