@@ -693,9 +693,11 @@ def compact_if_due(finished: Finished, options: HookOptions) -> None:
     """Compact the table if one of its triggers is due."""
     if (options.trigger_commits, options.trigger_small_files, options.trigger_deleted_ratio) == (None, None, None):
         return
-    metadata = finished.table.metadata
-    head = metadata.snapshot_by_name(MAIN_BRANCH)
-    history = () if head is None else ancestors(metadata, head.snapshot_id)
+    # Others may have committed between the start of the statement and its commit: each commit has a place of its own.
+    metadata = load_table(finished.catalog, finished.identifier).metadata
+    committed = metadata.snapshot_by_id(finished.result.snapshot_id or 0)
+    before = None if committed is None else committed.parent_snapshot_id
+    history = () if before is None else ancestors(metadata, before)
     target = WriteOptions.from_properties(metadata.properties).target_file_size
     reason = due_trigger(finished.result.summary, history, options, int(target * MIN_SIZE_SHARE))
     if reason is not None and finished.compact is not None:

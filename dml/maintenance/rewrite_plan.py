@@ -118,7 +118,9 @@ class FileGroup:
             partition=self.partition,
             target_file_size=close_at,
             copies=CopyRule(
-                min_row_group_bytes=limits.MIN_COPIED_ROW_GROUP_BYTES, max_deleted=options.delete_ratio_threshold
+                min_row_group_bytes=limits.MIN_COPIED_ROW_GROUP_BYTES,
+                max_row_group_bytes=options.max_file_size_bytes,
+                max_deleted=options.delete_ratio_threshold,
             )
             if copies
             else None,
@@ -141,12 +143,13 @@ def row_groups(task: ScanTask) -> Iterator[ScanTask]:
 
 
 def are_copied(pieces: Sequence[ScanTask], options: RewriteOptions) -> bool:
-    """Return True if the row groups of a new file are large, and no old file is to lose its deleted rows."""
+    """Return True if the row groups of a new file are large, but not too large, and no old file loses deleted rows."""
     # `rewrite-all` applies the table's properties to all files, and removes all deleted rows.
     if options.rewrite_all or row_group_size(pieces) < limits.MIN_COPIED_ROW_GROUP_BYTES:
         return False
     return not any(
         piece.file_format not in SPLITTABLE
+        or piece.length > options.max_file_size_bytes
         or piece.equality_deletes
         or has_many_deletes(piece, options)
         or has_high_ratio(piece, options)

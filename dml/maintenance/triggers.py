@@ -22,7 +22,7 @@ def due_trigger(
 
     Args:
         added: The summary of the commit.
-        history: The snapshots before it, newest first. A snapshot `replace` is a compaction.
+        history: The snapshots before it, newest first. A rewrite of data files is a compaction.
         options: The options of the table.
         min_file_size: The size below which a data file is small, in bytes.
     """
@@ -45,7 +45,10 @@ def due_trigger(
 
 
 def is_compaction(snapshot: Snapshot) -> bool:
-    return snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+    summary = snapshot.summary
+    if summary is None or summary.operation is not Operation.REPLACE:
+        return False
+    return number(summary.additional_properties, "deleted-data-files") > 0
 
 
 def small_files(summary: Mapping[str, str], min_file_size: int) -> int:

@@ -71,10 +71,13 @@ class CopyRule:
 
     Attributes:
         min_row_group_bytes: The least average of their compressed sizes.
+        max_row_group_bytes: The largest of their compressed sizes: a new file that holds a larger one would have to be
+            rewritten again.
         max_deleted: From this fraction of deleted rows in a new file on, they are decoded.
     """
 
     min_row_group_bytes: int
+    max_row_group_bytes: int
     max_deleted: float
 
 
@@ -254,7 +257,8 @@ class RowGroupCopier:
         sizes = [size_of(group) for group in groups]
         if sum(sizes) < rule.min_row_group_bytes * len(sizes) or not sizes:
             return False
-        if max(sizes) > limits.MAX_COPIED_ROW_GROUP_RATIO * context.options.row_group_size:
+        largest = min(rule.max_row_group_bytes, limits.MAX_COPIED_ROW_GROUP_RATIO * context.options.row_group_size)
+        if max(sizes) > largest:
             return False
         rows = [group.rows for group in groups]
         if PARQUET_ROW_GROUP_LIMIT in context.properties and max(rows) > context.options.row_group_rows:

@@ -214,13 +214,16 @@ def summary(files: int = 1, size: int = 10, **totals: int) -> dict[str, str]:
 
 
 def history(*summaries: dict[str, str] | None) -> list[Snapshot]:
-    """Snapshots, newest first; None for a compaction."""
+    """Snapshots, newest first; None for a compaction, and a summary without new files for a rewrite of manifests."""
     return [
         Snapshot(
             snapshot_id=number,
             timestamp_ms=number,
             manifest_list="",
-            summary=Summary(operation=Operation.APPEND if one is not None else Operation.REPLACE, **(one or {})),
+            summary=Summary(
+                operation=Operation.APPEND if one and "added-data-files" in one else Operation.REPLACE,
+                **({"deleted-data-files": "4"} if one is None else one),
+            ),
         )
         for number, one in enumerate(summaries)
     ]
@@ -237,6 +240,7 @@ def test_a_trigger_by_commits_counts_those_since_the_last_compaction():
     assert due({"trigger_commits": 3}, one, one, one, one) is None
     assert due({"trigger_commits": 3}, one, one, one, one, one, one) == "6 commits since the last compaction"
     assert due({"trigger_commits": 3}, one, one, None, one) is None
+    assert due({"trigger_commits": 3}, one, one, {"manifests-replaced": "2"}) is not None
 
 
 def test_a_trigger_by_small_files_fires_each_time_as_many_came():

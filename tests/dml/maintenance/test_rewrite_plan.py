@@ -318,6 +318,8 @@ SEVEN = tuple(4 + place * 7 * MB for place in range(4))
         (32, {"split_offsets": EIGHT}, ALL, False),
         (32, {"split_offsets": EIGHT, "spec_id": 0}, {}, False),
         (900, {"split_offsets": (4, 300 * MB, 600 * MB)}, {"target-file-size-bytes": 300 * MB}, True),
+        # Row groups above the maximum of a file would be rewritten again and again.
+        (900, {"split_offsets": (4, 300 * MB, 600 * MB)}, {"target-file-size-bytes": 64 * MB}, False),
     ],
 )
 def test_large_row_groups_with_few_deletes_are_copied(
