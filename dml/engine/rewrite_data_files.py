@@ -37,7 +37,6 @@ from dml.deletes.position_index import PositionDeleteIndex
 from dml.engine.by_tasks import copy_by_tasks
 from dml.engine.distribution import sorts
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.procedures.declaration import dry_run_rows
 from dml.engine.target import properties_of_block
 from dml.engine.writes import (
     UncommittedFiles,
@@ -77,6 +76,7 @@ from dml.plan.predicates import pushable
 from dml.progress import progress_bar
 from dml.pruning.file_bounds import metric_columns
 from dml.read.applied_deletes import DeleteLoader
+from dml.result import dry_run_rows
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan
 from dml.spark.jobs import cancel_tagged_jobs, inherit_job_properties, new_tag, tag_jobs

@@ -3,10 +3,10 @@
 The lease is two table properties: the holder, and the time at which the lease ends if its holder died. It is taken,
 renewed and given back by commits that change these properties.
 
-PyIceberg's own catalogs apply a change to the newest metadata, even if it is newer than what the change is based on. Two
-takers would both succeed, so their commits require the lease that they have seen (`AssertLease`). The REST protocol has
-no requirement on a property: after a commit to a server the lease is read again, once commits that began before must
-have landed. It is also read before each step. In the worst case two maintainers run one step at once: their commits are
+PyIceberg's own catalogs apply a change to the newest metadata, even if the change is based on older one. Two takers
+would both succeed, so their commits require the lease that they have seen (`AssertLease`). The REST protocol has no
+requirement on a property: after a commit to a server the lease is read again, once commits that began before must have
+landed. It is also read before each step. In the worst case two maintainers run one step at once: their commits are
 validated like all others, so only time is lost (decision 053).
 """
 
@@ -72,7 +72,7 @@ class AssertLease(ValidatableTableRequirement):
     holder: str | None
     expires_at: str | None
 
-    def validate(self, base_metadata: TableMetadata | None) -> None:
+    def validate(self, base_metadata: TableMetadata | None) -> None:  # type: ignore[override]
         """Raise `CommitFailedException` if the lease has changed."""
         known = {} if base_metadata is None else base_metadata.properties
         if (known.get(MAINTENANCE_LEASE_HOLDER), known.get(MAINTENANCE_LEASE_EXPIRES_AT)) != (
