@@ -5,7 +5,7 @@ own row-level commands return. The results of procedures have the columns of the
 """
 
 import html
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -33,6 +33,7 @@ __all__ = [
     "RewrittenDeleteFiles",
     "RewrittenManifests",
     "RewrittenTablePath",
+    "dry_run_rows",
 ]
 
 
@@ -488,3 +489,14 @@ class MaintenanceReport:
 
     def _with(self, decision: str) -> tuple[MaintenanceDecision, ...]:
         return tuple(one for one in self.decisions if one.decision == decision)
+
+
+def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:
+    """Return the rows of a dry run: one with the procedure's result, then one for each decision.
+
+    Args:
+        result: The values of the procedure's own columns, which are NULL in the rows of decisions.
+        decisions: The decisions.
+    """
+    empty = (None,) * len(result)
+    return [(*result, None, None, None), *((*empty, one.decision, one.object, one.reason) for one in decisions)]

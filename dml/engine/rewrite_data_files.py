@@ -37,7 +37,6 @@ from dml.engine.by_tasks import copy_by_tasks
 from dml.engine.clustering import curve_of
 from dml.engine.distribution import sorts
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.procedures.declaration import dry_run_rows
 from dml.engine.range_sort import RangeSort, sort_by_ranges
 from dml.engine.target import properties_of_block
 from dml.engine.writes import (
@@ -80,7 +79,7 @@ from dml.plan.names import TargetNames
 from dml.plan.predicates import pushable
 from dml.progress import progress_bar
 from dml.read.applied_deletes import DeleteLoader
-from dml.result import Decision
+from dml.result import Decision, dry_run_rows
 from dml.rows.space_filling_curves import Curve
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan

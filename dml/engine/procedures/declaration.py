@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine
 from dml.errors import NotSupportedError
-from dml.result import Decision
+from dml.result import dry_run_rows
 
 __all__ = [
     "BIGINT",
@@ -176,17 +176,6 @@ class Procedure:
         if not (self.has_decisions and values.get("dry_run")):
             return self.columns
         return f"{self.columns.replace(' NOT NULL', '')}, {DECISION_COLUMNS}"
-
-
-def dry_run_rows(result: tuple[Any, ...], decisions: Iterable[Decision]) -> list[tuple[Any, ...]]:
-    """Return the rows of a dry run: one with the procedure's result, then one for each decision.
-
-    Args:
-        result: The values of the procedure's own columns, which are NULL in the rows of decisions.
-        decisions: The decisions.
-    """
-    empty = (None,) * len(result)
-    return [(*result, None, None, None), *((*empty, one.decision, one.object, one.reason) for one in decisions)]
 
 
 def whole_table(engine: Engine, parts: tuple[str, ...], reason: str) -> ResolvedTable:
