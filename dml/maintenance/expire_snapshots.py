@@ -291,7 +291,7 @@ class Expiration:
         except DmlError:
             raise CommitStateUnknownError(
                 f"{error.message}; the expiration may have been committed",
-                hint="Look at the table's snapshots. No file was deleted; remove_orphan_files does it if they have expired",
+                hint="Look at the table's snapshots: if they have expired, remove_orphan_files removes the files",
             ) from error
         left = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
         is_same = table.metadata.table_uuid == self.table.metadata.table_uuid
