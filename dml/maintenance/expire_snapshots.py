@@ -40,7 +40,15 @@ from dml import limits
 from dml.catalog.tables import load_table
 from dml.catalog.translation import translate_errors
 from dml.ddl.commit import MetadataChange, commit_change
-from dml.errors import AnalysisError, CommitConflictError, CorruptFileError, DmlError, ErrorKind, ExecutionError
+from dml.errors import (
+    AnalysisError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptFileError,
+    DmlError,
+    ErrorKind,
+    ExecutionError,
+)
 from dml.files.schemes import check_location
 from dml.files.table_metadata import read_table_metadata
 from dml.maintenance.deletion import SHOWN_FILES, check_max_concurrent_deletes, delete_all, refuse_shared_files
@@ -198,7 +206,13 @@ def expire_snapshots(catalog: Catalog, identifier: tuple[str, ...], call: Expire
             plan = expiration.plan(table.metadata)
             counts = Counter(file.kind for file in plan.files.files)
             return SnapshotExpiry(deleted=counts, decisions=tuple(plan.decisions))
-        newest = commit_change(catalog, identifier, expiration.change)
+        try:
+            newest = commit_change(catalog, identifier, expiration.change)
+        except ExecutionError as error:
+            landed = expiration.find_landed(error)
+            if landed is None:
+                raise
+            newest = landed
         return SnapshotExpiry(deleted=expiration.delete_files(newest))
 
 
@@ -260,6 +274,28 @@ class Expiration:
                 used_schemas |= schemas_of_dropped_columns(metadata, columns)
             plan.schemas = tuple(one.schema_id for one in metadata.schemas if one.schema_id not in used_schemas)
         return plan
+
+    def find_landed(self, error: ExecutionError) -> Table | None:
+        """Return the table if the planned expiration was committed although its request failed, else None.
+
+        Args:
+            error: The failure.
+
+        Raises:
+            CommitStateUnknownError: The table cannot be loaded.
+        """
+        if self.planned is None or not self.planned.retention.expired:
+            return None
+        try:
+            table = load_table(self.catalog, self.identifier)
+        except DmlError:
+            raise CommitStateUnknownError(
+                f"{error.message}; the expiration may have been committed",
+                hint="Look at the table's snapshots: if they have expired, remove_orphan_files removes the files",
+            ) from error
+        left = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
+        is_same = table.metadata.table_uuid == self.table.metadata.table_uuid
+        return table if is_same and left.isdisjoint(self.planned.retention.expired) else None
 
     def delete_files(self, newest: Table) -> Counter[FileKind]:
         """Delete the files of the committed plan, and return their numbers.

@@ -12,10 +12,13 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
 from typing import Final, cast
+from unittest import mock
 
 from pyiceberg.table import StaticTable, Table
 from pyspark.sql import SparkSession
@@ -316,12 +319,18 @@ class Bench(Place):
         return None if location is None else StaticTable.from_metadata(location).metadata.current_snapshot_id
 
     def orphans(self) -> set[str]:
-        """What `remove_orphan_files` would remove if all files were old, without faults."""
+        """What `remove_orphan_files` would remove if all files and metadata were old, without faults."""
         old = time.time() - OLD_SECONDS
         for path in self.files():
             os.utime(path, (old, old))
         self.catalog.properties[FOLDER] = self.new_faults().folder
-        return set(self.session.remove_orphan_files("db.t", dry_run=True))
+        return self.remove_orphans(dry_run=True)
+
+    def remove_orphans(self, *, dry_run: bool = False) -> set[str]:
+        """Remove orphan files; earlier metadata, which keeps the files of expired snapshots, counts as old."""
+        later = datetime.now(UTC) + timedelta(days=1)
+        with mock.patch.object(import_module("dml.maintenance.remove_orphan_files"), "LEAST_AGE", timedelta(days=-2)):
+            return set(self.session.remove_orphan_files("db.t", older_than=later, dry_run=dry_run))
 
 
 def delete_key(table: Table, key: int) -> None:
