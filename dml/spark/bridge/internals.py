@@ -190,9 +190,13 @@ class SparkClass(Internal):
             return getattr(self.companion(), method)(*arguments)
 
     def array(self, items: Iterable[Any]) -> JavaObject:
-        """Create a Java array of the class."""
-        with internals(self.name):
-            return array(self.name, items)
+        """Create a Java array of the class.
+
+        Raises:
+            UnknownInternalsError: Spark lacks the class. py4j would lose its connection.
+        """
+        self.find()
+        return array(self.name, items)
 
     def error(self, *arguments: Any) -> CallbackError:
         """Return an exception of the class to raise from a callback."""
@@ -291,6 +295,11 @@ def find_class(name: str) -> JavaObject:
         UnknownInternalsError: There is no such class.
     """
     try:
-        return java_class("java.lang.Class").forName(name)
+        return found_class(gateway(), name)
     except Py4JJavaError as error:
         raise unknown_internals(name, "the class does not exist") from error
+
+
+@cache
+def found_class(_: object, name: str) -> JavaObject:
+    return java_class("java.lang.Class").forName(name)
