@@ -1,7 +1,7 @@
 """The health of a table, from its metadata: figures, and advice on maintenance. Driver.
 
-`measure` reads the manifests of a snapshot, once, and no data file. `overlap` sweeps over the bounds of files. Advice is
-an argument: the steps that the plan of `maintain` needs. The result is a `TableHealth` (`report`), made of the
+`measure` reads the manifests of a snapshot, once, and no data file. `overlap` sweeps over the bounds of files. Advice
+is an argument: the steps that the plan of `maintain` needs. The result is a `TableHealth` (`report`), made of the
 `figures`. It describes itself as parts (`view`), which `text` lays out for a terminal and `page` as HTML.
 """
 
