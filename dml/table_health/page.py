@@ -11,7 +11,7 @@ from typing import Final
 from dml.table_health.figures import Advice
 from dml.table_health.view import Chart, Fact, Part, TextTable, printable
 
-__all__ = ["fragment", "page"]
+__all__ = ["document", "fragment"]
 
 STYLE: Final = """.rowdelta-health{--line:color-mix(in srgb,currentColor 18%,transparent);
 --soft:color-mix(in srgb,currentColor 65%,transparent);
@@ -67,7 +67,7 @@ HEAD: Final = """<!DOCTYPE html>
 """
 
 
-def page(title: str, content: str) -> str:
+def document(title: str, content: str) -> str:
     """Return a page.
 
     Args:

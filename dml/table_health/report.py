@@ -25,7 +25,7 @@ from dml.table_health.figures import (
     SnapshotFigures,
     StatisticsAge,
 )
-from dml.table_health.page import fragment, page
+from dml.table_health.page import document, fragment
 from dml.table_health.text import WIDTH, layout
 from dml.table_health.view import Bar, Chart, Fact, Part, TextTable, bytes_text, days_text, plural
 
@@ -127,7 +127,7 @@ class TableHealth:
             ExecutionError: The file cannot be written.
         """
         try:
-            Path(path).write_text(page(self.title, self._repr_html_()), encoding="utf-8")
+            Path(path).write_text(document(self.title, self._repr_html_()), encoding="utf-8")
         except OSError as error:
             raise ExecutionError(
                 f"Cannot write the report to '{path}': {error.strerror or error}", hint="Name a file in a local folder"
