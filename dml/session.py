@@ -333,7 +333,7 @@ class Session:
     def health(self, table: str, branch: str | None = None) -> TableHealth:
         """Measure the health of a table: file sizes, deleted rows, overlap, manifests, snapshots, and advice.
 
-        Only metadata is read, and nothing is changed.
+        Only metadata is read, and nothing is changed. The advice is what `maintain` would do with the branch.
 
         Args:
             table: The name of the table, with a branch or tag suffix to measure its snapshot.
@@ -341,6 +341,7 @@ class Session:
 
         Raises:
             NotFoundError: The table, branch or tag does not exist.
+            AnalysisError: A property of the table is invalid.
             CorruptFileError: A metadata file is missing or damaged.
             ExecutionError: The storage failed.
         """
