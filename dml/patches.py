@@ -1,7 +1,7 @@
-"""The methods of PySpark that RowDelta replaces: all of them, in one table. Driver.
+"""All methods of PySpark that RowDelta replaces, in one table. Driver.
 
-Each row has the class that defines the method, the method, the question whether a call is about a RowDelta table, the
-action that runs such a call, and the kinds of sessions for which it is replaced. `dml.spark.replaced_methods` guards
+Each row has the class that defines the method, the method, a question (is the call about a RowDelta table?), the action
+that runs such a call, and the kinds of sessions for which the method is replaced. `dml.spark.replaced_methods` guards
 the questions, and restores the methods when no session has a handler any more. Methods and classes that a version of
 PySpark lacks are skipped.
 """
@@ -146,5 +146,5 @@ PATCHES: Final[tuple[Replacement, ...]] = (
 
 
 def patch_pyspark(spark: SparkSession) -> None:
-    """Replace the methods for a session's kind, each once."""
+    """Replace the methods for a kind of session, each method once."""
     replace_methods(patch for patch in PATCHES if SessionKind.of(spark) in patch.on)

@@ -1,9 +1,9 @@
 """Find the rows of replaced data files in the files that replace them, by their row ids. Driver.
 
 Input: positions in old data files, and new data files. Output: the positions of the same rows in the new files, in the
-form of row origins. Rewrites of format version 3 keep the row id of each row, whichever engine wrote them and in
-whichever order. Only the column `_row_id` is read: of the old files where rows are wanted, and of the row groups of new
-files that may hold a wanted id.
+form of row origins. In format version 3, a rewrite by any engine and in any order keeps the row id of each row. Only
+the column `_row_id` is read: from old files with wanted rows, and from the row groups of new files that may contain a
+wanted id.
 
 Spec: "Row Lineage". A row whose id was assigned by the commit of the rewrite has lost its lineage, so its origin is
 unknown.
@@ -41,7 +41,7 @@ class FoundRows:
 
     Attributes:
         origins: The origins of the rows that were found, by new file. All other rows count as new.
-        are_complete: True if each wanted row was found, or is certainly in none of the new files.
+        are_complete: True if each wanted row was found or is known to be in none of the new files.
     """
 
     origins: Mapping[str, RowOrigins] = field(default_factory=dict)
@@ -67,12 +67,11 @@ def find_rows(
         wanted: The old files, and ascending positions in them. The origins have the file ordinals of these tasks.
         files: The new files.
         io: The table's FileIO.
-        first_new_id: The first row id of the snapshot that added the new files; None before it is committed: then new
-            files have only the ids that they store.
+        first_new_id: The first row id of the snapshot that added the new files; None before it is committed, when new
+            files have only their stored ids.
 
     Returns:
-        The rows. Without row ids in the old files, with a row id that occurs twice, or if a file cannot be read, no row
-        is found.
+        The rows. No row is found if the old files lack row ids, a row id occurs twice, or a file cannot be read.
     """
     if not any(len(positions) for _, positions in wanted):
         return FoundRows(are_complete=True)
@@ -109,7 +108,7 @@ def find_rows_once(
     cache: MutableMapping[Hashable, FoundRows],
     first_new_id: int | None = None,
 ) -> FoundRows:
-    """Find rows as `find_rows` does, once for all attempts of a commit.
+    """Find rows like `find_rows`, once for all attempts of a commit.
 
     Args:
         wanted: As for `find_rows`.
@@ -148,7 +147,7 @@ def read_ids(io: FileIO, file: ScanTask, is_wanted: Callable[[DataFile, Piece], 
 
     Args:
         io: The table's FileIO.
-        file: The file. Rows without a stored id count up from its first row id, or have no id without one.
+        file: The file. A row without a stored id has the first row id plus its position, or no id if the file has none.
         is_wanted: Selects row groups.
 
     Raises:
@@ -170,7 +169,7 @@ def read_ids(io: FileIO, file: ScanTask, is_wanted: Callable[[DataFile, Piece], 
 
 
 def filled_ids(batch: pa.RecordBatch, start: int, first_row_id: int | None) -> Numbers:
-    """Return the stored ids; other rows have the first row id plus their position, or `NO_ID`."""
+    """Return the stored ids. Other rows get the first row id plus their position, or `NO_ID`."""
     inherited = np.full(batch.num_rows, NO_ID)
     if first_row_id is not None:
         inherited = np.arange(first_row_id + start, first_row_id + start + batch.num_rows)
@@ -211,7 +210,7 @@ class RowSearch:
 
     @property
     def is_ambiguous(self) -> bool:
-        """True if a wanted row has no id, or two have the same."""
+        """True if a wanted row has no id, or two wanted rows have the same id."""
         return bool((self._ids < 0).any() or (self._ids[1:] == self._ids[:-1]).any())
 
     def find(self, io: FileIO, file: ScanTask) -> FoundInFile:

@@ -71,7 +71,7 @@ LABELS: Final = {CurveKind.ZORDER: "ZOrder", CurveKind.HILBERT: "HILBERT"}
 
 
 def curve_of(terms: Sequence[TransformTerm | CurveTerm], table: Table, text: str) -> Curve:
-    """Bind a curve to the columns of a table. Columns of identity partitions are left out: a group has one value.
+    """Bind a curve to the columns of a table. Identity partition columns are left out: a group has one value.
 
     Args:
         terms: The terms of the sort order, at least one of them a curve. The columns of several curves are joined.

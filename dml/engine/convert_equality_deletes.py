@@ -1,13 +1,14 @@
-"""Run `convert_equality_deletes`: replace the equality deletes of other engines by positions. Driver.
+"""Run `convert_equality_deletes`: replace the equality deletes of other engines with position deletes. Driver.
 
 Input: a table, a branch, a condition. Output: a commit that replaces equality delete files by deletion vectors (format
 version 3) or position delete files (version 2), which delete the same rows. Tasks read the key columns of the data
 files to which the equality deletes apply. No data file changes, so rows keep their ids.
 
-An equality delete file is only removed together with all of its effect: the plan covers every data file of the
-snapshot to which it applies, in all partitions if its spec is unpartitioned. Data files that others add meanwhile are
-younger than it, unless they come from a rewrite. A rewrite that replaces a data file with converted rows is followed,
-as for a DELETE, or it is a conflict. A rewritten data file without converted rows has no row with a deleted key.
+An equality delete file is removed only if all of its deletes are converted: the plan covers every data file of the
+snapshot to which it applies, in all partitions if its spec is unpartitioned. It does not apply to data files that other
+writers add meanwhile, because they are younger, unless they come from a rewrite. The commit follows a rewrite of a data
+file with converted rows, as for a DELETE, or reports a conflict. A rewrite of any other data file is harmless: the file
+has no row with a deleted key.
 
 Spec: "Scan Planning", "Equality Delete Files". Source: Iceberg's interface `ConvertEqualityDeleteFiles`, of which its
 Spark module has no implementation.
@@ -128,7 +129,7 @@ class EqualityDeleteConversion:
 
     @cached_property
     def tasks(self) -> tuple[ScanTask, ...]:
-        """The data files to which the chosen files apply, with these as their only equality deletes."""
+        """The data files to which the chosen files apply. Their tasks contain no other equality deletes."""
         wanted = {entry.data_file.path for entry in self.chosen}
         if not wanted:
             return ()

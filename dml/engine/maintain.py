@@ -1,13 +1,13 @@
 """Plan and run the maintenance of a table: `maintain`. Driver.
 
-Input: a table, its properties `maintenance.*` and `history.expire.*`, a budget. Output: a plan, a step for each
-procedure with its reason in numbers; or what was done. The steps run in the order of `PLANNERS`, each by its own
-procedure's functions. After a step that changed the table, the later ones are planned again, because a compaction
-leaves other manifests and delete files. The data files of a snapshot are listed once for all steps.
+Input: a table, its properties `maintenance.*` and `history.expire.*`, a budget. Output: a plan, which has a step for
+each procedure and its reason in numbers; or a report of the work done. The steps run in the order of `PLANNERS`, each
+by the functions of its own procedure. After a step has changed the table, the later ones are planned again, because a
+compaction changes manifests and delete files. The data files of a snapshot are listed once for all steps.
 
-A run ends after a pass in which no step found work. What pays is decided so that a step finds no work in its own
-results (`dml.maintenance.worthwhile`), so a second run changes nothing: no snapshot and no metadata file. The lease is
-taken only if there is work (decision 053).
+A run ends after a pass in which no step finds work. By the rules of `dml.maintenance.worthwhile`, a step finds no work
+in its own results. So a second run changes nothing: no snapshot and no metadata file. The lease is taken only if there
+is work (decision 053).
 """
 
 import logging
@@ -174,7 +174,7 @@ class StepOutcome:
 
     Attributes:
         done: What was done, in numbers.
-        left: What the budget left undone; empty if nothing.
+        left: The work that did not start within the budget; empty if there is none.
     """
 
     done: str
@@ -188,8 +188,8 @@ class PlannedStep:
     Attributes:
         step: The step.
         reason: Why it is needed or not, in numbers.
-        run: Runs it; None if it is not needed. The argument is called between commits, and returns whether the budget
-            is over.
+        run: Runs it; None if it is not needed. The argument is called between commits, and returns True if the budget
+            has run out.
         decisions: Decisions about parts of it, such as groups of files and partitions.
         compaction: The groups of data files of the compaction; None for other steps.
     """
@@ -220,7 +220,7 @@ class MaintenancePlan:
     Attributes:
         table: The name of the table.
         branch: The branch whose files are maintained.
-        steps: All steps, in their order. Later ones may change when earlier ones have run.
+        steps: All steps, in order. The later ones may change after the earlier ones have run.
     """
 
     table: str
@@ -244,7 +244,7 @@ def plan_maintenance(
     steps: Iterable[MaintenanceStep] = MaintenanceStep,
     resolved: ResolvedTable | None = None,
 ) -> MaintenancePlan:
-    """Plan the maintenance of a table; nothing is changed.
+    """Plan the maintenance of a table. Changes nothing.
 
     Args:
         engine: The session and its catalogs.
@@ -261,7 +261,7 @@ def plan_maintenance(
 
 
 class MaintainedTable:
-    """A state of a table, with what several steps need of it.
+    """A state of a table, and the results that several steps share.
 
     Args:
         engine: The session and its catalogs.
@@ -288,7 +288,7 @@ class MaintainedTable:
         if before is None:
             self.sketched, self.counts_partitions = known_statistics(self.table.metadata)
         else:
-            # Snapshots that expire take their statistics with them, so the first state tells which to keep.
+            # Statistics expire with their snapshots, so the first state determines which kinds to keep.
             self.sketched, self.counts_partitions = before.sketched, before.counts_partitions
             self.rewrite_options = before.rewrite_options
             if self.facts == before.facts:
@@ -321,13 +321,13 @@ class MaintainedTable:
 
     @property
     def facts(self) -> Hashable:
-        """What the remembered results depend on."""
+        """The state that the remembered results depend on."""
         metadata, snapshot = self.metadata, self.snapshot
         head = None if snapshot is None else snapshot.snapshot_id
         return metadata.table_uuid, head, metadata.current_schema_id, metadata.default_sort_order_id
 
     def remember(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return a result for the snapshot, which is computed once."""
+        """Return a result for the snapshot, computed once."""
         if key not in self.memo:
             self.memo[key] = compute()
         return self.memo[key]
@@ -361,7 +361,7 @@ class MaintainedTable:
 
     @property
     def deletes_files(self) -> bool:
-        """Whether files of the table may be deleted: `gc.enabled`."""
+        """True if files of the table may be deleted: `gc.enabled`."""
         return boolean(self.table.properties, GC_ENABLED, default=True)
 
     def after(self) -> "MaintainedTable":
@@ -374,7 +374,7 @@ class MaintainedTable:
         return MaintenancePlan(table=self.name, branch=self.branch, steps=planned)
 
     def planned(self, step: MaintenanceStep) -> PlannedStep:
-        """Plan one step; one that the table does not support is not needed."""
+        """Plan one step. A step that the table does not support is not needed."""
         with translate_errors(f"Planning the maintenance of the table '{self.name}'", self.resolved.catalog):
             try:
                 return PLANNERS[step](self)
@@ -411,7 +411,7 @@ def plan_snapshots(state: MaintainedTable) -> PlannedStep:
 
 
 def plan_rows(state: MaintainedTable) -> PlannedStep:
-    """Delete rows whose time is above `maintenance.ttl.max-age-ms`, by a DELETE statement."""
+    """Delete rows whose age is above `maintenance.ttl.max-age-ms`, by a DELETE statement."""
     step = MaintenanceStep.EXPIRE_ROWS
     column, age_ms = state.options.ttl_column, state.options.ttl_max_age_ms
     if column is None or age_ms is None:
@@ -450,7 +450,7 @@ class RowExpiry:
         target: The table's name, quoted.
         condition: The SQL condition of the rows.
         column: The name of the column.
-        bound: The time before which rows expired, as Iceberg's text.
+        bound: The time before which rows have expired, in Iceberg's text form.
     """
 
     target: str
@@ -462,8 +462,8 @@ class RowExpiry:
     def of(state: MaintainedTable, column: str, age_ms: int) -> "RowExpiry":
         """Return the rows of a table that are older than an age.
 
-        The age is counted from the begin of the day in UTC, or of the hour for an age below one day, so that a second
-        run soon after finds no more rows, and DELETE removes whole files of tables that are partitioned by time.
+        The age is counted from the start of the day in UTC, or of the hour for an age below one day. So a second run
+        soon after finds no more rows, and DELETE removes whole files of tables that are partitioned by time.
 
         Raises:
             AnalysisError: The table has no such column, or it is not a date or a timestamp.
@@ -522,7 +522,7 @@ class RowExpiry:
 
 
 def plan_manifests(state: MaintainedTable) -> PlannedStep:
-    """Rewrite manifests that slow down planning: many small ones, or ones that list the same partitions."""
+    """Rewrite manifests that slow down planning: many small manifests, or several that list the same partitions."""
     step, table = MaintenanceStep.REWRITE_MANIFESTS, state.table
     manifests = () if state.snapshot is None else cache_of(table).manifests(table.io, state.snapshot)
     target = CommitOptions.from_properties(table.properties).manifest_target_size
@@ -563,8 +563,8 @@ def plan_compaction(state: MaintainedTable) -> PlannedStep:
 def plan_clustering(state: MaintainedTable) -> PlannedStep:
     """Sort partitions of a sorted table whose files overlap on the first column of the sort order.
 
-    Files that the compaction rewrites are not considered: it sorts them anyway. Bounds of texts are truncated, so only
-    columns of numbers, dates and times are judged.
+    Files that the compaction rewrites are left out, because it sorts them anyway. Bounds of text are truncated, so only
+    columns of numbers, dates and times are considered.
     """
     step, order = MaintenanceStep.SORT_DATA_FILES, state.table.sort_order()
     if row_order(order, state.table.schema().fields) is None:
@@ -641,7 +641,7 @@ def plan_delete_files(state: MaintainedTable) -> PlannedStep:
 
 
 def plan_table_statistics(state: MaintainedTable) -> PlannedStep:
-    """Compute the column statistics again, if the table has some and many rows changed since."""
+    """Refresh the column statistics if the table has some, and many rows have changed since."""
     names = [state.table.schema().find_column_name(one) for one in sorted(state.sketched)]
     columns = [name for name in names if name is not None]
     ids = [one.snapshot_id for one in state.metadata.statistics]
@@ -654,7 +654,7 @@ def plan_table_statistics(state: MaintainedTable) -> PlannedStep:
 
 
 def plan_partition_statistics(state: MaintainedTable) -> PlannedStep:
-    """Count the files and rows of partitions again, if the table has such counts and many rows changed since."""
+    """Refresh the counts of partitions if the table has some, and many rows have changed since."""
     step = MaintenanceStep.COMPUTE_PARTITION_STATS
     if all(spec.is_unpartitioned() for spec in state.table.specs().values()):
         return PlannedStep(step=step, reason="the table is not partitioned")
@@ -698,7 +698,7 @@ def statistics_step(
 
 
 def plan_orphans(state: MaintainedTable) -> PlannedStep:
-    """Remove orphan files, old metadata files included, if that was not done for a while."""
+    """Remove orphan files, including old metadata files, if the last removal is long enough ago."""
     step, last_ms = MaintenanceStep.REMOVE_ORPHAN_FILES, state.options.orphans_last_run_ms
     interval_ms = state.options.orphans_interval_ms
     if not state.deletes_files:
@@ -743,7 +743,7 @@ PLANNERS: Final[Mapping[MaintenanceStep, Callable[[MaintainedTable], PlannedStep
 
 
 def compaction_options(state: MaintainedTable) -> dict[str, str]:
-    """Return the options of the compaction: the caller's override the table's."""
+    """Return the options of the compaction: the caller's options override the table's."""
     options = {**state.options.rewrite, **state.rewrite_options}
     if state.total("total-equality-deletes"):
         options.setdefault("delete-file-threshold", str(limits.MAINTENANCE_EQUALITY_DELETE_FILES))
@@ -751,7 +751,7 @@ def compaction_options(state: MaintainedTable) -> dict[str, str]:
 
 
 def binpack(state: MaintainedTable) -> Rewrite | None:
-    """Return the rewrite by size and deletes, without hot partitions; None for a table without snapshots."""
+    """Return the rewrite by sizes and deletes, without hot partitions; None for a table without snapshots."""
 
     def prepare() -> Rewrite | None:
         hot = hot_partitions(state)
@@ -770,7 +770,7 @@ def binpack(state: MaintainedTable) -> Rewrite | None:
 def hot_partitions(state: MaintainedTable) -> dict[Hashable, tuple[ScanTask, int]]:
     """Return the partitions with a new file, by key: one file of each, and the time of the newest in milliseconds.
 
-    An unpartitioned table is never hot: it would never be compacted.
+    An unpartitioned table is never hot, because it would never be compacted.
     """
     idle_ms, since_ms = state.options.partition_idle_ms, state.now_ms - state.options.partition_idle_ms
     if not idle_ms or state.snapshot is None:
@@ -803,7 +803,7 @@ def partition_name(table: Table, spec_id: int, partition: tuple[Any, ...]) -> st
 def overlap_depths(
     state: MaintainedTable, packed: Rewrite, field_id: int, decode: Callable[[bytes | None], Any]
 ) -> dict[Hashable, float]:
-    """Return the average overlap depth of each partition, of files that the compaction leaves."""
+    """Return the average overlap depth of each partition, for the files that the compaction does not rewrite."""
     hot = hot_partitions(state)
     groups = worthwhile_groups(packed.plan.groups, packed.options).groups
     taken = {task.path for group in groups for task in group.tasks}
@@ -836,7 +836,7 @@ def key_ranges(state: MaintainedTable, field_id: int) -> list[tuple[ScanTask, by
 
 
 def clustering_groups(groups: Sequence[FileGroup], depths: Mapping[Hashable, float]) -> tuple[FileGroup, ...]:
-    """Return the groups of partitions whose depth is at least halved: several groups of a partition overlap again."""
+    """Return the groups of partitions whose depth would at least be halved: groups of one partition overlap again."""
 
     def key(group: FileGroup) -> Hashable:
         return partition_key(group.tasks[0].spec_id, group.tasks[0].partition)
@@ -848,7 +848,7 @@ def clustering_groups(groups: Sequence[FileGroup], depths: Mapping[Hashable, flo
 
 
 def run_rewrite(rewrite: Rewrite, groups: Sequence[FileGroup], is_over: Callable[[], bool]) -> StepOutcome:
-    """Rewrite groups, a few in each commit, until the budget is over."""
+    """Rewrite groups, a few in each commit, until the budget runs out."""
     done: list[Any] = []
     failed = started = 0
     todo = list(groups)
@@ -905,15 +905,15 @@ def group_name(rewrite: Rewrite, group: FileGroup) -> str:
 
 
 def known_statistics(metadata: TableMetadata) -> tuple[frozenset[int], bool]:
-    """Return the columns of which the table has statistics, and whether it has those of partitions."""
+    """Return the columns that have statistics, and whether the table has partition statistics."""
     fields = {one for file in metadata.statistics for blob in file.blob_metadata for one in blob.fields}
     return frozenset(fields), bool(metadata.partition_statistics)
 
 
 def changed_share(metadata: TableMetadata, snapshot: Snapshot, computed: frozenset[int]) -> float | None:
-    """Return the fraction of rows that changed since a snapshot with statistics; None if its history has none.
+    """Return the fraction of rows that changed since a snapshot with statistics; None if the history has no such one.
 
-    Compactions change no row. A change that rewrote files counts all of their rows.
+    Compactions change no row. For a change that rewrote files, all of their rows count.
     """
     changed = 0
     for one in ancestors(metadata, snapshot.snapshot_id):
@@ -1013,13 +1013,13 @@ class MaintenanceRun:
 
     Attributes:
         steps: The steps to consider.
-        deadline: When no new work starts any more, by the monotonic clock; None for never.
+        deadline: The monotonic time after which no new work starts; None for no limit.
         lease: The lease.
         table: The name of the table.
-        rows: What steps did and left.
+        rows: The decisions about work that was done or left.
         unneeded: The newest decisions about steps without work.
         errors: The errors of failed steps.
-        is_cut: Whether the budget left work.
+        is_cut: True if the budget ran out before all work was done.
     """
 
     steps: frozenset[MaintenanceStep]
@@ -1032,14 +1032,14 @@ class MaintenanceRun:
     is_cut: bool = False
 
     def is_over(self) -> bool:
-        """Return whether the budget is over; otherwise confirm the lease for the next work."""
+        """Return True if the budget has run out; otherwise confirm the lease for the next work."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return True
         self.lease.confirm()
         return False
 
     def run(self, plan: MaintenancePlan, state: MaintainedTable) -> MaintenanceReport:
-        """Run passes over the steps until one finds nothing, and report.
+        """Run passes over the steps until a pass finds no work, and return the report.
 
         Args:
             plan: The plan, whose decisions are reported for the steps that have no work.
@@ -1112,7 +1112,7 @@ class MaintenanceRun:
 
 
 def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOptions) -> None:
-    """Compact a table because a trigger is due. Another maintainer of the table does the work as well.
+    """Compact a table because a trigger is due, unless another maintainer holds the lease: it compacts the table, too.
 
     Args:
         engine: The session and its catalogs.

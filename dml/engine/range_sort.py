@@ -1,7 +1,7 @@
 """Sort the rows of large groups of data files in several tasks, by ranges of the sort key. Driver.
 
 One task sorts a group whose rows fill one file. The rows of a larger group are divided into ranges of the key, one for
-each new file. `dml.write.ranged_rows` has the three stages that tasks run, decision 055 the reasons.
+each new file. `dml.write.ranged_rows` has the three stages that tasks run. Decision 055 has the reasons.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class RangeSort:
 
     @property
     def ranges(self) -> tuple[int, ...]:
-        """The number of ranges of each group: as many as it becomes new files."""
+        """The number of ranges of each group: one for each new file."""
         return tuple(self.options.expected_files(group.size) for group in self.groups)
 
     def sample(self) -> tuple[SampleKeys, int]:

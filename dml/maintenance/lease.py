@@ -1,13 +1,13 @@
 """Take the lease of a table, so that two maintainers do not do the same work. Driver.
 
-The lease is two table properties: the holder, and the time at which the lease ends if its holder died. It is taken,
-renewed and given back by commits that change these properties.
+The lease is two table properties: the holder, and the time at which the lease expires if its holder dies. Commits that
+change these properties take, renew and release it.
 
-PyIceberg's own catalogs apply a change to the newest metadata, even if it is newer than what the change is based on.
-Two takers would both succeed, so their commits require the lease that they have seen (`AssertLease`). The REST protocol
-has no requirement on a property: after a commit to a server the lease is read again, once earlier commits must have
-landed. It is also read before each step. In the worst case two maintainers run one step at once: their commits are
-validated like all others, so only time is lost (decision 053).
+PyIceberg's own catalogs apply a change to the newest metadata, even if it is newer than the base of the change. So two
+maintainers could both take the lease. To prevent this, their commits require the lease that they have read
+(`AssertLease`). The REST protocol has no requirement on a property: after a commit to a server, the lease is read
+again once all earlier commits must have landed, and also before each step. In the worst case, two maintainers run a
+step at the same time. Their commits are validated like all others, so only time is lost (decision 053).
 """
 
 import logging
@@ -58,7 +58,7 @@ class LeaseHolder:
 
 
 def lease_of(properties: Mapping[str, str], now_ms: int) -> LeaseHolder | None:
-    """Return the lease in a table's properties; None if there is none, or if it has ended."""
+    """Return the lease in a table's properties; None if there is none, or if it has expired."""
     name, until = properties.get(MAINTENANCE_LEASE_HOLDER), properties.get(MAINTENANCE_LEASE_EXPIRES_AT, "")
     if name is None or not until.isdecimal() or int(until) <= now_ms:
         return None
@@ -88,7 +88,7 @@ def new_holder() -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Lease:
-    """A lease of one table: `with Lease(...) as lease` takes it, and gives it back at the end.
+    """A lease of one table: `with Lease(...) as lease` takes it, and releases it at the end.
 
     Attributes:
         catalog: The catalog.

@@ -11,7 +11,7 @@ __all__ = ["average_depth"]
 
 
 def average_depth(ranges: Iterable[tuple[Any, Any]]) -> float:
-    """Return the average overlap depth of ranges: how many of them a reader opens for one value, on average.
+    """Return the average overlap depth of ranges: the average number of ranges that contain a value.
 
     Ranges that only share an end do not overlap: a value may fill several files of a perfectly sorted table. The depth
     is measured where each range begins; 1 is perfectly clustered.

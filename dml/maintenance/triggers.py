@@ -1,8 +1,8 @@
 """Decide after a commit whether to compact the table, from the summaries of its snapshots. Pure; driver.
 
 Input: the summary of a commit, the snapshots before it, and the options. Output: the reason to compact, or None. No
-file is read. Each trigger fires when its value crosses a multiple, so a compaction that found nothing worth its price
-is not tried again with the next commit.
+file is read. Each trigger fires when its value crosses a further multiple, so a compaction that found nothing to
+rewrite is not repeated after the next commit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ __all__ = ["due_trigger"]
 def due_trigger(
     added: Mapping[str, str], history: Iterable[Snapshot], options: HookOptions, min_file_size: int
 ) -> str | None:
-    """Return why to compact a table after a commit; None if no trigger is due.
+    """Return the reason to compact a table after a commit; None if no trigger is due.
 
     Args:
         added: The summary of the commit.
@@ -52,18 +52,18 @@ def is_compaction(snapshot: Snapshot) -> bool:
 
 
 def small_files(summary: Mapping[str, str], min_file_size: int) -> int:
-    """Return how many small data files a commit added: all, if their average size is small."""
+    """Return the number of small data files that a commit added: all of its files if their average size is small."""
     files = number(summary, "added-data-files")
     return files if files and number(summary, "added-files-size") / files < min_file_size else 0
 
 
 def half_steps(ratio: float, limit: float) -> int:
-    """Return how often half of the limit fits into a fraction, whatever binary fractions make of 0.3 / 0.1."""
+    """Return how often half of the limit fits into a fraction, despite rounding errors as in 0.3 / 0.1."""
     return int(2 * ratio / limit + 1e-9)
 
 
 def deleted_ratio(summary: Mapping[str, str]) -> float:
-    """Return the fraction of rows that position deletes and deletion vectors mark."""
+    """Return the fraction of rows that position deletes and deletion vectors delete."""
     rows = number(summary, "total-records")
     return number(summary, "total-position-deletes") / rows if rows else 0.0
 

@@ -1,7 +1,7 @@
-"""Decide which rewrites pay, so that maintenance ends: a rewrite of its own results never pays. Pure; driver.
+"""Select the rewrites that are worth their cost. Rewriting their results never is, so maintenance ends. Pure; driver.
 
-Input: the plans of the rewrites. Output: the groups worth their price, and reasons. `rewrite_data_files` itself follows
-Iceberg, where two files of 70 % of the target size are rewritten into two such files by each call.
+Input: the plans of the rewrites. Output: the groups worth their cost, and reasons. `rewrite_data_files` itself follows
+Iceberg, where each call rewrites two files of 70 % of the target size into two such files.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ __all__ = ["WorthwhileGroups", "manifest_reason", "merges_delete_files", "worthw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorthwhileGroups:
-    """The groups of a plan, by whether their rewrite pays.
+    """The groups of a plan, divided by whether their rewrite is worth its cost.
 
     Attributes:
-        groups: Those to rewrite: first the groups with many deleted rows, then those that lose the most files for the
-            bytes that they take.
+        groups: The groups to rewrite: first those with many deleted rows, then those that save the most files per
+            byte.
         left: The others.
         new_files: An estimate of the files that `groups` become.
     """
@@ -58,7 +58,7 @@ def worthwhile_groups(groups: Sequence[FileGroup], options: RewriteOptions) -> W
 
 
 def has_deletes(group: FileGroup, options: RewriteOptions) -> bool:
-    """Return whether a file of the group has many deleted rows or delete files."""
+    """Return True if a file of the group has many deleted rows or delete files."""
     return any(has_high_ratio(task, options) or has_many_deletes(task, options) for task in group.tasks)
 
 
@@ -69,12 +69,12 @@ def is_smaller(group: FileGroup, options: RewriteOptions) -> bool:
 
 
 def merges_delete_files(group: PositionDeleteGroup, options: PositionDeleteOptions, *, by_file: bool) -> bool:
-    """Return whether a rewrite of position delete files of version 2 at least halves their number.
+    """Return True if a rewrite of position delete files of version 2 at least halves their number.
 
     Args:
         group: The files.
         options: The options.
-        by_file: Whether new files have the deletes of one data file each (`write.delete.granularity`).
+        by_file: True if each new file has the deletes of one data file (`write.delete.granularity`).
     """
     if by_file:
         data_files = {delete_entry(entry).data_file for entry in group.files}
@@ -89,7 +89,7 @@ def merges_delete_files(group: PositionDeleteGroup, options: PositionDeleteOptio
 def manifest_reason(
     manifests: Sequence[ManifestFile], spec: PartitionSpec, metadata: TableMetadata, target: int
 ) -> str:
-    """Return why manifests slow down the planning of queries; empty if they do not.
+    """Return the reason why manifests slow down the planning of queries; empty if they do not.
 
     Args:
         manifests: All manifests of a snapshot.
@@ -115,7 +115,7 @@ def manifest_reason(
 def manifest_ranges(
     manifests: Sequence[ManifestFile], spec: PartitionSpec, metadata: TableMetadata
 ) -> list[tuple[object, object]]:
-    """Return the ranges of the first partition field that manifests cover; none for an unpartitioned table."""
+    """Return the range of the first partition field in each manifest; empty for an unpartitioned table."""
     if not spec.fields:
         return []
     kind = partition_type(spec, metadata).fields[0].field_type

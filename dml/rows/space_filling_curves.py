@@ -1,9 +1,9 @@
 """Compute the keys of space-filling curves: z-order and Hilbert. Worker-safe, vectorized.
 
 Input: the Arrow arrays of the columns. Output: keys in words of 64 bits, the most significant first. Rows with similar
-values in all columns have similar keys, so files of rows in the order of the keys have narrow bounds in every column.
+values in all columns have similar keys, so files that are sorted by key have narrow bounds in every column.
 
-Each value becomes bytes in the order of the values, as in Iceberg's Java library: 8 bytes for numbers, a prefix for
+Values are encoded as bytes that sort like the values, as in Iceberg's Java library: 8 bytes for numbers, a prefix for
 text and bytes, zeros for NULL. A z-order key interleaves the bits of all columns. A Hilbert key first turns the
 coordinates so that neighbors on the curve are neighbors in space. Sources: Iceberg's `ZOrderByteUtils` and
 `HilbertByteUtils`; John Skilling, "Programming the Hilbert curve" (2004).
@@ -72,10 +72,10 @@ def curve_words(curve: Curve, columns: Sequence[pa.Array]) -> tuple[Words, ...]:
 
     Args:
         curve: The curve.
-        columns: The values of its columns, of types that `ordered_bytes` takes.
+        columns: The values of its columns, of types that `ordered_bytes` accepts.
     """
     rows, step = len(columns[0]), limits.CURVE_BATCH_ROWS
-    # In steps, whose arrays stay in the processor's cache.
+    # In steps small enough for their arrays to stay in the processor's cache.
     parts = [
         words_of(curve, [column.slice(start, step) for column in columns]) for start in range(0, max(rows, 1), step)
     ]
@@ -106,7 +106,7 @@ def to_bytes(words: Words) -> Bytes:
 
 
 def ordered_bytes(values: pa.Array, prefix_bytes: int = NUMBER_BYTES) -> Bytes:
-    """Return bytes in the order of the values, one row for each value; zeros for NULL.
+    """Return bytes that sort like the values, one row for each value; zeros for NULL.
 
     NaN is the greatest number, and -0.0 is less than 0.0. Timestamps with a time zone count in seconds, as in Java.
 
@@ -159,7 +159,7 @@ def fixed_prefixes(values: pa.Array, length: int, width: int) -> Bytes:
 
 
 def ordered_numbers(values: pa.Array) -> Words:
-    """Return numbers in the order of the values; any number for NULL."""
+    """Return numbers that sort like the values; an arbitrary number for NULL."""
     kind = values.type
     if pa.types.is_boolean(kind):
         flags = values.fill_null(False).to_numpy(zero_copy_only=False)
@@ -185,7 +185,7 @@ def ordered_floats(values: npt.NDArray[np.float64]) -> Words:
 
 
 def leading_bits(values: pa.Array, precision: int) -> npt.NDArray[np.int64]:
-    """Return the unscaled values of decimals, without as many low bits as their precision has above 63."""
+    """Return the unscaled values of decimals, shifted right so that all values of the precision fit into 63 bits."""
     start = 2 * values.offset
     words = np.frombuffer(values.buffers()[1], np.uint64)[start : start + 2 * len(values)].reshape(-1, 2)
     low, high = words[:, 0], words[:, 1]
@@ -215,9 +215,9 @@ def spread_tables(count: int) -> tuple[Bytes, ...]:
 
 
 def interleave(columns: Sequence[Bytes], max_bytes: int | None = None) -> Bytes:
-    """Interleave the bits of columns, from the highest bit of the first column on.
+    """Interleave the bits of columns, starting with the highest bit of the first column.
 
-    A column without further bytes is left out of the rest.
+    A shorter column is left out once its bytes are used up.
 
     Args:
         columns: The bytes of each column: an array with one row for each key.
@@ -238,7 +238,7 @@ def interleave(columns: Sequence[Bytes], max_bytes: int | None = None) -> Bytes:
 
 
 def hilbert_transpose(coordinates: Sequence[Words], bits: int) -> list[Words]:
-    """Return the Hilbert index of points in transposed form: interleaving the results' bits gives the index.
+    """Return the Hilbert index of points in transposed form: interleaving the bits of the result gives the index.
 
     Args:
         coordinates: The coordinates of the points, one array for each dimension.

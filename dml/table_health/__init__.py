@@ -1,8 +1,8 @@
 """The health of a table, from its metadata: figures, and advice on maintenance. Driver.
 
-`measure` reads the manifests of a snapshot, once, and no data file. `overlap` sweeps over the bounds of files. Advice
-is an argument: the steps that the plan of `maintain` needs. The result is a `TableHealth` (`report`), made of the
-`figures`. It describes itself as parts (`view`), which `text` lays out for a terminal and `page` as HTML.
+`measure` reads each manifest of a snapshot once, and no data file. `overlap` sweeps over the bounds of files. The
+advice is an argument: the needed steps of the plan of `maintain`. The result is a `TableHealth` (`report`), which
+consists of `figures`. Its `parts` (`view`) are laid out by `text` for a terminal, and by `page` as HTML.
 """
 
 from dml.table_health.figures import Advice, Certainty

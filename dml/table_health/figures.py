@@ -39,11 +39,11 @@ class SizeRange:
     """The data files of some sizes.
 
     Attributes:
-        from_bytes: The least size.
+        from_bytes: The smallest size.
         to_bytes: The first size above the range; None for no limit.
         files: The number of files.
         bytes: Their total size.
-        is_rewritten: Whether `rewrite_data_files` selects files of these sizes.
+        is_rewritten: True if `rewrite_data_files` selects files of these sizes.
     """
 
     from_bytes: int
@@ -60,15 +60,15 @@ class FileFigures:
     Attributes:
         files: The number of live data files.
         bytes: Their total size.
-        rows: Their rows, deleted ones included.
+        rows: The number of their rows, including deleted ones.
         target_bytes: The target size of data files.
         small_files: Files below 75 % of the target, which `rewrite_data_files` selects.
         small_bytes: Their total size.
-        large_files: Files above 180 % of the target, which it selects, too.
-        min_bytes: The least size; 0 without files.
-        median_bytes: The median; of two in the middle, the smaller one.
-        max_bytes: The greatest size.
-        histogram: The files by size. Limits are fractions of the target, which is one of the limits.
+        large_files: Files above 180 % of the target, which it also selects.
+        min_bytes: The smallest size; 0 without files.
+        median_bytes: The median size: the lower one for an even number of files.
+        max_bytes: The largest size.
+        histogram: The files by size. The limits are fractions of the target, and the target is one of them.
     """
 
     files: int
@@ -91,8 +91,8 @@ class DeletedFromFile:
     Attributes:
         path: The location of the data file.
         rows: Its rows, deleted ones included.
-        deleted_rows: Positions in delete files for this file only: exact if a deletion vector has them, otherwise the
-            maximum.
+        deleted_rows: Positions in delete files for this file only: exact with a deletion vector, otherwise an upper
+            limit.
         delete_files: The number of delete files that may apply to it.
     """
 
@@ -110,11 +110,11 @@ class DeleteFigures:
         deletion_vectors: The number of live deletion vectors.
         position_delete_files: The number of live position delete files, without vectors.
         equality_delete_files: The number of live equality delete files.
-        bytes: Their total size; of a deletion vector that of its blob.
+        bytes: Their total size. For a deletion vector, the size of its blob.
         deleted_rows: Deleted positions in data files.
-        deleted_ratio: `deleted_rows` by the rows of data files; 0.0 without rows.
-        certainty: `exact` if only deletion vectors apply; `at most` with position delete files, which may name a row
-            twice or a removed file; `estimate` with equality delete files, whose deleted rows are not counted.
+        deleted_ratio: `deleted_rows` divided by the rows of data files; 0.0 without rows.
+        certainty: `exact` if only deletion vectors apply; `at most` with position delete files, which may list a row
+            twice or list a removed file; `estimate` with equality delete files, whose deleted rows are not counted.
         affected_files: The data files to which a delete file may apply.
         dangling_files: Delete files that apply to no data file.
         most_deleted: The data files with the most deleted rows.
@@ -147,7 +147,7 @@ class PartitionFiles:
         bytes: Their total size.
         rows: Their rows, deleted ones included.
         manifests: The number of manifests that list them.
-        max_depth: The greatest overlap depth; None without a sort column.
+        max_depth: The maximum overlap depth; None without a sort column.
     """
 
     name: str
@@ -165,8 +165,8 @@ class PartitionFigures:
     Attributes:
         partitions: The number of partitions; 1 for an unpartitioned table with files.
         mean_bytes: The mean size.
-        skew: The size of the largest by the mean; 0.0 without files.
-        max_files: The greatest number of files in a partition.
+        skew: The size of the largest partition divided by the mean; 0.0 without files.
+        max_files: The maximum number of files in a partition.
         largest: The largest partitions.
     """
 
@@ -181,14 +181,14 @@ class PartitionFigures:
 class OverlapFigures:
     """The overlap of files by the bounds of the first column of the table's sort order.
 
-    Writers may truncate bounds of long text, so files may overlap by bounds and not by values.
+    Writers may truncate bounds of long text, so the bounds of files may overlap although their values do not.
 
     Attributes:
-        column: The column; None if there is no order to compare by.
-        reason: The reason if there is none; otherwise empty.
+        column: The column; None if files cannot be compared.
+        reason: The reason if the column is None; otherwise empty.
         mean_depth: The mean of `dml.maintenance.average_depth`: the number of files of the partition that overlap where
             a file begins. Files that only share an end do not count.
-        max_depth: The greatest number of files at one value of a partition.
+        max_depth: The maximum number of files at one value of a partition.
         overlapping_partitions: The partitions with a depth above 1.
         files_without_bounds: The files that are left out because their metrics have no bounds of the column.
         deepest: The partitions with the greatest depths.
@@ -212,12 +212,12 @@ class ManifestFigures:
         delete_manifests: The number of manifests that list delete files.
         bytes: The total size of all manifests, which a full scan reads to plan.
         target_bytes: `commit.manifest.target-size-bytes`.
-        min_bytes: The least size; 0 without manifests.
-        median_bytes: The median; of two in the middle, the smaller one.
-        max_bytes: The greatest size.
+        min_bytes: The smallest size; 0 without manifests.
+        median_bytes: The median size: the lower one for an even number of manifests.
+        max_bytes: The largest size.
         without_live_files: Manifests that only list removed files.
         mean_spread: The mean number of manifests that list the data files of a partition.
-        max_spread: The greatest number.
+        max_spread: The maximum number.
     """
 
     data_manifests: int
@@ -246,7 +246,7 @@ class RefAge:
         kind: `branch` or `tag`.
         snapshot_id: Its snapshot.
         age_ms: The age of that snapshot in milliseconds; None if the snapshot does not exist.
-        expires: Whether `expire_snapshots` removes it, by its own or the table's maximum age.
+        expires: True if `expire_snapshots` removes it, by its own or the table's maximum age.
     """
 
     name: str
@@ -258,7 +258,7 @@ class RefAge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFigures:
-    """The snapshots of the whole table, whatever the branch.
+    """The snapshots of the whole table, on all branches.
 
     Attributes:
         snapshots: The number of snapshots.
@@ -286,8 +286,8 @@ class MetadataFigures:
     Attributes:
         bytes: The size of the current metadata file in the storage.
         old_files: The number of older metadata files that it lists.
-        previous_versions_max: `write.metadata.previous-versions-max`: how many it lists at most.
-        deletes_old_files: `write.metadata.delete-after-commit.enabled`: whether files beyond these are deleted.
+        previous_versions_max: `write.metadata.previous-versions-max`: the maximum number that it lists.
+        deletes_old_files: `write.metadata.delete-after-commit.enabled`: True if files beyond these are deleted.
     """
 
     bytes: int
@@ -315,7 +315,7 @@ class StatisticsAge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GainFigures:
-    """What the compaction of `maintain` would change; nothing for a snapshot that is not the head of a branch.
+    """The changes of a compaction by `maintain`; none for a snapshot that is not the head of a branch.
 
     Attributes:
         rewritten_files: The data files that it replaces.

@@ -102,7 +102,7 @@ def measure_health(
         now_ms: The time from which ages are computed, in milliseconds since 1970.
         reference: The branch or tag of the snapshot, for the report.
         compaction: The groups of data files that maintenance would rewrite; None for no groups.
-        advice: What maintenance would do; None for a snapshot that is not the head of a branch.
+        advice: The steps that maintenance would run; None for a snapshot that is not the head of a branch.
 
     Raises:
         AnalysisError: A property of the table has an invalid value.
@@ -169,7 +169,7 @@ def sort_column(table: Table) -> SortColumn | str:
 
 @dataclass(slots=True, kw_only=True)
 class SnapshotContent:
-    """The files of a snapshot, as far as figures need them. `add` is called for each manifest, in order.
+    """The files of a snapshot, with the fields that figures need. `add` is called for each manifest, in order.
 
     Attributes:
         column: The sort column, or the reason why there is none.
@@ -234,7 +234,7 @@ class SnapshotContent:
         self._bounded.append((bounds.lower.known & bounds.upper.known)[live])
 
     def _partition(self, spec_id: int, partition: tuple[Any, ...], ids: Sequence[int]) -> int:
-        """Return the index of a partition, in which files of different specs are together if values are equal."""
+        """Return the index of a partition. Files of different specs share a partition if their values are equal."""
         values = dict(zip(ids, partition, strict=True))
         key = partition_key(0, tuple(values.get(field_id) for field_id in self.field_ids))
         if key not in self._partitions:
@@ -330,7 +330,7 @@ class Partitions:
     name_of: Callable[[int], str]
 
     def greatest(self, values: Integers) -> tuple[PartitionFiles, ...]:
-        """Return the partitions with the greatest values, the first one of equal ones."""
+        """Return the partitions with the greatest values; of equal values, the first."""
         return tuple(
             PartitionFiles(
                 name=self.name_of(place),
@@ -373,7 +373,7 @@ def read_files(table: Table, snapshot: Snapshot | None) -> SnapshotContent:
 
 
 def size_quantiles(sizes: Sequence[int]) -> tuple[int, int, int]:
-    """Return the least size, the median and the greatest; zeros without sizes."""
+    """Return the smallest, the median and the largest size; zeros without sizes."""
     ordered = sorted(sizes)
     return (ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]) if ordered else (0, 0, 0)
 
@@ -599,7 +599,7 @@ def gain_figures(compaction: WorthwhileGroups, found: SnapshotContent) -> GainFi
         ManifestContent.DATA: after,
         ManifestContent.DELETES: len(found.deletes) - sum(group.deletion_vectors for group in groups),
     }
-    # An empty manifest has a header, too: a few files need about as much as the smallest manifest has.
+    # An empty manifest has a header, too: a manifest of a few files is about as large as the smallest one.
     least = {
         content: min(one.manifest_length for one in found.manifests if one.content is content)
         for content in found.entries

@@ -1,7 +1,7 @@
-"""The overlap of files: how many files of a partition have a value between their bounds. Pure; driver.
+"""Measure the overlap of files: the number of files of a partition whose bounds contain a value. Pure; driver.
 
 Input: the partition, the lower and the upper bound of each file, as numbers. Output: the depth at each bound, and the
-average depth, by which maintenance decides.
+average depth, on which maintenance bases its decisions.
 
 The depth at a value is the number of files whose lower bound is not above it and whose upper bound is not below it. It
 only changes at bounds, so the depths at all bounds include the greatest one. A query for one value reads as many files.
@@ -62,7 +62,7 @@ def overlap_depths(partitions: Integers, lower: Integers, upper: Integers) -> Ov
     """
     ordered = lower <= upper
     partitions, lower, upper = partitions[ordered], lower[ordered], upper[ordered]
-    # One axis for all partitions, one after the other: what begins in a partition also ends there.
+    # The partitions are laid out one after the other on one axis: a range that begins in a partition also ends there.
     width = int(upper.max(initial=0)) + 1
     starts, ends = partitions * width + lower, partitions * width + upper
     bounds = np.unique(np.concatenate((starts, ends)))

@@ -1,7 +1,7 @@
 """Lay out a health report as HTML. Driver.
 
-Input: the parts of a report. Output: a fragment for notebooks, or a page with a head. Neither loads anything else, nor
-has scripts. Colors derive from the color of the surrounding text, so that the fragment fits light and dark notebooks.
+Input: the parts of a report. Output: a fragment for notebooks, or a page with a head. Both are self-contained and have
+no scripts. Colors derive from the color of the surrounding text, so the fragment fits light and dark notebooks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -133,7 +133,7 @@ def chart_html(chart: Chart) -> Iterator[str]:
     for number, bar in enumerate(chart.bars):
         if number == chart.mark:
             yield f'<div class="mark">{safe(chart.mark_text)}</div>'
-        # At least a sliver for a number above 0.
+        # A number above 0 has a visible bar.
         width = max(100 * bar.length / chart.longest, 0.7) if bar.length else 0
         kind = ' class="good"' if bar.is_good else ""
         yield f'<span>{safe(bar.label)}</span><div><i{kind} style="width:{width:.1f}%"></i></div>'

@@ -1,4 +1,4 @@
-"""`TableHealth`: the health of a table as a value, which prints itself and shows itself in notebooks. Driver."""
+"""`TableHealth`: the health of a table as a value, with reports for terminals and notebooks. Driver."""
 
 import io
 from dataclasses import dataclass, fields, is_dataclass
@@ -41,7 +41,7 @@ SHOWN_REFS: Final = 10
 class TableHealth:
     """The health of a snapshot of a table, from metadata alone: no data file and no delete file is read.
 
-    Each figure is exact, or its description in `dml.table_health.figures` says that it is an estimate or a maximum.
+    A figure is exact unless `dml.table_health.figures` documents it as an estimate or an upper limit.
 
     Attributes:
         table: The full name of the table.
@@ -57,9 +57,9 @@ class TableHealth:
         snapshots: The snapshots, branches and tags of the whole table.
         metadata: The metadata file.
         statistics: The statistics of columns, and of partitions.
-        gain: What compaction would change.
-        is_maintained: Whether the snapshot is the head of a branch, or the table has none: `maintain` rewrites no other
-            files, so there is no advice on them.
+        gain: The changes of a compaction.
+        is_maintained: True if the snapshot is the head of a branch, or the table has no snapshot. `maintain` rewrites
+            no other files, so there is no advice on them.
         advice: The recommendations, in the order in which to follow them.
     """
 
@@ -118,7 +118,7 @@ class TableHealth:
         return {one.name: plain_value(getattr(self, one.name)) for one in fields(self)}
 
     def to_html(self, path: str | Path) -> None:
-        """Write the report as one HTML file, which loads nothing else.
+        """Write the report as one self-contained HTML file.
 
         Args:
             path: The file on the local disk; an existing one is overwritten.

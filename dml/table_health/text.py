@@ -93,7 +93,7 @@ class ChartBars:
         for number, bar in enumerate(chart.bars):
             if number == chart.mark:
                 grid.add_row(Text(line * LABEL_WIDTH, "dim"), Text(line * BAR_WIDTH, "dim"), text(chart.mark_text))
-            # A number above 0 has a bar that can be seen.
+            # A number above 0 has a visible bar.
             length = -(-bar.length * BAR_WIDTH // chart.longest)
             style = "green" if bar.is_good else "yellow"
             grid.add_row(text(bar.label), Text(block * length, style), text(bar.text))

@@ -1,7 +1,7 @@
 """The parts of a health report, without a layout. Driver (plain data).
 
 `dml.table_health.text` lays them out for a terminal, `dml.table_health.page` as HTML. Names and paths come from users
-and other engines: each layout escapes them, after `printable` made control characters visible.
+and other engines: each layout escapes them, after `printable` has made control characters visible.
 """
 
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ class Bar:
     """A bar of a chart.
 
     Attributes:
-        label: What it counts.
+        label: The name of the number.
         length: The number that it shows.
         text: The number, with a unit or details.
-        is_good: Whether the number is as it should be.
+        is_good: True if the number is in its recommended range.
     """
 
     label: str
@@ -49,7 +49,7 @@ class Chart:
     """Horizontal bars.
 
     Attributes:
-        title: What they show.
+        title: The subject of the bars.
         bars: The bars, from top to bottom.
         mark: The index of the bar above which to draw a line; None for no line.
         mark_text: The label of the line.
@@ -71,7 +71,7 @@ class TextTable:
     """A small table. The first column is text, the others are numbers.
 
     Attributes:
-        title: What it lists.
+        title: The subject of the rows.
         columns: The names of the columns.
         rows: The cells.
     """
@@ -99,7 +99,7 @@ class Part:
 
 
 def printable(text: str) -> str:
-    r"""Replace characters that cannot be shown, such as line breaks and terminal codes, by escapes such as `\x1b`."""
+    r"""Replace unprintable characters, such as line breaks and terminal codes, with escapes such as `\x1b`."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

@@ -1,4 +1,4 @@
-"""Replace equality deletes by positions: the tasks of `convert_equality_deletes`. Worker.
+"""Replace equality deletes with position deletes: the tasks of `convert_equality_deletes`. Worker.
 
 Input: data files with the equality deletes to replace. Output: a `TaskCommit` with position delete files or deletion
 vectors, or a `TaskFailure`. Only the key columns are read. Spec: "Equality Delete Files", "Scan Planning".
@@ -49,7 +49,7 @@ class ConvertDeletes:
 
 
 def deleted_rows(task: ScanTask, reader: TaskReader) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that equality deletes delete, as delta rows. Rows that are deleted by position are left out.
+    """Yield the rows that equality deletes delete, as delta rows. Rows already deleted by position are left out.
 
     Args:
         task: A whole file.

@@ -1,16 +1,16 @@
 """Copy row groups of data files byte for byte into new files. Worker; `with_joined_metrics`: driver.
 
-Input: scan tasks. Output: a `TaskCommit` with the new files, or None if the rows have to be decoded. Deleted rows are
-copied, too, and deleted again in the new file, by one deletion vector or position delete file. In format version 3, row
-ids and sequence numbers are written as new column chunks. Spec: "Row Lineage", "Deletion Vectors", "Position Delete
+Input: scan tasks. Output: a `TaskCommit` with the new files, or None if the rows must be decoded. Deleted rows are
+copied, too, and one deletion vector or position delete file deletes them again in the new file. In format version 3,
+row ids and sequence numbers are written as new column chunks. Spec: "Row Lineage", "Deletion Vectors", "Position Delete
 Files"; `parquet.thrift`.
 
-A run is copied if decoding it would write about the same bytes: all its files have all columns of the table, with the
-physical types and the field ids that this writer gives them, the codec and the bloom filters that the table's
-properties ask for, and large row groups. The footers of all files are read before anything is written.
+A run of scan tasks is copied if decoding would write about the same bytes: all its files have all columns of the table,
+with the physical types and field ids that this writer would use, the codec and bloom filters that the table's
+properties request, and large row groups. The footers of all files are read before anything is written.
 
-Footers have no NaN counts, and some writers include NaN in their bounds. On the driver, `with_joined_metrics` takes
-both from the manifest entries of the old files. Spec: "Manifests", fields 125, 128 and 137.
+Footers have no NaN counts, and some writers include NaN in their bounds. On the driver, `with_joined_metrics` takes NaN
+counts and bounds from the manifest entries of the old files. Spec: "Manifests", fields 125, 128 and 137.
 """
 
 import struct
@@ -67,13 +67,13 @@ CODEC_NUMBERS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyRule:
-    """The row groups that are copied.
+    """The conditions for copying row groups.
 
     Attributes:
-        min_row_group_bytes: The least average of their compressed sizes.
-        max_row_group_bytes: The largest of their compressed sizes: a new file that holds a larger one would have to be
+        min_row_group_bytes: The minimum of their average compressed size.
+        max_row_group_bytes: The maximum of their compressed sizes: a new file that holds a larger one would have to be
             rewritten again.
-        max_deleted: From this fraction of deleted rows in a new file on, they are decoded.
+        max_deleted: The fraction of deleted rows in a new file at and above which they are decoded.
     """
 
     min_row_group_bytes: int
@@ -87,7 +87,7 @@ class RowGroupSource:
 
     Attributes:
         old: The open file.
-        copied: The same, as the new file copies from it.
+        copied: The same file, in the form from which the new file copies.
         groups: The row groups, each with its index in the file and the position of its first row.
         rows: Reads row lineage and deleted positions.
     """
@@ -115,7 +115,7 @@ class CopyJob:
     Attributes:
         context: The write.
         layout: The columns of new files.
-        lineage: Those of row lineage, whose chunks are new; empty before format version 3.
+        lineage: The columns of row lineage, which get new chunks; empty before format version 3.
         output: Opens and closes new files.
     """
 
@@ -165,7 +165,7 @@ class RowGroupCopier:
             target_file_size: The size in bytes at which a new file is closed.
 
         Returns:
-            The new files and their deletes. None, with nothing written, if the files have to be decoded.
+            The new files and their deletes. None, with nothing written, if the files must be decoded.
 
         Raises:
             CorruptFileError: A file breaks its format.
@@ -220,7 +220,7 @@ class RowGroupCopier:
         return sources
 
     def _columns(self, footer: Footer, groups: Sequence[RowGroup]) -> tuple[SplicedColumn, ...] | None:
-        """Return the columns of the new file with those of an old one; None if it has to be decoded."""
+        """Return the columns of the new file with those of an old one; None if it must be decoded."""
         context, layout = self._job.context, self._job.layout
         held = {column.field_id: column for column in footer.columns}
         new_ids = {column.field_id for column in self._job.lineage.columns}
@@ -283,7 +283,7 @@ class NewFile:
         self, job: CopyJob, first: RowGroupSource, partition: tuple[Any, ...], origins: OriginLog | None
     ) -> None:
         self._job, self._partition, self._origins = job, partition, origins
-        # Neighbours have neighbouring ids: as differences they take next to no space, and as numbers a byte each.
+        # Adjacent rows have adjacent ids: stored as differences they take almost no space, as numbers a byte each.
         self._lineage = NewColumns(job.lineage, job.context.options, deltas=(ROW_ID,))
         self._file = job.output.open("parquet", job.context.default_spec_id, partition)
         self._spliced = SplicedFile(first.copied, self._write)
@@ -425,11 +425,11 @@ def with_joined_metrics(
     data_manifests: Mapping[str, str],
     context: WriteContext,
 ) -> tuple[ContentFile, ...]:
-    """Return new data files, where those of copied row groups have NaN counts and bounds of floating-point columns.
+    """Add NaN counts and bounds of floating-point columns to the metrics of new files with copied row groups.
 
     Args:
         files: The new files.
-        joined_files: Those of copied row groups.
+        joined_files: The new files with copied row groups.
         table: The table.
         snapshot_id: The snapshot that was read.
         data_manifests: The manifest of each data file that was read.
@@ -491,7 +491,7 @@ def with_float_metrics(
 
 
 def nan_count(entry: ContentFile, field_id: int, *, is_whole: bool) -> int | None:
-    """Return the NaNs in the copied rows of an old file; None if unknown."""
+    """Return the number of NaNs in the copied rows of an old file; None if unknown."""
     found = entry.nan_value_counts.get(field_id)
     return found if is_whole or not found else None
 

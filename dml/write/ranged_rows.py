@@ -4,8 +4,8 @@
    (`range_bounds`), so that each range fills one new file.
 2. `SplitRows` reads the files, cuts sorted rows at the bounds, and yields them as pieces: serialized record batches of
    a few KiB, each with the number of its range.
-3. Spark's shuffle passes all pieces of a range to one task. It moves opaque bytes: rows of any type, also those that
-   Spark does not have, are never rows of Spark.
+3. Spark's shuffle passes all pieces of a range to one task. It moves opaque bytes, so rows may have types that Spark
+   lacks: they are never converted to Spark rows.
 4. `WriteRanges` sorts the rows of a range in bounded memory and writes them.
 
 Counts of deleted rows, and failures of the second stage, travel with the pieces to the third, which reports them.
@@ -62,8 +62,8 @@ class SampleKeys:
     """The function of a task that samples the sort keys of row groups. It can be pickled.
 
     Attributes:
-        input: Groups of scan tasks, each with the number of its group, with a `ScanContext` of the table. The columns
-            of the key are read, whatever it projects.
+        input: Groups of scan tasks, each with the number of its group, and a `ScanContext` of the table. Its projection
+            is ignored: only the key columns are read.
         spec: The write.
     """
 
@@ -99,7 +99,7 @@ def sample_batch(number: int, packed: bytes) -> pa.RecordBatch:
 
 
 def range_bounds(samples: Iterable[tuple[int, bytes]], ranges: Sequence[int]) -> dict[int, pa.Table]:
-    """Return the bounds of the ranges of each group: the greatest key of each range but the last, in order.
+    """Return the bounds of the ranges of each group: the greatest key of each range except the last, in order.
 
     Args:
         samples: The rows of all `SampleKeys` tasks.
@@ -134,7 +134,7 @@ class SplitRun:
     Attributes:
         tasks: The scan tasks.
         first: The number of the first range.
-        bounds: The packed bounds of the ranges, as of `range_bounds`; None for a single range.
+        bounds: The packed bounds of the ranges, as returned by `range_bounds`; None for a single range.
     """
 
     tasks: tuple[ScanTask, ...]
@@ -213,14 +213,14 @@ def cut(rows: pa.Table, order: KeyOrder, bounds: pa.Table | None) -> Iterator[tu
     Args:
         rows: The rows.
         order: Their order.
-        bounds: The greatest key of each range but the last; None for a single range.
+        bounds: The greatest key of each range except the last; None for a single range.
 
     Yields:
         The number of each range that has rows, from 0, with its sorted rows.
     """
     keys, directions = order.keys(rows)
     if bounds is not None:
-        keys = pa.concat_tables([keys, bounds])  # behind the rows: the sort is stable, so equal rows come before
+        keys = pa.concat_tables([keys, bounds])  # after the rows: the sort is stable, so equal rows come first
     places = pc.sort_indices(keys, sort_keys=directions).to_numpy()
     ends = np.flatnonzero(places >= rows.num_rows)
     for number, (start, end) in enumerate(pairwise([-1, *ends.tolist(), len(places)])):
@@ -238,7 +238,7 @@ def piece_batch(rows: Sequence[tuple[int, bytes | None, bytes | None]]) -> pa.Re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RangeTarget:
-    """Where the rows of a range go.
+    """The destination of the rows of a range.
 
     Attributes:
         partition: The partition of all rows.

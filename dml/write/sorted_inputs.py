@@ -1,8 +1,8 @@
-"""Read the sort keys of data files, and merge files whose rows are sorted already. Worker.
+"""Read the sort keys of data files, and merge files whose rows are already sorted. Worker.
 
 Input: scan tasks and a write that sorts rows. Output: the keys of live rows; or the rows of several sorted files in
-order, without sorting or spilling rows: only the keys are in memory. A file counts as sorted if its rows are, whatever
-its manifest entry says: the check reads the key columns, up to the first row that is out of order.
+order. A merge sorts and spills no rows: it keeps only the keys in memory. The sort order of a manifest entry is
+ignored. Instead, a check reads the key columns of a file, up to the first row that is out of order.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +75,7 @@ class SortedInputs:
 
 
 def sorted_inputs(context: ScanContext, spec: WriterSpec, tasks: Sequence[ScanTask]) -> SortedInputs | None:
-    """Return the keys of scan tasks whose rows are sorted; None if a file is not, or merging would take more memory.
+    """Return the keys of sorted files; None if a file is not sorted, or a merge would need too much memory.
 
     Args:
         context: The scan.
@@ -104,13 +104,13 @@ def sorted_inputs(context: ScanContext, spec: WriterSpec, tasks: Sequence[ScanTa
 
 
 def is_sorted(keys: pa.Table, directions: SortKeys) -> bool:
-    """Return whether rows are in the order of their keys."""
+    """Return True if rows are in the order of their keys."""
     places = pc.sort_indices(keys.combine_chunks(), sort_keys=directions).to_numpy()  # stable: equal rows stay
     return bool((np.diff(places.astype(np.int64)) == 1).all())
 
 
 def in_turn(batches: Iterator[pa.RecordBatch]) -> Callable[[int], pa.Table]:
-    """Return a function that returns the next rows of a file, as many as asked for."""
+    """Return a function that returns the next rows of a file, given their number."""
     held: list[pa.RecordBatch] = []
 
     def take(count: int) -> pa.Table:

@@ -1,1 +1,1 @@
-"""What RowDelta takes from py4j, from Spark's private classes and from PySpark's private fields. Driver."""
+"""All access to py4j, to Spark's private classes and to PySpark's private attributes. Driver."""

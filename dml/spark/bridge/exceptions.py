@@ -1,4 +1,4 @@
-"""Exceptions of Spark that only a private constructor makes. Driver, classic Spark only."""
+"""Exceptions of Spark that have only private constructors. Driver, classic Spark only."""
 
 from collections.abc import Mapping
 from typing import Final

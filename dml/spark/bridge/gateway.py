@@ -102,8 +102,8 @@ class CallingThread:
 class Callers:
     """The threads of the JVM that have called Python and may call again.
 
-    py4j keeps the connection of each, and a Python thread at its other end, for ever, even after the JVM's thread has
-    ended. A Spark Connect server starts a thread per query, so their number would grow. The connections of ended
+    py4j keeps the connection of each thread, and a Python thread at its other end, forever, even after the JVM's thread
+    has ended. A Spark Connect server starts a thread per query, so their number would grow. The connections of ended
     threads are closed whenever the number of callers has doubled.
     """
 
@@ -148,7 +148,7 @@ def field_of(value: JavaObject, name: str) -> JavaObject:
     """Read a private field of a Java object.
 
     Raises:
-        AttributeError: it has no such field.
+        AttributeError: The object has no such field.
     """
     kind = value.getClass()
     while kind is not None:
@@ -239,7 +239,7 @@ def is_worth_logging(record: logging.LogRecord) -> bool:
 
 
 def to_callback_error(error: Exception, stand_in: JavaObject | None = None) -> CallbackError:
-    """Convert an exception for the JVM: a Java one stays, a Python one becomes its text and is kept for Python.
+    """Convert an exception for the JVM. A Java one passes unchanged; a Python one becomes its text and is kept.
 
     Args:
         error: The exception.
@@ -279,7 +279,7 @@ def jvm_view() -> Any:
 def java_class(name: str) -> Any:
     """Return a JVM class by its full name, with `$` before the name of a nested class.
 
-    Cached, and looked up by the full name at once: for `a.b.C` one by one, the JVM searches all JARs for each part.
+    Cached. The lookup uses the full name: part by part, as for `a.b.C`, the JVM would search all JARs for each part.
     """
     return cached_class(gateway(), name)
 

@@ -1,4 +1,4 @@
-"""Detect changed private classes of Spark, and fall back or report them. Driver.
+"""Detect private classes of Spark that have changed. Fall back, or report them. Driver.
 
 RowDelta uses classes and constructors that are not part of Spark's public API. A later release or a vendor's build may
 have changed them. Each is a `SparkClass` or a `PrivateField` of `names.py`, which states its fallback. A use with a
@@ -51,7 +51,7 @@ def works(what: str, trial: Callable[[], object], fallback: str) -> bool:
     """Return True if a use of Spark's private classes works; it is tried once in each JVM.
 
     Args:
-        what: The part of Spark to try, as the warning names it: "the registry of catalogs".
+        what: The part of Spark to try, for the warning: "the registry of catalogs".
         trial: Uses it.
         fallback: The consequence, for the warning: "Python workers read all files".
     """
@@ -90,7 +90,7 @@ def internals(name: str) -> Iterator[None]:
         name: The class.
 
     Raises:
-        UnknownInternalsError: Spark lacks the class, or has it in another form.
+        UnknownInternalsError: Spark lacks the class, or the class differs.
     """
     try:
         yield
@@ -114,9 +114,9 @@ class Internal:
 
     Attributes:
         name: The full name of a class, or the name of an attribute.
-        fallback: What happens if it has changed, as the warning says it; empty if the statement is refused.
-        since: The feature whose PySpark versions have it; None for all.
-        until: The feature whose PySpark versions no longer need it; None for all.
+        fallback: The consequence if it has changed, for the warning; empty if the statement is rejected.
+        since: Only PySpark versions with this feature have it; None for all.
+        until: PySpark versions with this feature no longer need it; None for all.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Internal:
 
     @property
     def is_used(self) -> bool:
-        """Whether RowDelta uses it on this PySpark."""
+        """True if RowDelta uses it on this PySpark."""
         return (self.since is None or has_feature(self.since)) and (self.until is None or not has_feature(self.until))
 
 
@@ -142,7 +142,7 @@ class SparkClass(Internal):
     members: str = ""
 
     def resolve(self) -> Any:
-        """Return py4j's object of the class; one of a missing class fails when it is used."""
+        """Return py4j's object of the class. If the class is missing, the object fails when it is used."""
         return java_class(self.name)
 
     def find(self) -> JavaObject:
@@ -172,16 +172,16 @@ class SparkClass(Internal):
             return self.static(method)(*arguments)
 
     def static(self, method: str) -> Any:
-        """Return a static method, to call it often: py4j looks it up in the JVM."""
+        """Return a static method for repeated calls: py4j looks it up in the JVM on each access."""
         return static_method(self.name, method)
 
     def companion(self) -> Any:
-        """Return the Scala object of the name."""
+        """Return the companion object of the class."""
         with internals(self.name):
             return companion(self.name)
 
     def call_object(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the Scala object: Scala adds no static method for one that the class has too.
+        """Call a method of the companion object: Scala adds no static method if the class has the same method.
 
         Raises:
             UnknownInternalsError: Spark lacks the object or the method.
@@ -211,7 +211,7 @@ class SparkClass(Internal):
         return constructor_types(gateway(), self.name)
 
     def further_arguments(self, known: Sequence[str], fillers: Mapping[str, Callable[[], Any]]) -> list[Any]:
-        """Return the arguments of the constructor after the known ones: later releases add some.
+        """Return the arguments of the constructor after the known ones, because later releases add some.
 
         Args:
             known: The simple names of the types of the first parameters.
@@ -249,7 +249,7 @@ class PrivateField(Internal):
             raise unknown_internals(f"{self.owner}.{self.name}", str(error)) from error
 
     def read(self, value: Any) -> Any:
-        """Return the attribute; the only place that reads one."""
+        """Return the attribute. All reads of private attributes go through this method."""
         return getattr(value, self.name)
 
 
@@ -284,7 +284,7 @@ class JavaField(Internal):
             raise unknown_internals(f"{self.owner}.{self.name}", "there is no such field") from error
 
     def read(self, value: JavaObject) -> Any:
-        """Return the field of an object; the only place that reads one."""
+        """Return the field of an object. All reads of private fields go through this method."""
         return field_of(value, self.name)
 
 

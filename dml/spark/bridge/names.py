@@ -1,7 +1,7 @@
 """The private classes of Spark and private attributes of PySpark that RowDelta uses. Driver.
 
-Each is a constant with its fallback. `tests/structure/internals.txt` lists them; a test looks each up in the PySpark
-that runs it, and another replaces each by one that is missing.
+Each is a constant with its fallback. `tests/structure/internals.txt` lists them. One test looks up each of them in the
+PySpark that runs it, and another replaces each with a missing one.
 """
 
 from typing import Final
@@ -82,7 +82,7 @@ TREE_PATTERN: Final = SparkClass(
 SQL_EXECUTION: Final = SparkClass(EXECUTION + "SQLExecution", "EXECUTION_ID_KEY/0 getQueryExecution/1", since=V2)
 PLANNING_TRACKER: Final = SparkClass(CATALYST + "QueryPlanningTracker", "get/0", fallback=DISTINCT_READ, since=V2)
 
-# ---- conditions and functions of Iceberg's
+# ---- conditions and Iceberg's functions
 CATALYST_FILTERS: Final = SparkClass(
     SQL + "internal.connector.SupportsPushDownCatalystFilters", fallback=NOT_PRUNED, since=FUNCTIONS
 )

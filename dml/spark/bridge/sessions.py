@@ -42,7 +42,7 @@ __all__ = [
 
 
 def is_classic(spark: SparkSession) -> bool:
-    """Return True if this process is the driver of a session: False on Connect."""
+    """Return True if this process is the driver of a session; False on Spark Connect."""
     return not type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -82,7 +82,7 @@ def builder_options(builder: SparkSession.Builder) -> dict[str, Any]:
 
 
 def start_gateway() -> None:
-    """Connect to the JVM that spark-submit has started, whose settings Python lacks until then."""
+    """Connect to the JVM that spark-submit has started. Before that, Python does not have its settings."""
     cast("Any", SparkContext)._ensure_initialized()
 
 
@@ -97,7 +97,7 @@ def java_session_state(session: JavaObject) -> JavaObject:
 
 
 def jar_loader(spark: SparkSession) -> JavaObject:
-    """Return the class loader that knows the JARs which were added to the running application."""
+    """Return the class loader that includes the JARs added to the running application."""
     return SESSION.of(spark).sharedState().jarClassLoader()
 
 
@@ -109,7 +109,7 @@ def weak_session(spark: SparkSession) -> Callable[[], SparkSession]:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make a classic session the thread's active one if it has none: Spark would use default settings."""
+    """Make a classic session the thread's active one if it has none: otherwise Spark would use default settings."""
     session = classic_session(spark)
     if not session.getActiveSession().isDefined():
         session.setActiveSession(session)
@@ -155,8 +155,9 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterator[None]:
     """Create temporary views for the block, and drop them without uncaching their rows.
 
-    `spark.catalog.dropTempView` of a classic session, and so a DataFrame among the arguments of its `sql`, uncaches
-    them: the source of a MERGE would be evaluated again, and return other rows if it is not deterministic.
+    On a classic session, `spark.catalog.dropTempView` uncaches the rows of a view, and so does `sql` with a DataFrame
+    as an argument. The source of a MERGE would then be evaluated again, and return other rows if it is not
+    deterministic.
 
     Args:
         spark: The session, classic or Connect.

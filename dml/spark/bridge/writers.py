@@ -1,6 +1,6 @@
 """Private state of PySpark's readers and writers, of batches and of streams. Driver.
 
-Classic ones keep it in the JVM, those of Spark Connect in the messages to the server.
+Classic sessions keep it in the JVM, Spark Connect keeps it in the messages to the server.
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def session_of(value: Any) -> Any:
     """Return the session of a reader, a writer or a `spark.catalog`, classic or Connect.
 
     Raises:
-        UnknownInternalsError: It knows none by an attribute of `SESSIONS`.
+        UnknownInternalsError: The object has none of the attributes in `SESSIONS`.
     """
     for name in SESSIONS:
         if hasattr(value, name):
@@ -144,7 +144,7 @@ def state_of_writer(writer: Any) -> WriterState:
 
 
 def options_of_java(options: JavaObject) -> dict[str, str]:
-    """Convert Spark's map of options without regard to case, without Scala's converters: Spark 3.5 has none."""
+    """Convert Spark's case-insensitive map of options, without Scala's converters: Spark 3.5 has none."""
     pairs = items_of(options.originalMap().toList())
     return {str(pair.productElement(0)): str(pair.productElement(1)) for pair in pairs}
 
@@ -185,7 +185,7 @@ class JavaStream:
 
 
 def java_stream(writer: Any) -> JavaStream:
-    """Return the settings of a classic stream's writer, and take its partitioning away."""
+    """Return the settings of a classic stream's writer, and remove its partitioning."""
     java = JAVA_WRITER.of(writer)
     columns = STREAM_WRITER_COLUMNS.of(java)
     java.partitionBy(None)  # Spark does not allow partitioning with foreachBatch
