@@ -963,7 +963,6 @@ def maintain(
     engine: Engine,
     parts: tuple[str, ...],
     *,
-    plan_only: bool = False,
     budget: float | None = None,
     steps: Iterable[MaintenanceStep] = MaintenanceStep,
     rewrite_options: Mapping[str, str] | None = None,
@@ -973,7 +972,6 @@ def maintain(
     Args:
         engine: The session and its catalogs.
         parts: The table's name. A branch at its end is the one whose files are maintained, instead of main.
-        plan_only: Return the plan, and change nothing.
         budget: The seconds after which no new work starts; None for no limit.
         steps: The steps to consider.
         rewrite_options: Options of the compaction that override the table's.
@@ -990,7 +988,7 @@ def maintain(
     wanted = frozenset(steps)
     state = MaintainedTable(engine, parts, rewrite_options=rewrite_options)
     plan = state.plan(wanted)
-    if plan_only or not plan.needed:
+    if not plan.needed:
         return MaintenanceReport(table=plan.table, decisions=plan.decisions)
     if deadline is not None and time.monotonic() >= deadline:
         return MaintenanceReport(table=plan.table, decisions=tuple(map(left_by_budget, plan.decisions)))

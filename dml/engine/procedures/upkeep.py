@@ -218,10 +218,10 @@ def rewrite_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, An
 
 def maintenance_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Maintain a table, or plan that, and return one row for each decision."""
-    budget = values.get("budget")
-    seconds = None if budget is None else parse_budget(budget)
-    report = maintain(engine, parts, plan_only=bool(values.get("plan")), budget=seconds)
-    return [(one.step, one.decision, one.object, one.reason) for one in report.decisions]
+    budget = None if values.get("budget") is None else parse_budget(values["budget"])
+    plans = values.get("plan")
+    decisions = (plan_maintenance(engine, parts) if plans else maintain(engine, parts, budget=budget)).decisions
+    return [(one.step, one.decision, one.object, one.reason) for one in decisions]
 
 
 UPKEEP: Final = (

@@ -80,7 +80,9 @@ def test_a_second_run_changes_nothing(lake, version, mode, partitioned, granular
     for number in (3, 4):
         lake.session.sql(f"DELETE FROM {name} WHERE id % {number} = 0")
     audit = lake.rows(f"{name}.branch_audit")
-    expected = ("expire_snapshots", "rewrite_data_files", "compute_table_stats", "remove_orphan_files", *wanted)
+    # Copy-on-write joins small files itself.
+    compaction = ("rewrite_data_files",) if mode == "merge-on-read" else ()
+    expected = ("expire_snapshots", *compaction, "compute_table_stats", "remove_orphan_files", *wanted)
     assert_converges(lake, name, *expected)
     assert lake.rows(f"{name}.branch_audit") == audit
     assert len(lake.data_files(name)) == (2 if partitioned else 1)
