@@ -15,7 +15,8 @@ action                 committed by                               operation
                                                                   evaluated again at each attempt
 `RowDelta`             merge-on-read DELETE, UPDATE, MERGE        `append` where only data is added, `delete` where only
                                                                   delete files are added, otherwise `overwrite`
-`RewriteFiles`         compaction, conversion of deletes          `replace`: tells other writers that no row changed
+`RewriteFiles`         compaction, conversion of deletes          `replace`: tells other writers that no row changed; a
+                                                                  conversion that adds delete files is a `delete`
 `RewriteManifests`     rewrite_manifests                          `replace`
 =====================  =========================================  =====================================================
 """
@@ -348,6 +349,8 @@ class RewriteFiles:
             others have deleted meanwhile are then deleted in the new files. With None, such a delete is a conflict.
         has_row_maps: True if the new data files have row maps in their footers.
         referenced_data_files: Paths of the data files that `delete_files` point to, if a delete file covers several.
+        operation: The operation. A conversion of equality deletes is a `delete`: a compaction of another engine that
+            began before counts on the equality deletes, and looks for new delete files in such snapshots only.
     """
 
     data_files: tuple[ContentFile, ...] = ()
@@ -361,6 +364,7 @@ class RewriteFiles:
     row_level: RowLevelChanges | None = None
     has_row_maps: bool = False
     referenced_data_files: frozenset[str] = frozenset()
+    operation: Operation = Operation.REPLACE
 
 
 def rewrite_changes(action: RewriteFiles) -> FileChanges:
@@ -371,7 +375,7 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
     """
     new = {file.path for file in action.data_files}
     changes = FileChanges(
-        operation=Operation.REPLACE,
+        operation=action.operation,
         added_data_files=action.data_files,
         added_delete_files=action.delete_files,
         removed_data_files=action.removed_data_files,

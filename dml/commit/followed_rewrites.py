@@ -136,9 +136,12 @@ def follow_rewrites(
     marks = dict(before)
     ways: set[str] = set()
     counts_observed = changes.validation.new_data_files
+    start_id = changes.validation.starting_snapshot_id
+    start = None if start_id is None else metadata.snapshot_by_id(start_id)
+    newest = 0 if start is None else start.sequence_number or 0
     for snapshot in compactions:
         compaction = CommitWindow(snapshots=(snapshot,), reader=window.reader)
-        found = row_maps_of(compaction, metadata, marks, files, io)
+        found = row_maps_of(compaction, metadata, marks, files, io, newest)
         for path, row_maps in found.by_source.items():
             rest, arrived = marks[path], []
             for file, row_map in row_maps:
@@ -191,7 +194,12 @@ class RowMaps:
 
 
 def row_maps_of(
-    compaction: CommitWindow, metadata: TableMetadata, marks: Mapping[str, Marks], files: CommitFiles, io: FileIO
+    compaction: CommitWindow,
+    metadata: TableMetadata,
+    marks: Mapping[str, Marks],
+    files: CommitFiles,
+    io: FileIO,
+    newest: int,
 ) -> RowMaps:
     """Return the row maps of a compaction for some old files.
 
@@ -201,6 +209,7 @@ def row_maps_of(
         marks: The rows to find, by old file. Files that the compaction did not replace are missing from the result.
         files: Caches the maps.
         io: The table's FileIO.
+        newest: The sequence number of the snapshot that the statement read.
     """
     every = Pruner(metadata.specs(), metadata.schema(), AlwaysTrue(), case_sensitive=True)
     removed = compaction.entries(ManifestContent.DATA, EntryStatus.DELETED, REPLACING, every)
@@ -208,7 +217,14 @@ def row_maps_of(
     if not replaced:
         return RowMaps(by_source={}, are_complete=True)
     entries = compaction.entries(ManifestContent.DATA, EntryStatus.ADDED, REPLACING, every)
-    added = [replace(ScanTask.of_file(entry.data_file), first_row_id=entry.first_row_id) for entry in entries]
+    added = [
+        replace(
+            ScanTask.of_file(entry.data_file),
+            first_row_id=entry.first_row_id,
+            data_sequence_number=entry.data_sequence_number or 0,
+        )
+        for entry in entries
+    ]
     if len({file.spec_id for file in replaced.values()} | {file.spec_id for file in added}) == 1:
         # Rows stay in their partition, so footers of other partitions need not be read.
         partitions = {partition_key(file.spec_id, file.partition) for file in replaced.values()}
@@ -234,7 +250,7 @@ def row_maps_of(
         (replace(marks[path].task, file_ordinal=ordinal), wanted[path].to_numpy())
         for ordinal, path in enumerate(sources)
     ]
-    found = find_rows_once(searched, unmapped, io, files.found_rows, snapshot.first_row_id)
+    found = find_rows_once(searched, unmapped, io, files.found_rows, snapshot.first_row_id, newest)
     for file in unmapped:
         if file.path in found.origins:
             row_map = RowMap(sources=sources, origins=found.origins[file.path])

@@ -2,11 +2,12 @@
 
 Input: positions in old data files, and new data files. Output: the positions of the same rows in the new files, in the
 form of row origins. In format version 3, a rewrite by any engine and in any order keeps the row id of each row. Only
-the column `_row_id` is read: from old files with wanted rows, and from the row groups of new files that may contain a
-wanted id.
+the columns of row lineage are read: from old files with wanted rows, and from the row groups of new files that may
+contain a wanted id.
 
-Spec: "Row Lineage". A row whose id was assigned by the commit of the rewrite has lost its lineage, so its origin is
-unknown.
+An update keeps the row id, too. So a row counts only if it was last updated when the statement read the table: another
+version of the row may be in the same new file. Spec: "Row Lineage". A row whose id was assigned by the commit of the
+rewrite has lost its lineage, so its origin is unknown.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
@@ -23,7 +24,7 @@ from pyiceberg.types import LongType, NestedField
 
 from dml import limits
 from dml.errors import CorruptFileError
-from dml.model.columns import ROW_ID, ROW_ID_ID
+from dml.model.columns import LAST_UPDATED_SEQUENCE_NUMBER_ID, ROW_ID, ROW_ID_ID
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import NEW_ROWS, POSITION_BITS, Numbers, RowOrigins
 from dml.read.data_file import DataFile, Piece
@@ -60,6 +61,7 @@ def find_rows(
     files: Sequence[ScanTask],
     io: FileIO,
     first_new_id: int | None = None,
+    newest: int | None = None,
 ) -> FoundRows:
     """Find rows of old data files in new ones.
 
@@ -69,6 +71,8 @@ def find_rows(
         io: The table's FileIO.
         first_new_id: The first row id of the snapshot that added the new files; None before it is committed, when new
             files have only their stored ids.
+        newest: The sequence number of the snapshot whose rows are wanted. An update keeps the row id, so a row that was
+            updated later is another version of the row, and counts as missing. None for all versions.
 
     Returns:
         The rows. No row is found if the old files lack row ids, a row id occurs twice, or a file cannot be read.
@@ -81,7 +85,7 @@ def find_rows(
             ids = np.concatenate([np.zeros(0, np.int64), *old])
             origins = [(task.file_ordinal << POSITION_BITS) + positions for task, positions in wanted]
             order = np.argsort(ids)
-            search = RowSearch(ids=ids[order], first_new_id=first_new_id)
+            search = RowSearch(ids=ids[order], first_new_id=first_new_id, newest=newest)
             if search.is_ambiguous:
                 return UNKNOWN
             found = tuple(pool.map(partial(search.find, io), files))
@@ -107,6 +111,7 @@ def find_rows_once(
     io: FileIO,
     cache: MutableMapping[Hashable, FoundRows],
     first_new_id: int | None = None,
+    newest: int | None = None,
 ) -> FoundRows:
     """Find rows like `find_rows`, once for all attempts of a commit.
 
@@ -116,11 +121,12 @@ def find_rows_once(
         io: The table's FileIO.
         cache: The searches of the commit.
         first_new_id: As for `find_rows`.
+        newest: As for `find_rows`; the same in all attempts.
     """
     rows = tuple((task.path, positions.tobytes()) for task, positions in wanted)
     key = (rows, tuple(file.path for file in files))
     if key not in cache:
-        cache[key] = find_rows(wanted, files, io, first_new_id)
+        cache[key] = find_rows(wanted, files, io, first_new_id, newest)
     return cache[key]
 
 
@@ -131,7 +137,7 @@ def ids_at(io: FileIO, task: ScanTask, positions: Numbers) -> Numbers:
     def is_wanted(_: DataFile, piece: Piece) -> bool:
         return bool(np.searchsorted(positions, piece.first_position) < np.searchsorted(positions, end_of(piece)))
 
-    for start, ids in read_ids(io, task, is_wanted):
+    for start, ids, _ in read_ids(io, task, is_wanted):
         here = positions[np.searchsorted(positions, start) : np.searchsorted(positions, start + len(ids))]
         parts.append(ids[here - start])
     found = np.concatenate(parts)
@@ -142,40 +148,48 @@ def end_of(piece: Piece) -> int:
     return piece.first_position + piece.rows
 
 
-def read_ids(io: FileIO, file: ScanTask, is_wanted: Callable[[DataFile, Piece], bool]) -> Iterator[tuple[int, Numbers]]:
-    """Yield the row ids of a data file, batch by batch, each with its first position.
+def read_ids(
+    io: FileIO, file: ScanTask, is_wanted: Callable[[DataFile, Piece], bool]
+) -> Iterator[tuple[int, Numbers, Numbers]]:
+    """Yield the first position of each batch of a data file, the row ids, and when the rows were last updated.
 
     Args:
         io: The table's FileIO.
         file: The file. A row without a stored id has the first row id plus its position, or no id if the file has none.
+            A row without a stored sequence number was last updated by that of the file.
         is_wanted: Selects row groups.
 
     Raises:
         CorruptFileError: The file is missing or breaks its format.
     """
     with open_data_file(io, file.path, file.file_format, None, size=file.file_size_in_bytes) as opened:
-        columns = [place for place, column in enumerate(opened.fields) if column.field_id == ROW_ID_ID][:1]
+        places = {column.field_id: place for place, column in enumerate(opened.fields)}
+        held = [one for one in (ROW_ID_ID, LAST_UPDATED_SEQUENCE_NUMBER_ID) if one in places]
+        columns = [places[one] for one in held]
         if any(not pa.types.is_int64(opened.fields[place].type) for place in columns):
             raise CorruptFileError(
-                f"The column '{ROW_ID}' of '{file.path}' does not hold whole numbers", file=file.path
+                f"The columns of row lineage in '{file.path}' do not hold whole numbers", file=file.path
             )
         for piece in opened.pieces:
             if not is_wanted(opened, piece):
                 continue
             start = piece.first_position
             for batch in opened.batches([piece], columns, limits.NARROW_BATCH_ROWS):
-                yield start, filled_ids(batch, start, file.first_row_id)
+                found = dict(zip(held, batch.columns, strict=False))
+                updated = np.full(batch.num_rows, file.data_sequence_number)
+                if (stored := found.get(LAST_UPDATED_SEQUENCE_NUMBER_ID)) is not None:
+                    updated = stored.fill_null(file.data_sequence_number).to_numpy()
+                yield start, filled_ids(batch.num_rows, found.get(ROW_ID_ID), start, file.first_row_id), updated
                 start += batch.num_rows
 
 
-def filled_ids(batch: pa.RecordBatch, start: int, first_row_id: int | None) -> Numbers:
+def filled_ids(rows: int, stored: pa.Array | None, start: int, first_row_id: int | None) -> Numbers:
     """Return the stored ids. Other rows get the first row id plus their position, or `NO_ID`."""
-    inherited = np.full(batch.num_rows, NO_ID)
+    inherited = np.full(rows, NO_ID)
     if first_row_id is not None:
-        inherited = np.arange(first_row_id + start, first_row_id + start + batch.num_rows)
-    if not batch.num_columns:
+        inherited = np.arange(first_row_id + start, first_row_id + start + rows)
+    if stored is None:
         return inherited
-    stored = batch.column(0)
     return np.where(stored.is_valid().to_numpy(zero_copy_only=False), stored.fill_null(NO_ID).to_numpy(), inherited)
 
 
@@ -200,10 +214,12 @@ class RowSearch:
     Args:
         ids: The wanted ids, ascending.
         first_new_id: As for `find_rows`.
+        newest: As for `find_rows`.
     """
 
-    def __init__(self, *, ids: Numbers, first_new_id: int | None) -> None:
+    def __init__(self, *, ids: Numbers, first_new_id: int | None, newest: int | None) -> None:
         self._ids = ids
+        self._newest = newest
         self._first_new_id = first_new_id
         self._lock = Lock()
         self._rows_left = limits.MAX_ROW_IDS_READ
@@ -233,9 +249,11 @@ class RowSearch:
             self._count(min(piece.rows, file.record_count))
             return True
 
-        for start, ids in read_ids(io, file, is_wanted):
+        for start, ids, updated in read_ids(io, file, is_wanted):
             found = np.searchsorted(self._ids, ids)
             hits = np.flatnonzero(np.append(self._ids, NO_ID - 1)[found] == ids)
+            if self._newest is not None:
+                hits = hits[updated[hits] <= self._newest]
             positions.append(hits + start)
             places.append(found[hits])
             keeps_ids = keeps_ids and bool(len(ids)) and self._is_old(int(ids.max())) and int(ids.min()) >= 0

@@ -31,6 +31,7 @@ from dml import limits
 from dml.catalog.tables import load_table
 from dml.commit import RewriteFiles, RowLevelChanges, commit
 from dml.commit.attempt import TargetBranch, parent_of
+from dml.commit.changes import Operation
 from dml.engine.by_tasks import convert_by_tasks
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import properties_of_block
@@ -189,6 +190,7 @@ class EqualityDeleteConversion:
             removed_delete_files=outcome.rewritten_delete_files | {entry.data_file.key for entry in self.chosen},
             referenced_data_files=outcome.referenced_data_files,
             starting_snapshot_id=self.snapshot.snapshot_id,
+            operation=Operation.DELETE if outcome.delete_files else Operation.REPLACE,
             row_level=rows if row_level_concurrency(table.properties) else None,
         )
         summary = {**self.engine.commit_summary(), **properties_of_block()}

@@ -13,6 +13,7 @@ Footers have no NaN counts, and some writers include NaN in their bounds. On the
 counts and bounds from the manifest entries of the old files. Spec: "Manifests", fields 125, 128 and 137.
 """
 
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -59,7 +60,7 @@ from dml.write.splice_columns import (
 from dml.write.splicing import NewColumns, entries_by_path, written_footer
 from dml.write.writer_spec import WriterSpec
 
-__all__ = ["CopyRule", "RowGroupCopier", "with_joined_metrics"]
+__all__ = ["CopyRule", "RowGroupCopier", "with_float_metrics", "with_joined_metrics"]
 
 CODEC_NUMBERS: Final = {"none": 0, "snappy": 1, "gzip": 2, "brotli": 4, "zstd": 6, "lz4": 7}
 """Parquet's `CompressionCodec`, by Arrow's name."""
@@ -466,6 +467,15 @@ def with_float_metrics(
     floating: Sequence[Leaf],
     modes: Mapping[int, MetricsMode],
 ) -> ContentFile:
+    """Return a new data file with the NaN counts and bounds of floating-point columns.
+
+    Args:
+        file: The new file.
+        joined: Its old files.
+        entries: The manifest entries of old files, by path. NaN in a bound tells nothing about the file's values.
+        floating: The leaves of the columns.
+        modes: The metrics modes, by field id.
+    """
     nans, lower, upper = dict(file.nan_value_counts), dict(file.lower_bounds), dict(file.upper_bounds)
     sources = [(entries[path], is_whole) for path, is_whole in joined.sources]
     for leaf in floating:
@@ -482,6 +492,8 @@ def with_float_metrics(
             least = [float_value(entry.lower_bounds[field_id], kind) for entry in filled]
             greatest = [float_value(entry.upper_bounds[field_id], kind) for entry in filled]
         except (KeyError, struct.error):  # a file without bounds may have any number
+            continue
+        if any(map(math.isnan, (*least, *greatest))):  # such bounds tell nothing
             continue
         low = lower_bound(min(least), kind, None) if least else None
         high = upper_bound(max(greatest), kind, None) if greatest else None

@@ -96,12 +96,19 @@ def with_row_map(file: ContentFile, row_map: RowMap | str) -> ContentFile:
     return replace(file, file_size_in_bytes=local.stat().st_size)
 
 
-def with_row_ids(file: ContentFile, row_ids: Sequence[int | None], rows_per_group: int = 2**20) -> ContentFile:
-    """The same Parquet file with the row ids of its rows, as engines write it that keep them in a rewrite."""
+def with_row_ids(
+    file: ContentFile,
+    row_ids: Sequence[int | None],
+    rows_per_group: int = 2**20,
+    sequence_numbers: Sequence[int] | None = None,
+) -> ContentFile:
+    """The same Parquet file with the lineage of its rows, as engines write it that keep it in a rewrite."""
     local = Path(file.path.removeprefix("file://"))
     parquet = pq.ParquetFile(local)
     field = pa.field("_row_id", pa.int64(), metadata={"PARQUET:field_id": "2147483540"})
     rows = parquet.read().append_column(field, pa.array(row_ids, pa.int64()))
+    updated = pa.field("_last_updated_sequence_number", pa.int64(), metadata={"PARQUET:field_id": "2147483539"})
+    rows = rows.append_column(updated, pa.array(sequence_numbers or [1] * len(row_ids), pa.int64()))
     pq.write_table(rows, local, row_group_size=rows_per_group, write_page_checksum=True)
     return replace(file, file_size_in_bytes=local.stat().st_size)
 

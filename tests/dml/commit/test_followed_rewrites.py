@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import LessThan
 from pyiceberg.io import FileIO
 from pyiceberg.transforms import TruncateTransform
 
@@ -118,6 +119,13 @@ class Scene:
             return rows["_row_id"].to_pylist()
         return list(range(task.first_row_id, task.first_row_id + task.record_count))
 
+    def updated_in(self, path: str) -> list[int]:
+        """The sequence numbers with which the rows of a file that is live at the scene's start were last updated."""
+        rows = pq.read_table(path.removeprefix("file://"))
+        if "_last_updated_sequence_number" in rows.column_names:
+            return rows["_last_updated_sequence_number"].to_pylist()
+        return [self.tasks(self.start)[path].data_sequence_number] * rows.num_rows
+
     def compact(
         self,
         paths: Sequence[str] | None = None,
@@ -145,7 +153,9 @@ class Scene:
             file = data_file(self.table, [one for _, _, one in part])
             if with_ids:
                 known = {ordinal: self.row_ids(path) for ordinal, path in by_ordinal.items()}
-                file = with_row_ids(file, [known[ordinal][place] for ordinal, place, _ in part], 3)
+                updated = {ordinal: self.updated_in(path) for ordinal, path in by_ordinal.items()}
+                lineage = ([found[ordinal][place] for ordinal, place, _ in part] for found in (known, updated))
+                file = with_row_ids(file, next(lineage), 3, next(lineage))
             firsts, lengths = runs([(ordinal, place) for ordinal, place, _ in part])
             found.append(RowOrigins.of(file.path, firsts, lengths))
             made.append(with_row_map(file, RowMap.of(found[-1], by_ordinal)) if with_maps else file)
@@ -516,6 +526,29 @@ def test_a_row_that_was_deleted_before_a_rewrite_of_another_engine_is_a_conflict
     with pytest.raises(CommitConflictError, match="rows 7") as raised:
         scene.commit(statement)
     assert [conflict.snapshot_id for conflict in raised.value.context["conflicts"]] == [deleting]
+
+
+@pytest.mark.parametrize("isolation", list(IsolationLevel))
+@pytest.mark.parametrize("command", [Command.DELETE, Command.UPDATE])
+def test_an_updated_row_is_not_the_row_that_the_statement_read(
+    catalog: Catalog, command: Command, isolation: IsolationLevel
+) -> None:
+    """It has the same row id. Its new version is outside of the condition, so only the update itself is a conflict."""
+    scene = Scene(catalog, 3, files=1, partitioned=False)
+    below = LessThan("id", 100)
+    start = scene.start
+    statement = scene.delete([7], command, isolation_level=isolation, conflict_detection_filter=below)
+    update = scene.delete([7], Command.UPDATE, conflict_detection_filter=below)
+    new_version = with_row_ids(data_file(scene.table, [1007]), [7], sequence_numbers=[2])
+    scene.commit(replace(update, data_files=(new_version,)))
+    scene.go_on()
+    scene.commit(scene.compact(with_maps=False, with_ids=True, reads_rows=False))
+    scene.start = start
+    before = ids(scene.table.refresh().metadata_location)
+    assert 1007 in before
+    with pytest.raises(CommitConflictError, match="7"):
+        scene.commit(statement)
+    assert ids(scene.table.refresh().metadata_location) == before
 
 
 @pytest.mark.proves("V4")

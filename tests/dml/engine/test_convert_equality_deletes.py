@@ -145,7 +145,7 @@ def test_other_engines_read_the_result(catalog: Catalog, version: int, granulari
     snapshot = upserts.table.current_snapshot()
     assert snapshot is not None
     assert snapshot.summary is not None
-    assert snapshot.summary.operation.value == "replace"
+    assert snapshot.summary.operation.value == "delete"
     assert snapshot.summary["total-equality-deletes"] == "0"
     assert snapshot.summary["total-position-deletes"] == "5"
     assert verify(upserts.table, snapshot, "t", every_file=True).ok

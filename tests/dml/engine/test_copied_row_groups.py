@@ -2,6 +2,7 @@
 
 import math
 import random
+import struct
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -24,9 +25,11 @@ from dml.engine.writes import WriteOutcome, write_context
 from dml.errors import CorruptFileError
 from dml.maintenance import rewrite_plan
 from dml.model.columns import DeltaLayout
-from dml.model.write_task import TaskCommit
+from dml.model.manifest import ContentFile, FileContent
+from dml.model.write_task import JoinedDataFile, TaskCommit
 from dml.scan.planner import plan_scan
-from dml.write.copied_row_groups import RowGroupCopier
+from dml.write.column_metrics import MetricsMode, leaves
+from dml.write.copied_row_groups import RowGroupCopier, with_float_metrics
 from dml.write.delta_writer import write_task
 from dml.write.output_files import TaskIdentity
 from dml.write.writer_spec import WriteJob, WriterSpec
@@ -508,3 +511,30 @@ def test_metrics_that_are_unknown_stay_unknown(catalog: Catalog, copies: list[bo
     set_properties(history.reload(), {"write.metadata.metrics.column.n": "full"})
     compact(history.table, {"min-input-files": 1, "delete-file-threshold": 0})
     assert metrics(history)[0][2] in ({}, {2: 0})
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+@pytest.mark.parametrize("lower", [0.0, float("nan")])
+def test_nan_in_the_bounds_of_an_old_file_tells_nothing(order: str, lower: float) -> None:
+    """Old releases of Iceberg's JAR wrote it: the file may hold any number, wherever it stands among the files."""
+
+    def file(path: str, bounds: tuple[float, float] | None) -> ContentFile:
+        packed = () if bounds is None else tuple({1: struct.pack("<d", bound)} for bound in bounds)
+        return ContentFile(
+            content=FileContent.DATA,
+            path=path,
+            file_format="parquet",
+            spec_id=0,
+            partition=(),
+            record_count=10,
+            file_size_in_bytes=1,
+            value_counts={1: 10},
+            null_value_counts={1: 0},
+            **({"lower_bounds": packed[0], "upper_bounds": packed[1]} if packed else {}),
+        )
+
+    entries = {"a": file("a", (1.0, 5.0)), "b": file("b", (lower, float("nan")))}
+    joined = JoinedDataFile(path="new", sources=tuple((path, True) for path in order))
+    columns = leaves((NestedField(1, "x", DoubleType(), required=False),))
+    found = with_float_metrics(file("new", None), joined, entries, columns, {1: MetricsMode()})
+    assert (dict(found.lower_bounds), dict(found.upper_bounds)) == ({}, {})
