@@ -433,7 +433,7 @@ def plan_rows(state: MaintainedTable) -> PlannedStep:
         text = f"DELETE FROM {expiry.target} WHERE {expiry.condition}"
         statement = parse(text)
         assert isinstance(statement, DeleteStatement)
-        result = run_row_level(state.engine, statement, text)
+        result = run_row_level(state.engine, statement, text, may_stage=False)
         deleted = "all rows of" if result.rows_deleted is None else f"{count(result.rows_deleted, 'row')} in"
         return StepOutcome(
             done=f"deleted {deleted} {count(result.data_files_removed, 'removed data file')} ({result.mode})"
@@ -447,7 +447,7 @@ class RowExpiry:
     """The rows that are too old.
 
     Attributes:
-        target: The table's name, quoted.
+        target: The name of the table and branch, quoted.
         condition: The SQL condition of the rows.
         column: The name of the column.
         bound: The time before which rows expired, as Iceberg's text.
@@ -498,9 +498,10 @@ class RowExpiry:
                 )
         is_column = any(one.name == column for one in state.table.schema().fields)  # also one named `a.b`
         quoted = quote_name((column,) if is_column else column.split("."))
-        suffix = () if state.branch == MAIN_BRANCH else (f"branch_{state.branch}",)
+        # Also for main: a table's name alone is that of `spark.wap.branch`.
+        named = (state.resolved.catalog_name, *state.resolved.identifier, f"branch_{state.branch}")
         return RowExpiry(
-            target=quote_name((state.resolved.catalog_name, *state.resolved.identifier, *suffix)),
+            target=quote_name(named),
             condition=f"{quoted} < {sql} '{bound}'",
             column=column,
             bound=bound,

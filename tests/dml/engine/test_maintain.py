@@ -248,6 +248,23 @@ def test_whole_partitions_above_their_age_are_deleted_without_being_read(lake):
     assert lake.rows(name) == []
 
 
+@pytest.mark.parametrize("setting", ["spark.wap.branch", "spark.wap.id"])
+def test_settings_of_write_audit_publish_do_not_redirect_the_deletion_of_expired_rows(lake, setting):
+    properties = {"maintenance.ttl.column": "day", "maintenance.ttl.max-age-ms": "86400000", **NO_ORPHANS}
+    name = lake.create("id BIGINT, day DATE", **properties, **{"write.wap.enabled": "true"})
+    insert(lake, name, "* FROM VALUES (1, DATE '2020-01-01'), (2, DATE '2990-01-01')")
+    lake.session.spark.conf.set(setting, "audit")
+    try:
+        report = lake.session.maintain(name)
+    finally:
+        lake.session.spark.conf.unset(setting)
+    assert reason(report, "delete_expired_rows", "done").startswith("deleted 1 row in")
+    metadata = lake.table(name).metadata
+    assert list(metadata.refs) == ["main"]
+    assert len(metadata.snapshots) == 2
+    assert lake.rows(f"SELECT id FROM {name}") == [(2,)]
+
+
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
