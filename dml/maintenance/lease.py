@@ -126,8 +126,10 @@ class Lease:
     def confirm(self) -> None:
         """Check that the lease is still this holder's, and renew it if half of its time is over.
 
+        A lease that has ended is renewed if nobody took it since.
+
         Raises:
-            CommitConflictError: Another maintainer holds it, because this one needed longer than the lease lasts.
+            CommitConflictError: Another maintainer took it, because this one needed longer than the lease lasts.
             DmlError: The table cannot be loaded, or the commit failed.
         """
         if self.expires_at_ms - milliseconds() < self.duration_ms / 2:
@@ -140,7 +142,7 @@ class Lease:
 
         def change(metadata: TableMetadata) -> MetadataChange:
             held = lease_of(metadata.properties, milliseconds())
-            is_mine = held is not None and held.name == self.holder
+            is_mine = metadata.properties.get(MAINTENANCE_LEASE_HOLDER) == self.holder  # also one that has ended
             if not is_mine and (held is not None or not may_take):
                 return MetadataChange()  # `_check` raises: an error here would look like a commit to try again
             values = {MAINTENANCE_LEASE_HOLDER: self.holder, MAINTENANCE_LEASE_EXPIRES_AT: str(expires_at_ms)}
