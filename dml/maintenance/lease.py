@@ -36,11 +36,18 @@ from dml.catalog.tables import load_table
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import CommitConflictError, DmlError
 from dml.maintenance.retention import time_text
-from dml.options import MAINTENANCE_LEASE_EXPIRES_AT, MAINTENANCE_LEASE_HOLDER
+from dml.options import (
+    MAINTENANCE_LEASE_DURATION,
+    MAINTENANCE_LEASE_EXPIRES_AT,
+    MAINTENANCE_LEASE_HOLDER,
+    MaintenanceOptions,
+    integer,
+)
 
 __all__ = ["Lease", "LeaseHolder", "lease_of"]
 
 LOG: Final = logging.getLogger(__name__)
+MAX_DIGITS: Final = 19
 PROPERTIES: Final = (MAINTENANCE_LEASE_HOLDER, MAINTENANCE_LEASE_EXPIRES_AT)
 
 
@@ -58,9 +65,21 @@ class LeaseHolder:
 
 
 def lease_of(properties: Mapping[str, str], now_ms: int) -> LeaseHolder | None:
-    """Return the lease in a table's properties; None if there is none, or if it has ended."""
+    """Return the lease in a table's properties; None if there is none, or if it has ended.
+
+    A lease that lasts longer than twice the table's duration is none either: the clock of its holder was wrong.
+
+    Raises:
+        AnalysisError: The table's duration is invalid.
+    """
     name, until = properties.get(MAINTENANCE_LEASE_HOLDER), properties.get(MAINTENANCE_LEASE_EXPIRES_AT, "")
-    if name is None or not until.isdecimal() or int(until) <= now_ms:
+    longest_ms = 2 * integer(properties, MAINTENANCE_LEASE_DURATION, MaintenanceOptions().lease_duration_ms, minimum=1)
+    if (
+        name is None
+        or not until.isdecimal()
+        or len(until) > MAX_DIGITS
+        or not now_ms < int(until) <= now_ms + longest_ms
+    ):
         return None
     return LeaseHolder(name=name, expires_at_ms=int(until))
 

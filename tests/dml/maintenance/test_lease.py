@@ -114,8 +114,14 @@ def test_a_lease_that_ended_is_renewed_if_nobody_took_it(table, monkeypatch):
             pass
 
 
-@pytest.mark.parametrize("until", ["", "soon", "-1"])
+@pytest.mark.parametrize("until", ["", "soon", "-1", str(2 * 3600_000 + 1), "9" * 5000])
 def test_a_lease_without_an_end_is_none(until):
     """Otherwise nobody could maintain the table any more."""
     known = {"maintenance.lease.holder": "h", "maintenance.lease.expires-at-ms": until}
     assert lease_of(known, 0) is None
+
+
+def test_a_lease_may_last_twice_the_duration_of_the_table():
+    known = {"maintenance.lease.holder": "h", "maintenance.lease.expires-at-ms": str(2 * MINUTE)}
+    assert lease_of({**known, "maintenance.lease.duration-ms": str(MINUTE)}, 0) is not None
+    assert lease_of({**known, "maintenance.lease.duration-ms": str(MINUTE - 1)}, 0) is None
