@@ -928,8 +928,8 @@ def run_rewrite(
             try:
                 if started and is_over():
                     break
-            except DmlError as error:  # the lease is lost
-                failures.append((f"the last {count(len(todo), 'group')}", error))
+            except DmlError as lost:  # the lease
+                failures.append((f"the last {count(len(todo), 'group')}", lost))
                 break
             batch = [todo.pop(0)]
             while todo and alone.isdisjoint({batch[0].number, todo[0].number}):
