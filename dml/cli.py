@@ -296,6 +296,11 @@ def maintain(
     """Do the maintenance that a table needs. Exit codes: 0 all done, 1 failed, 3 the budget ended before."""
     if not all_tables and name is None:
         raise SetupError("There is no table to maintain", hint="Name one: dml maintain db.t, or write --all")
+    if budget is not None:
+        try:
+            dml.shell.parse_budget(budget)
+        except DmlError as error:
+            raise typer.BadParameter(f"{error.message}. {error.hint}", param_hint="--budget") from error
     connection: Connection = context.obj
     session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
     tables = dml.shell.tables_in(session, name) if all_tables else (str(name),)

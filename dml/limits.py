@@ -722,6 +722,9 @@ MAINTENANCE_LEASE_SETTLE_SECONDS: Final = 1.0
 MAINTENANCE_COMMIT_BYTES: Final = 8 * 2**30
 """Bytes of old files that are rewritten between two commits, and two looks at the budget and the lease. Estimate."""
 
+TRIGGERED_COMMIT_BYTES: Final = 2**30
+"""The same for a compaction after a commit, whose budget is a minute, and the default size of its groups. Estimate."""
+
 # ---- Waiting and retrying -------------------------------------------------------------------------------------------
 
 RETRY_JITTER: Final = 0.1

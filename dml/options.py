@@ -40,6 +40,7 @@ __all__ = [
     "MAINTENANCE_ORPHANS_INTERVAL",
     "MAINTENANCE_ORPHANS_LAST_RUN",
     "MAINTENANCE_PARTITION_IDLE",
+    "MAINTENANCE_REWRITE_OPTIONS",
     "MAINTENANCE_REWRITE_PREFIX",
     "MAINTENANCE_STATISTICS",
     "MAINTENANCE_TRIGGER_BUDGET",
@@ -159,6 +160,29 @@ COMMIT_TIME_ZONE: Final = "commit.time-zone"
 
 # Maintenance, of RowDelta. RowDelta sets the lease and the time of the last removal of orphan files.
 MAINTENANCE_REWRITE_PREFIX: Final = "maintenance.rewrite."
+MAINTENANCE_REWRITE_OPTIONS: Final = frozenset(
+    {
+        "cache-delete-files",
+        "delete-file-threshold",
+        "delete-ratio-threshold",
+        "max-concurrent-file-group-rewrites",
+        "max-file-group-input-files",
+        "max-file-group-size-bytes",
+        "max-file-size-bytes",
+        "max-files-to-rewrite",
+        "min-file-size-bytes",
+        "min-input-files",
+        "output-spec-id",
+        "partial-progress.enabled",
+        "partial-progress.max-commits",
+        "partial-progress.max-failed-commits",
+        "remove-dangling-deletes",
+        "rewrite-all",
+        "rewrite-job-order",
+        "target-file-size-bytes",
+        "use-starting-sequence-number",
+    }
+)
 MAINTENANCE_PARTITION_IDLE: Final = "maintenance.partition-idle-ms"
 MAINTENANCE_TTL_COLUMN: Final = "maintenance.ttl.column"
 MAINTENANCE_TTL_MAX_AGE: Final = "maintenance.ttl.max-age-ms"

@@ -38,6 +38,7 @@ from dml.verification import Verification
 __all__ = [
     "PROCEDURES",
     "open_session",
+    "parse_budget",
     "plain",
     "print_health",
     "print_result",
@@ -186,7 +187,12 @@ def run_maintenance(
     columns, codes = ("table", "step", "decision", "object", "reason"), [0]
 
     def rows_of(table: str) -> Iterator[tuple[str | None, ...]]:
-        rest = None if deadline is None else f"{max(0.0, deadline - time.monotonic()):.3f}s"
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            codes.append(BUDGET_ENDED)
+            yield table, None, "left", table, "the budget ended before the table was planned"
+            return
+        rest = None if left is None else f"{left:.3f}s"
         try:
             report = session.maintain(table, plan=plan, budget=rest)
         except DmlError as error:

@@ -13,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
+from dml.hints import did_you_mean
 from dml.hook_options import HookOptions
 from dml.options import (
     DEFAULT_FILE_FORMAT,
@@ -20,6 +21,8 @@ from dml.options import (
     DISTRIBUTION_MODES,
     FOLDER_PROPERTIES,
     FORMAT_VERSION,
+    MAINTENANCE_REWRITE_OPTIONS,
+    MAINTENANCE_REWRITE_PREFIX,
     Command,
     CommitOptions,
     DistributionMode,
@@ -80,7 +83,7 @@ def check_properties(changes: Mapping[str, str]) -> None:
     WriteOptions.from_properties(changes)
     CommitOptions.from_properties(changes)
     HookOptions.from_properties(changes)
-    MaintenanceOptions.from_properties(changes)
+    check_rewrite_options(MaintenanceOptions.from_properties(changes).rewrite)
     for key in DISTRIBUTION_MODES:
         one_of(changes, key, tuple(DistributionMode))
     for key in FORMAT_KEYS:
@@ -146,6 +149,23 @@ def refuse_reserved(key: str) -> None:
             hint="Leave it out: it cannot be set",
             property=key,
         )
+
+
+def check_rewrite_options(names: Iterable[str]) -> None:
+    """Refuse options of the compaction by `maintain` that do not exist: each later run would fail.
+
+    Raises:
+        AnalysisError: There is no such option.
+    """
+    for name in names:
+        if name not in MAINTENANCE_REWRITE_OPTIONS:
+            key = f"{MAINTENANCE_REWRITE_PREFIX}{name}"
+            raise AnalysisError(
+                f"The table property '{key}' names no option of a rewrite by size",
+                kind=ErrorKind.INVALID_PROPERTY,
+                hint=did_you_mean(name, MAINTENANCE_REWRITE_OPTIONS),
+                property=key,
+            )
 
 
 def one_of(properties: Mapping[str, str], key: str, allowed: tuple[str, ...]) -> None:

@@ -37,7 +37,7 @@ from dml.tasks.sketch_task import SketchTask
 from dml.tasks.task_input import TaskInput
 from dml.write.delete_files import CREATED_BY
 
-__all__ = ["compute_table_statistics"]
+__all__ = ["compute_table_statistics", "find_path", "is_primitive"]
 
 SKETCH = "apache-datasketches-theta-v1"
 DISTINCT_VALUES = "ndv"
@@ -135,6 +135,7 @@ def sketched_fields(schema: Schema, columns: Sequence[str] | None, *, case_sensi
 
 
 def is_primitive(field: NestedField) -> bool:
+    """Return whether a column can have statistics."""
     return isinstance(field.field_type, PrimitiveType) and not isinstance(field.field_type, VariantType)
 
 
@@ -159,6 +160,13 @@ def field_path(schema: Schema, name: str, *, case_sensitive: bool) -> FieldPath:
 
 
 def find_path(fields: Sequence[NestedField], name: str, key: Callable[[str], str]) -> tuple[NestedField, ...]:
+    """Return a column and the fields of structs that a dotted name leads through; empty if it names none.
+
+    Args:
+        fields: The columns.
+        name: The name.
+        key: Returns what is compared of names.
+    """
     for field in fields:
         if key(field.name) == key(name):
             return (field,)

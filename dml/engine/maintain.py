@@ -39,7 +39,7 @@ from dml.catalog.translation import translate_errors
 from dml.commit import ancestors
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.deletes.delete_file_index import partition_key
-from dml.engine.column_statistics import compute_table_statistics
+from dml.engine.column_statistics import compute_table_statistics, find_path, is_primitive
 from dml.engine.engine import Engine
 from dml.engine.query import run_query
 from dml.engine.rewrite_data_files import (
@@ -156,12 +156,19 @@ class MaintenanceStep(StrEnum):
 ONCE: Final = frozenset({MaintenanceStep.EXPIRE_ROWS, MaintenanceStep.REMOVE_ORPHAN_FILES})
 """Steps that a run does not repeat."""
 
+STATISTICS: Final = frozenset({MaintenanceStep.COMPUTE_TABLE_STATS, MaintenanceStep.COMPUTE_PARTITION_STATS})
+
 NO_STATISTICS: Final = StatisticsUpkeep.NONE
 
 DELETE_RATIO: Final = 0.3
 """The default of the option `delete-ratio-threshold`."""
 
-COMPACTION: Final = frozenset({MaintenanceStep.REWRITE_DATA_FILES})
+PARTIAL_PROGRESS: Final = "partial-progress."
+
+MAX_FILES: Final = "max-files-to-rewrite"
+"""The option that leaves groups for a later run. A partition is sorted as a whole or not at all."""
+
+COMPACTION: Final = frozenset({MaintenanceStep.REWRITE_DATA_FILES, MaintenanceStep.REMOVE_DANGLING_DELETES})
 """The steps of a compaction after a commit."""
 
 
@@ -192,6 +199,7 @@ class PlannedStep:
             has run out.
         decisions: Decisions about parts of it, such as groups of files and partitions.
         compaction: The groups of data files of the compaction; None for other steps.
+        error: Why the step cannot be planned; None if it is.
     """
 
     step: MaintenanceStep
@@ -199,6 +207,7 @@ class PlannedStep:
     run: Callable[[Callable[[], bool]], StepOutcome] | None = field(default=None, repr=False)
     decisions: tuple[Decision, ...] = ()
     compaction: WorthwhileGroups | None = field(default=None, repr=False)
+    error: DmlError | None = None
 
     @property
     def is_needed(self) -> bool:
@@ -226,6 +235,12 @@ class MaintenancePlan:
     table: str
     branch: str
     steps: tuple[PlannedStep, ...]
+
+    def check(self) -> None:
+        """Raise the first error of a step that cannot be planned."""
+        for one in self.steps:
+            if one.error is not None:
+                raise one.error
 
     @property
     def needed(self) -> tuple[PlannedStep, ...]:
@@ -257,7 +272,9 @@ def plan_maintenance(
         AnalysisError: A property of the table is invalid.
         DmlError: Metadata is damaged, or the storage failed.
     """
-    return MaintainedTable(engine, parts, resolved=resolved).plan(frozenset(steps))
+    plan = MaintainedTable(engine, parts, resolved=resolved).plan(frozenset(steps))
+    plan.check()
+    return plan
 
 
 class MaintainedTable:
@@ -268,6 +285,8 @@ class MaintainedTable:
         parts: The table's name.
         before: An earlier state in the same run, whose results for the same snapshot are reused.
         rewrite_options: Options of the compaction that override the table's.
+        commit_bytes: The bytes of old files in each commit of a compaction, and the default size of its groups; None
+            for the usual ones.
         resolved: The table, if it is loaded already.
     """
 
@@ -277,12 +296,13 @@ class MaintainedTable:
         parts: tuple[str, ...],
         before: "MaintainedTable | None" = None,
         rewrite_options: Mapping[str, str] | None = None,
+        commit_bytes: int | None = None,
         resolved: ResolvedTable | None = None,
     ) -> None:
         self.engine, self.parts = engine, parts
         self.resolved = resolved or rewritable(engine, parts)
         self.options = MaintenanceOptions.from_properties(self.table.properties)
-        self.rewrite_options = dict(rewrite_options or {})
+        self.rewrite_options, self.commit_bytes = dict(rewrite_options or {}), commit_bytes
         self.memo: dict[Hashable, Any] = {}
         self.now_ms = time.time_ns() // 1_000_000
         if before is None:
@@ -290,7 +310,7 @@ class MaintainedTable:
         else:
             # Statistics expire with their snapshots, so the first state determines which kinds to keep.
             self.sketched, self.counts_partitions = before.sketched, before.counts_partitions
-            self.rewrite_options = before.rewrite_options
+            self.rewrite_options, self.commit_bytes = before.rewrite_options, before.commit_bytes
             if self.facts == before.facts:
                 self.memo = before.memo
 
@@ -359,6 +379,15 @@ class MaintainedTable:
         text = "" if summary is None else summary.additional_properties.get(key, "")
         return int(text) if text.isdecimal() else None
 
+    @cached_property
+    def expiring(self) -> frozenset[int]:
+        """The snapshots with statistics that expire."""
+        files = (*self.metadata.statistics, *self.metadata.partition_statistics)
+        if not files or not self.deletes_files:
+            return frozenset()
+        retention = plan_retention(self.metadata, RetentionRules.of(self.table.properties, self.now_ms))
+        return retention.expired & {file.snapshot_id for file in files}
+
     @property
     def deletes_files(self) -> bool:
         """True if files of the table may be deleted: `gc.enabled`."""
@@ -374,12 +403,14 @@ class MaintainedTable:
         return MaintenancePlan(table=self.name, branch=self.branch, steps=planned)
 
     def planned(self, step: MaintenanceStep) -> PlannedStep:
-        """Plan one step. A step that the table does not support is not needed."""
-        with translate_errors(f"Planning the maintenance of the table '{self.name}'", self.resolved.catalog):
-            try:
+        """Plan one step. A step that the table does not support is not needed; other errors belong to the step."""
+        try:
+            with translate_errors(f"Planning the maintenance of the table '{self.name}'", self.resolved.catalog):
                 return PLANNERS[step](self)
-            except (NotSupportedError, ValidationFailedError) as error:
-                return PlannedStep(step=step, reason=f"not possible: {error.message}")
+        except (NotSupportedError, ValidationFailedError) as error:
+            return PlannedStep(step=step, reason=f"not possible: {error.message}")
+        except DmlError as error:
+            return PlannedStep(step=step, reason=error.message, error=error)
 
 
 # ---- steps ----------------------------------------------------------------------------------------------------------
@@ -433,7 +464,7 @@ def plan_rows(state: MaintainedTable) -> PlannedStep:
         text = f"DELETE FROM {expiry.target} WHERE {expiry.condition}"
         statement = parse(text)
         assert isinstance(statement, DeleteStatement)
-        result = run_row_level(state.engine, statement, text)
+        result = run_row_level(state.engine, statement, text, may_stage=False)
         deleted = "all rows of" if result.rows_deleted is None else f"{count(result.rows_deleted, 'row')} in"
         return StepOutcome(
             done=f"deleted {deleted} {count(result.data_files_removed, 'removed data file')} ({result.mode})"
@@ -447,7 +478,7 @@ class RowExpiry:
     """The rows that are too old.
 
     Attributes:
-        target: The table's name, quoted.
+        target: The name of the table and branch, quoted.
         condition: The SQL condition of the rows.
         column: The name of the column.
         bound: The time before which rows have expired, in Iceberg's text form.
@@ -468,12 +499,8 @@ class RowExpiry:
         Raises:
             AnalysisError: The table has no such column, or it is not a date or a timestamp.
         """
-        try:
-            found = state.table.schema().find_field(column)
-        except ValueError:
-            kind: Any = None
-        else:
-            kind = found.field_type
+        path = find_path(state.table.schema().fields, column, str)
+        kind: Any = path[-1].field_type if path else None
         try:
             cutoff = datetime.fromtimestamp(state.now_ms / 1000, UTC) - timedelta(milliseconds=age_ms)
         except OverflowError:
@@ -491,16 +518,17 @@ class RowExpiry:
             case _:
                 raise AnalysisError(
                     f"'{MAINTENANCE_TTL_COLUMN}' of '{state.name}' is '{column}', which is "
-                    + ("no column" if kind is None else f"of type {kind}"),
+                    + (f"of type {kind}" if path else "no column or field of structs"),
                     kind=ErrorKind.INVALID_PROPERTY,
                     hint="It must be a column of type date, timestamp or timestamp_ntz",
                     property=MAINTENANCE_TTL_COLUMN,
                 )
         is_column = any(one.name == column for one in state.table.schema().fields)  # also one named `a.b`
         quoted = quote_name((column,) if is_column else column.split("."))
-        suffix = () if state.branch == MAIN_BRANCH else (f"branch_{state.branch}",)
+        # Also for main: a table's name alone is that of `spark.wap.branch`.
+        named = (state.resolved.catalog_name, *state.resolved.identifier, f"branch_{state.branch}")
         return RowExpiry(
-            target=quote_name((state.resolved.catalog_name, *state.resolved.identifier, *suffix)),
+            target=quote_name(named),
             condition=f"{quoted} < {sql} '{bound}'",
             column=column,
             bound=bound,
@@ -554,7 +582,7 @@ def plan_compaction(state: MaintainedTable) -> PlannedStep:
     return PlannedStep(
         step=step,
         reason=f"{rewrite_text(rewrite, found.groups)}; {fitting} are left",
-        run=lambda is_over: run_rewrite(rewrite, found.groups, is_over),
+        run=lambda is_over: run_rewrite(rewrite, found.groups, is_over, state.commit_bytes),
         decisions=(*chosen, *rows),
         compaction=found,
     )
@@ -580,10 +608,11 @@ def plan_clustering(state: MaintainedTable) -> PlannedStep:
     deep = {key for key, depth in depths.items() if depth >= limits.MAINTENANCE_OVERLAP_DEPTH}
     most = max(depths.values(), default=0.0)
     reason = f"of its files, at most {most:.1f} on average have the same {name} in a partition"
+    options = {name: value for name, value in compaction_options(state).items() if name != MAX_FILES}
     rewrite = prepare_rewrite(
         state.engine,
         state.resolved,
-        RewriteDataFiles(strategy="sort", options={**compaction_options(state), "rewrite-all": "true"}),
+        RewriteDataFiles(strategy="sort", options={**options, "rewrite-all": "true"}),
         files=state.files,
         selects=lambda task: partition_key(task.spec_id, task.partition) in deep,
     )
@@ -593,7 +622,7 @@ def plan_clustering(state: MaintainedTable) -> PlannedStep:
     return PlannedStep(
         step=step,
         reason=f"{reason}: {rewrite_text(rewrite, groups)}",
-        run=lambda is_over: run_rewrite(rewrite, groups, is_over),
+        run=lambda is_over: run_rewrite(rewrite, groups, is_over, state.commit_bytes),
         decisions=rewrite_decisions(rewrite, groups, depths),
     )
 
@@ -644,6 +673,8 @@ def plan_table_statistics(state: MaintainedTable) -> PlannedStep:
     """Refresh the column statistics if the table has some, and many rows have changed since."""
     names = [state.table.schema().find_column_name(one) for one in sorted(state.sketched)]
     columns = [name for name in names if name is not None]
+    if not columns and not any(map(is_primitive, state.table.schema().fields)):
+        return PlannedStep(step=MaintenanceStep.COMPUTE_TABLE_STATS, reason="no column of a primitive type")
     ids = [one.snapshot_id for one in state.metadata.statistics]
 
     def run(_: Callable[[], bool]) -> StepOutcome:
@@ -690,10 +721,11 @@ def statistics_step(
         )
     if snapshot is None or not numbers_of(snapshot)("total-records"):
         return PlannedStep(step=step, reason="the table has no rows")
-    changed = changed_share(state.metadata, snapshot, frozenset(snapshot_ids))
+    changed = changed_share(state.metadata, snapshot, frozenset(snapshot_ids) - state.expiring)
     if changed is not None and changed < limits.MAINTENANCE_STALE_STATISTICS:
         return PlannedStep(step=step, reason=f"{changed:.1%} of the rows changed since")
-    since = "there are none" if changed is None else f"{changed:.1%} of the rows changed since"
+    none = "the snapshot that has them expires" if state.expiring.intersection(snapshot_ids) else "there are none"
+    since = none if changed is None else f"{changed:.1%} of the rows changed since"
     return PlannedStep(step=step, reason=since, run=run)
 
 
@@ -706,7 +738,7 @@ def plan_orphans(state: MaintainedTable) -> PlannedStep:
     if not interval_ms:
         return PlannedStep(step=step, reason=f"{MAINTENANCE_ORPHANS_INTERVAL} is 0")
     age_ms = state.now_ms - last_ms
-    if last_ms and age_ms < interval_ms:
+    if last_ms and 0 <= age_ms < interval_ms:
         return PlannedStep(step=step, reason=f"done {duration(age_ms)} ago, due after {duration(interval_ms)}")
 
     def run(_: Callable[[], bool]) -> StepOutcome:
@@ -714,13 +746,15 @@ def plan_orphans(state: MaintainedTable) -> PlannedStep:
         try:
             removal = remove_orphan_files(catalog, identifier, RemoveOrphanFiles())
             done = f"deleted {count(len(removal.orphans), 'orphan file')}"
-        except NotSupportedError as error:
+        except AnalysisError as error:  # such as a location of two schemes
             done = f"not possible: {error.message}"  # the next attempt is due after the interval, too
         values = {MAINTENANCE_ORPHANS_LAST_RUN: str(state.now_ms)}
         commit_change(catalog, identifier, lambda _: MetadataChange(updates=(SetPropertiesUpdate(updates=values),)))
         return StepOutcome(done=done)
 
     reason = f"not done for {duration(age_ms)}, due after {duration(interval_ms)}" if last_ms else "never done"
+    if age_ms < 0:
+        reason = f"{MAINTENANCE_ORPHANS_LAST_RUN} is in the future"
     return PlannedStep(step=step, reason=reason, run=run)
 
 
@@ -739,12 +773,30 @@ PLANNERS: Final[Mapping[MaintenanceStep, Callable[[MaintainedTable], PlannedStep
 """The steps in their order."""
 
 
+def run_order(state: MaintainedTable) -> Sequence[MaintenanceStep]:
+    """Return the steps in the order in which they run: statistics are first if the snapshot that has them expires.
+
+    Otherwise a run that ends after the expiry would leave a table that no longer tells which statistics it had.
+    """
+    try:
+        is_urgent = bool(state.expiring)
+    except DmlError:  # an invalid property, which the steps report
+        is_urgent = False
+    return sorted(PLANNERS, key=lambda step: step not in STATISTICS) if is_urgent else tuple(PLANNERS)
+
+
 # ---- rewrites -------------------------------------------------------------------------------------------------------
 
 
 def compaction_options(state: MaintainedTable) -> dict[str, str]:
-    """Return the options of the compaction: the caller's options override the table's."""
+    """Return the options of the compaction: the caller's options override the table's.
+
+    Those of partial progress do not apply: each batch of groups is a commit of its own.
+    """
     options = {**state.options.rewrite, **state.rewrite_options}
+    options = {name: value for name, value in options.items() if not name.startswith(PARTIAL_PROGRESS)}
+    if state.commit_bytes is not None:
+        options.setdefault("max-file-group-size-bytes", str(state.commit_bytes))
     if state.total("total-equality-deletes"):
         options.setdefault("delete-file-threshold", str(limits.MAINTENANCE_EQUALITY_DELETE_FILES))
     return options
@@ -831,7 +883,8 @@ def key_ranges(state: MaintainedTable, field_id: int) -> list[tuple[ScanTask, by
         places = entries.select(lambda _: True)
         files = entries.planned_files(places, with_metrics=False)
         bounds = entries.lower_bounds(places, field_id), entries.upper_bounds(places, field_id)
-        found += [(tasks[file.path], lower, upper) for file, lower, upper in zip(files, *bounds, strict=True)]
+        # A file without rows is in no scan.
+        found += [(tasks[one.path], low, up) for one, low, up in zip(files, *bounds, strict=True) if one.path in tasks]
     return found
 
 
@@ -847,25 +900,71 @@ def clustering_groups(groups: Sequence[FileGroup], depths: Mapping[Hashable, flo
     )
 
 
-def run_rewrite(rewrite: Rewrite, groups: Sequence[FileGroup], is_over: Callable[[], bool]) -> StepOutcome:
-    """Rewrite groups, a few in each commit, until the budget runs out."""
+def run_rewrite(
+    rewrite: Rewrite, groups: Sequence[FileGroup], is_over: Callable[[], bool], commit_bytes: int | None = None
+) -> StepOutcome:
+    """Rewrite groups, a few in each commit, until the budget is over.
+
+    The groups of a commit that fails are tried again one by one, so that one of them does not stop the others.
+
+    Args:
+        rewrite: The rewrite.
+        groups: The groups.
+        is_over: Returns whether the budget is over.
+        commit_bytes: The bytes of old files in each commit, but at least one group; None for the usual ones.
+
+    Raises:
+        ExecutionError: Groups failed; the others are rewritten.
+        CommitStateUnknownError: A commit may have landed.
+    """
+    most = limits.MAINTENANCE_COMMIT_BYTES if commit_bytes is None else commit_bytes
     done: list[Any] = []
+    failures: list[tuple[str, DmlError]] = []
+    alone: set[int] = set()
     failed = started = 0
     todo = list(groups)
     with progress_bar(rewrite.engine.spark, f"REWRITE {rewrite.resolved.name}", enabled=rewrite.engine.progress):
-        while todo and not (started and is_over()):
+        while todo:
+            try:
+                if started and is_over():
+                    break
+            except DmlError as lost:  # the lease
+                failures.append((f"the last {count(len(todo), 'group')}", lost))
+                break
             batch = [todo.pop(0)]
-            while todo and sum(one.size for one in batch) + todo[0].size <= limits.MAINTENANCE_COMMIT_BYTES:
+            while todo and alone.isdisjoint({batch[0].number, todo[0].number}):
+                if sum(one.size for one in batch) + todo[0].size > most:
+                    break
                 batch.append(todo.pop(0))
-            rewritten, left_out = rewrite.run(tuple(batch))
+            started += 1
+            try:
+                rewritten, left_out = rewrite.run(tuple(batch))
+            except CommitStateUnknownError:
+                raise
+            except (DmlError, PySparkException) as failure:
+                error = failure if isinstance(failure, DmlError) else translate(failure)
+                if len(batch) == 1:
+                    failures.append((group_name(rewrite, batch[0]), error))
+                else:
+                    LOG.warning(
+                        "%s of '%s' failed together: %s", count(len(batch), "group"), rewrite.resolved.name, error
+                    )
+                    alone.update(one.number for one in batch)
+                    todo[:0] = batch
+                continue
             done += rewritten
             failed += left_out
-            started += len(batch)
     old, new, size, _, _ = counters(done)
     text = f"{count(old, 'data file')} of {size} bytes became {new}"
     if failed:
         text += f"; {failed} of other groups were replaced by other commits"
     left = f"{len(todo)} of {count(len(groups), 'group')}, {sum(one.size for one in todo)} bytes" if todo else ""
+    if failures:
+        texts = "; ".join(f"{name}: {error.message}" for name, error in failures)
+        first = failures[0][1]
+        raise ExecutionError(
+            f"{text}, but of {count(len(groups), 'group')} failed {texts}", hint=first.hint, table=rewrite.resolved.name
+        ) from first
     return StepOutcome(done=text, left=left)
 
 
@@ -966,6 +1065,7 @@ def maintain(
     budget: float | None = None,
     steps: Iterable[MaintenanceStep] = MaintenanceStep,
     rewrite_options: Mapping[str, str] | None = None,
+    commit_bytes: int | None = None,
 ) -> MaintenanceReport:
     """Maintain a table: run each step that has work, in the order of `PLANNERS`.
 
@@ -975,6 +1075,8 @@ def maintain(
         budget: The seconds after which no new work starts; None for no limit.
         steps: The steps to consider.
         rewrite_options: Options of the compaction that override the table's.
+        commit_bytes: The bytes of old files in each commit of a compaction, and the default size of its groups; None
+            for the usual ones.
 
     Raises:
         NotFoundError: There is no such table or branch.
@@ -986,11 +1088,13 @@ def maintain(
     """
     deadline = None if budget is None else time.monotonic() + budget
     wanted = frozenset(steps)
-    state = MaintainedTable(engine, parts, rewrite_options=rewrite_options)
+    state = MaintainedTable(engine, parts, rewrite_options=rewrite_options, commit_bytes=commit_bytes)
     plan = state.plan(wanted)
     if not plan.needed:
+        plan.check()
         return MaintenanceReport(table=plan.table, decisions=plan.decisions)
     if deadline is not None and time.monotonic() >= deadline:
+        plan.check()
         return MaintenanceReport(table=plan.table, decisions=tuple(map(left_by_budget, plan.decisions)))
     with in_maintenance(), lease_of_table(state) as lease:
         return MaintenanceRun(wanted, deadline, lease, plan.table).run(plan, state.after())
@@ -1055,20 +1159,34 @@ class MaintenanceRun:
     def _pass(self, state: MaintainedTable) -> tuple[MaintainedTable, bool]:
         """Run each step that has work, and return the newest state, and whether a step ran."""
         worked = False
-        for step in PLANNERS:
+        for step in run_order(state):
             if step not in self.steps:
                 continue
             planned = state.planned(step)
-            if planned.run is None:
+            if planned.error is not None:
+                self._fail(planned, planned.error)
+            elif planned.run is None:
                 self.unneeded[step] = tuple(planned.rows(state.name))
-            elif self.is_over():
-                self._add(planned, "left", f"{BEFORE}: {planned.reason}")
+            elif self._ends_before(planned):
                 self.is_cut = True
             else:
                 worked = True
                 self._run(planned, state)
                 state = state.after()
         return state, worked
+
+    def _ends_before(self, planned: PlannedStep) -> bool:
+        """Return whether a step cannot start: the budget is over or the lease is lost, which is the step's error."""
+        try:
+            is_over = self.is_over()
+        except CommitStateUnknownError:
+            raise
+        except DmlError as error:
+            self._fail(planned, error)
+            return True
+        if is_over:
+            self._add(planned, "left", f"{BEFORE}: {planned.reason}")
+        return is_over
 
     def _run(self, planned: PlannedStep, state: MaintainedTable) -> None:
         """Run a step; its error does not stop the other steps, unless a commit may have landed."""
@@ -1080,9 +1198,7 @@ class MaintenanceRun:
             raise
         except (DmlError, PySparkException) as failure:
             error = failure if isinstance(failure, DmlError) else translate(failure)
-            LOG.warning("The step %s of maintaining '%s' failed: %s", planned.step, state.name, error)
-            self.errors[planned.step] = error
-            self.steps -= {planned.step}
+            self._fail(planned, error)
             return
         if planned.step in ONCE:
             self.steps -= {planned.step}
@@ -1091,17 +1207,23 @@ class MaintenanceRun:
             self._add(planned, "left", f"{BEFORE}: {outcome.left}")
             self.is_cut = True
 
+    def _fail(self, planned: PlannedStep, error: DmlError) -> None:
+        LOG.warning("The step %s of maintaining '%s' failed: %s", planned.step, self.table, error)
+        self.errors[planned.step] = error
+        self.steps -= {planned.step}
+
     def _add(self, planned: PlannedStep, decision: str, reason: str) -> None:
         row = MaintenanceDecision(step=planned.step, decision=decision, object=self.table, reason=reason)
         self.rows.setdefault(planned.step, []).append(row)
 
     def _failure(self, name: str) -> ExecutionError:
-        done = [step.value for step in PLANNERS if any(row.decision == "done" for row in self.rows.get(step, ()))]
+        rows = [row for step in PLANNERS for row in self.rows.get(step, ()) if row.decision == "done"]
         first = next(iter(self.errors.values()))
         texts = "; ".join(f"{step}: {error.message}" for step, error in self.errors.items())
         failure = ExecutionError(
             f"Of the maintenance of '{name}', {count(len(self.errors), 'step')} failed: {texts}",
-            hint=f"Done: {', '.join(done) or 'nothing'}. {first.hint or 'Run it again'}",
+            hint=f"Done: {'; '.join(f'{row.step}: {row.reason}' for row in rows) or 'nothing'}. "
+            f"{first.hint or 'Run it again'}",
             table=name,
             steps=tuple(self.errors),
         )
@@ -1124,7 +1246,14 @@ def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOp
     ratio = {} if deleted is None else {"delete-ratio-threshold": str(min(deleted, DELETE_RATIO))}
     budget = options.trigger_budget_ms / 1000
     try:
-        report = maintain(engine, parts, budget=budget, steps=COMPACTION, rewrite_options=ratio)
+        report = maintain(
+            engine,
+            parts,
+            budget=budget,
+            steps=COMPACTION,
+            rewrite_options=ratio,
+            commit_bytes=limits.TRIGGERED_COMMIT_BYTES,
+        )
     except CommitConflictError as error:
         if "holder" not in error.context:
             raise

@@ -71,15 +71,27 @@ __all__ = ["Delta", "build_delta", "run_row_level", "run_truncate"]
 
 
 def run_row_level(
-    engine: Engine, statement: RowLevelStatement, sql: str, idempotency_key: CommitKey | None = None
+    engine: Engine,
+    statement: RowLevelStatement,
+    sql: str,
+    idempotency_key: CommitKey | None = None,
+    *,
+    may_stage: bool = True,
 ) -> Result:
     """Run a DELETE, UPDATE or MERGE.
+
+    Args:
+        engine: The session and its catalogs.
+        statement: The statement.
+        sql: Its text.
+        idempotency_key: The key that keeps the statement from being applied twice.
+        may_stage: Whether `spark.wap.id` and `spark.wap.branch` apply.
 
     Raises:
         DmlError: the statement is invalid or failed. The table is unchanged, and no files are left behind.
     """
     started = time.perf_counter()
-    planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key)
+    planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key, may_stage=may_stage)
     try:
         return run_or_fall_back(
             lambda through_spark: run_planned(engine, planned, build_delta(engine, planned, through_spark), started)

@@ -203,6 +203,8 @@ def plan_statement(
     statement: RowLevelStatement,
     sql: str,
     idempotency_key: CommitKey | None = None,
+    *,
+    may_stage: bool = True,
 ) -> PlannedStatement:
     """Resolve and plan a statement, reading nothing but metadata.
 
@@ -211,12 +213,15 @@ def plan_statement(
         statement: The statement.
         sql: Its text.
         idempotency_key: The key that keeps the statement from being applied twice.
+        may_stage: Whether `spark.wap.id` and `spark.wap.branch` apply.
 
     Raises:
         DmlError: the statement does not fit the table.
     """
     command = command_of(statement)
-    start = start_statement(engine, statement.target, sql, command.upper(), idempotency_key=idempotency_key)
+    start = start_statement(
+        engine, statement.target, sql, command.upper(), idempotency_key=idempotency_key, may_stage=may_stage
+    )
     settings, target = start.settings, start.target
     check_settings(settings)
     mode = row_level_operation_mode(target.table.properties, command)

@@ -234,6 +234,7 @@ def start_statement(
     *,
     branch_option: str | None = None,
     idempotency_key: CommitKey | None = None,
+    may_stage: bool = True,
 ) -> StatementStart:
     """Read the session's settings and find the table that a statement changes.
 
@@ -244,11 +245,14 @@ def start_statement(
         command: `DELETE`, `UPDATE`, ..., for errors.
         branch_option: The branch that a write option names.
         idempotency_key: The key that keeps the statement from being applied twice.
+        may_stage: Whether `spark.wap.id` and `spark.wap.branch` apply.
 
     Raises:
         DmlError: as `resolve_target`, or settings that contradict each other.
     """
     settings = StatementSettings.of(engine, sql)
+    if not may_stage:
+        settings = replace(settings, wap_id=None, wap_branch=None)
     tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key

@@ -36,11 +36,18 @@ from dml.catalog.tables import load_table
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import CommitConflictError, DmlError
 from dml.maintenance.retention import time_text
-from dml.options import MAINTENANCE_LEASE_EXPIRES_AT, MAINTENANCE_LEASE_HOLDER
+from dml.options import (
+    MAINTENANCE_LEASE_DURATION,
+    MAINTENANCE_LEASE_EXPIRES_AT,
+    MAINTENANCE_LEASE_HOLDER,
+    MaintenanceOptions,
+    integer,
+)
 
 __all__ = ["Lease", "LeaseHolder", "lease_of"]
 
 LOG: Final = logging.getLogger(__name__)
+MAX_DIGITS: Final = 19
 PROPERTIES: Final = (MAINTENANCE_LEASE_HOLDER, MAINTENANCE_LEASE_EXPIRES_AT)
 
 
@@ -58,9 +65,21 @@ class LeaseHolder:
 
 
 def lease_of(properties: Mapping[str, str], now_ms: int) -> LeaseHolder | None:
-    """Return the lease in a table's properties; None if there is none, or if it has expired."""
+    """Return the lease in a table's properties; None if there is none, or if it has expired.
+
+    A lease that lasts longer than twice the table's duration does not count: the clock of its holder was wrong.
+
+    Raises:
+        AnalysisError: The table's duration is invalid.
+    """
     name, until = properties.get(MAINTENANCE_LEASE_HOLDER), properties.get(MAINTENANCE_LEASE_EXPIRES_AT, "")
-    if name is None or not until.isdecimal() or int(until) <= now_ms:
+    longest_ms = 2 * integer(properties, MAINTENANCE_LEASE_DURATION, MaintenanceOptions().lease_duration_ms, minimum=1)
+    if (
+        name is None
+        or not until.isdecimal()
+        or len(until) > MAX_DIGITS
+        or not now_ms < int(until) <= now_ms + longest_ms
+    ):
         return None
     return LeaseHolder(name=name, expires_at_ms=int(until))
 
@@ -126,8 +145,10 @@ class Lease:
     def confirm(self) -> None:
         """Check that the lease is still this holder's, and renew it if half of its time is over.
 
+        A lease that has ended is renewed if nobody took it since.
+
         Raises:
-            CommitConflictError: Another maintainer holds it, because this one needed longer than the lease lasts.
+            CommitConflictError: Another maintainer took it, because this one needed longer than the lease lasts.
             DmlError: The table cannot be loaded, or the commit failed.
         """
         if self.expires_at_ms - milliseconds() < self.duration_ms / 2:
@@ -140,7 +161,7 @@ class Lease:
 
         def change(metadata: TableMetadata) -> MetadataChange:
             held = lease_of(metadata.properties, milliseconds())
-            is_mine = held is not None and held.name == self.holder
+            is_mine = metadata.properties.get(MAINTENANCE_LEASE_HOLDER) == self.holder  # also one that has ended
             if not is_mine and (held is not None or not may_take):
                 return MetadataChange()  # `_check` raises: an error here would look like a commit to try again
             values = {MAINTENANCE_LEASE_HOLDER: self.holder, MAINTENANCE_LEASE_EXPIRES_AT: str(expires_at_ms)}

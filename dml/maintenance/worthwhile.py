@@ -17,7 +17,7 @@ from dml import limits
 from dml.maintenance.overlap import average_depth
 from dml.maintenance.position_delete_groups import PositionDeleteGroup, PositionDeleteOptions
 from dml.maintenance.rewrite_options import RewriteOptions
-from dml.maintenance.rewrite_plan import FileGroup, has_high_ratio, has_many_deletes
+from dml.maintenance.rewrite_plan import FileGroup, deletes_of, has_high_ratio, has_many_deletes
 from dml.manifests.write import partition_type
 from dml.model.manifest import ManifestContent, ManifestFile
 from dml.scan.planner import delete_entry
@@ -58,8 +58,12 @@ def worthwhile_groups(groups: Sequence[FileGroup], options: RewriteOptions) -> W
 
 
 def has_deletes(group: FileGroup, options: RewriteOptions) -> bool:
-    """Return True if a file of the group has many deleted rows or delete files."""
-    return any(has_high_ratio(task, options) or has_many_deletes(task, options) for task in group.tasks)
+    """Return True if a file of the group has many deleted rows or delete files.
+
+    A file without deletes has not, even if the threshold is 0: its rewrite would lead to another one.
+    """
+    with_deletes = filter(deletes_of, group.tasks)
+    return any(has_high_ratio(task, options) or has_many_deletes(task, options) for task in with_deletes)
 
 
 def is_smaller(group: FileGroup, options: RewriteOptions) -> bool:

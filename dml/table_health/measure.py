@@ -9,7 +9,7 @@ Source: Iceberg specification, "Manifests", "Scan Planning", "Snapshot Retention
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -534,7 +534,11 @@ def snapshot_figures(metadata: TableMetadata, now_ms: int) -> SnapshotFigures:
 
 
 def day_of(millis: int) -> str:
-    return (EPOCH + timedelta(milliseconds=millis)).date().isoformat()
+    """Return the day of a time, of a clock that may be wrong by ages: then the last or the first day of all."""
+    try:
+        return (EPOCH + timedelta(milliseconds=millis)).date().isoformat()
+    except OverflowError:
+        return (date.max if millis > 0 else date.min).isoformat()
 
 
 def metadata_figures(table: Table) -> MetadataFigures:

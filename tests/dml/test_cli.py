@@ -127,6 +127,14 @@ def test_a_property_without_a_name_is_refused():
     assert "'=c' has no name" in outcome.stderr
 
 
+def test_a_wrong_budget_is_a_wrong_option_and_refused_before_spark_starts(tmp_path):
+    outcome = dml(
+        "--warehouse", str(tmp_path), "maintain", "db.t", "--budget", "5", JAVA_HOME="/nowhere", COLUMNS="200"
+    )
+    assert outcome.returncode == 2
+    assert "The budget is '5'" in outcome.stderr
+
+
 def test_a_reader_that_has_gone_ends_the_program_quietly(closed_pipe):
     for unbuffered in ("", "1"):  # the write fails at the end, or at once
         outcome = dml("--version", stdout=closed_pipe, PYTHONUNBUFFERED=unbuffered)

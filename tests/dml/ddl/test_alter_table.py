@@ -309,6 +309,8 @@ def test_properties_are_set_and_unset(new_table: NewTable) -> None:
         "'format-version' = 'two'",
         "'location' = 'file:///x'",
         "'uuid' = 'x'",
+        "'maintenance.rewrite.nonsense' = '1'",
+        "'maintenance.rewrite.compression-factor' = '1'",
     ],
 )
 def test_a_property_that_would_break_later_statements_is_refused_when_it_is_set(new_table: NewTable, pair: str) -> None:

@@ -3,18 +3,23 @@
 import logging
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from dml import limits
+from dml.commit import AppendFiles, commit
 from dml.engine import maintain as module
+from dml.engine.engine import Engine
 from dml.engine.maintain import MaintenanceStep, parse_budget, plan_maintenance
-from dml.errors import AnalysisError, CommitConflictError, ExecutionError
+from dml.errors import AnalysisError, CommitConflictError, DataError, ExecutionError
 from dml.maintenance import remove_orphan_files
 from dml.result import MaintenanceReport
 from dml.shell import run_maintenance, tables_in
+from tests.dml.commit.builders import data_file
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -104,6 +109,24 @@ def test_a_sorted_table_whose_files_overlap_is_sorted_once(lake):
     assert len(ends) < 8
     ends.sort()
     assert all(before[1] < after[0] for before, after in pairwise(ends))
+
+
+def test_files_without_rows_do_not_stop_the_sorting(lake):
+    name = lake.create("id BIGINT, p STRING", **NO_ORPHANS)
+    lake.session.sql(f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY id")
+    insert(lake, name, "1, 'a'")
+    table = lake.table(name)
+    assert commit(table, AppendFiles(data_files=(replace(data_file(table, [1]), record_count=0),)))
+    assert "at most 1.0 on average" in reason(lake.session.maintain(name, plan=True), "sort_data_files")
+
+
+def test_options_that_do_not_fit_maintenance_are_ignored(lake):
+    rewrite = "maintenance.rewrite."
+    limited = {f"{rewrite}partial-progress.enabled": "true", f"{rewrite}max-files-to-rewrite": "2"}
+    name = small_files(lake, files=1, **limited)
+    state = module.MaintainedTable(lake.session.engine, ("lake", *name.split(".")), commit_bytes=7)
+    options = module.compaction_options(state)
+    assert options == {"max-files-to-rewrite": "2", "max-file-group-size-bytes": "7"}
 
 
 def test_many_small_manifests_are_rewritten_also_those_that_the_run_itself_leaves(lake, monkeypatch):
@@ -250,6 +273,23 @@ def test_whole_partitions_above_their_age_are_deleted_without_being_read(lake):
     assert lake.rows(name) == []
 
 
+@pytest.mark.parametrize("setting", ["spark.wap.branch", "spark.wap.id"])
+def test_settings_of_write_audit_publish_do_not_redirect_the_deletion_of_expired_rows(lake, setting):
+    properties = {"maintenance.ttl.column": "day", "maintenance.ttl.max-age-ms": "86400000", **NO_ORPHANS}
+    name = lake.create("id BIGINT, day DATE", **properties, **{"write.wap.enabled": "true"})
+    insert(lake, name, "* FROM VALUES (1, DATE '2020-01-01'), (2, DATE '2990-01-01')")
+    lake.session.spark.conf.set(setting, "audit")
+    try:
+        report = lake.session.maintain(name)
+    finally:
+        lake.session.spark.conf.unset(setting)
+    assert reason(report, "delete_expired_rows", "done").startswith("deleted 1 row in")
+    metadata = lake.table(name).metadata
+    assert list(metadata.refs) == ["main"]
+    assert len(metadata.snapshots) == 2
+    assert lake.rows(f"SELECT id FROM {name}") == [(2,)]
+
+
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
@@ -257,10 +297,11 @@ def test_whole_partitions_above_their_age_are_deleted_without_being_read(lake):
         ({"maintenance.ttl.max-age-ms": "5"}, "without 'maintenance.ttl.column'"),
         ({"maintenance.ttl.column": "id", "maintenance.ttl.max-age-ms": "5"}, "which is of type long"),
         ({"maintenance.ttl.column": "nope", "maintenance.ttl.max-age-ms": "5"}, "which is no column"),
+        ({"maintenance.ttl.column": "days.element", "maintenance.ttl.max-age-ms": "5"}, "which is no column"),
     ],
 )
 def test_a_time_to_live_that_is_not_clear_is_refused(lake, properties, message):
-    name = lake.create("id BIGINT", **properties)
+    name = lake.create("id BIGINT, days ARRAY<DATE>", **properties)
     with pytest.raises(AnalysisError, match=message):
         lake.session.maintain(name, plan=True)
 
@@ -312,6 +353,37 @@ def test_files_of_a_table_that_others_share_are_not_deleted(lake):
     assert reason(report, "expire_snapshots") == reason(report, "remove_orphan_files") == "gc.enabled is false"
 
 
+def test_orphans_are_due_if_the_last_run_is_in_the_future_and_what_is_not_clear_is_left(lake, monkeypatch):
+    name = lake.create("id BIGINT", **{"maintenance.orphans.last-run-ms": str(2**53)})
+    insert(lake, name, "1")
+
+    def refuse(*_):
+        raise AnalysisError("Cannot determine if 2 files are orphans")
+
+    monkeypatch.setattr(module, "remove_orphan_files", refuse)
+    report = lake.session.maintain(name)
+    assert reason(report, "remove_orphan_files", "done").startswith("not possible: Cannot determine")
+    assert reason(lake.session.maintain(name), "remove_orphan_files").startswith("done 0")
+
+
+def test_statistics_outlive_a_budget_that_ends_after_the_expiry(lake, monkeypatch):
+    name = small_files(lake, files=1, **EXPIRES)
+    lake.session.compute_table_stats(name, columns=["id"])
+    insert(lake, name, "1, 0")
+    ended = iter([False, False])
+    monkeypatch.setattr(module.MaintenanceRun, "is_over", lambda _: next(ended, True))
+    report = lake.session.maintain(name, budget="1h")
+    assert set(steps(report, "done")) == {"compute_table_stats", "expire_snapshots"}
+    (file,) = lake.table(name).metadata.statistics
+    assert [blob.fields for blob in file.blob_metadata] == [[1]]
+
+
+def test_a_table_without_columns_of_primitive_types_has_no_statistics(lake):
+    name = lake.create("tags ARRAY<STRING>", **{"maintenance.statistics": "all", **NO_ORPHANS})
+    insert(lake, name, "array('a')")
+    assert reason(lake.session.maintain(name), "compute_table_stats") == "no column of a primitive type"
+
+
 # ---- failures
 
 
@@ -324,9 +396,67 @@ def test_a_step_that_fails_does_not_stop_the_others_and_the_run_says_so(lake, mo
     monkeypatch.setattr(module, "expire_snapshots", fail)
     with pytest.raises(ExecutionError, match="1 step failed: expire_snapshots: the storage is full") as failed:
         lake.session.maintain(name)
-    assert failed.value.hint.startswith("Done: rewrite_data_files.")
+    assert failed.value.hint.startswith("Done: rewrite_data_files: 5 data files of")
     assert len(lake.data_files(name)) == 1
     assert not any("lease" in key for key in lake.table(name).properties)
+
+
+def test_a_step_that_cannot_be_planned_does_not_stop_the_others(lake):
+    name = small_files(lake, **{"maintenance.ttl.column": "id"})
+    with pytest.raises(ExecutionError, match=r"1 step failed: delete_expired_rows: .* without 'maint") as failed:
+        lake.session.maintain(name)
+    assert "Done: rewrite_data_files: 5 data files of" in (failed.value.hint or "")
+    assert len(lake.data_files(name)) == 1
+
+
+class Groups:
+    """A rewrite whose batches with a bad group fail."""
+
+    def __init__(self, engine: Engine, bad: int | None = None) -> None:
+        self.engine, self.bad = engine, bad
+        self.resolved = SimpleNamespace(name="t")
+        self.batches: list[list[int]] = []
+
+    def run(self, batch):
+        self.batches.append([group.number for group in batch])
+        if self.bad in self.batches[-1]:
+            raise DataError("a file is damaged")
+        return (), 0
+
+
+GROUPS = [SimpleNamespace(number=number, size=10, partition=None) for number in range(5)]
+
+
+def test_a_group_that_fails_is_tried_alone_and_does_not_stop_the_others(lake):
+    rewrite = Groups(lake.session.engine, bad=1)
+    with pytest.raises(ExecutionError, match="of 5 groups failed group 1: a file is damaged"):
+        module.run_rewrite(rewrite, GROUPS, lambda: False, 30)
+    assert rewrite.batches == [[0, 1, 2], [0], [1], [2], [3, 4]]
+
+
+def test_a_lease_that_is_lost_between_two_commits_does_not_lose_what_was_done(lake):
+    def lost() -> bool:
+        raise CommitConflictError("another one")
+
+    rewrite = Groups(lake.session.engine)
+    with pytest.raises(ExecutionError, match=r"0 data files of 0 bytes .* failed the last 2 groups: another one"):
+        module.run_rewrite(rewrite, GROUPS, lost, 30)
+    assert rewrite.batches == [[0, 1, 2]]
+
+
+def test_a_lease_that_is_lost_before_a_step_is_reported_with_what_was_done(lake, monkeypatch):
+    name = small_files(lake, files=2, **EXPIRES)
+    confirmed = iter([None])
+
+    def confirm(_):
+        if next(confirmed, "lost"):
+            raise CommitConflictError("another one")
+
+    lake.session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('maintenance.statistics' = 'all')")
+    monkeypatch.setattr(module.Lease, "confirm", confirm)
+    with pytest.raises(ExecutionError, match="compute_table_stats: another one") as failed:
+        lake.session.maintain(name)
+    assert failed.value.hint.startswith("Done: expire_snapshots: ")
 
 
 # ---- triggers
@@ -402,6 +532,7 @@ def test_the_shell_maintains_all_tables_of_a_namespace_and_its_exit_code_tells_h
     lake.session.sql("CREATE TABLE db.nested.bad (id BIGINT) TBLPROPERTIES ('maintenance.ttl.column' = 'id')")
     tables = list(tables_in(lake.session, "lake.db.nested"))
     assert run_maintenance(lake.session, tables[-1:], plan=False, budget="0s", output="table", goes_on=True) == 3
+    assert "the budget ended before the table was planned" in capsys.readouterr().out
     assert run_maintenance(lake.session, tables, plan=False, budget=None, output="csv", goes_on=True) == 1
     out = capsys.readouterr().out
     assert "lake.db.nested.bad,,failed,lake.db.nested.bad," in out

@@ -95,17 +95,33 @@ def test_a_maintainer_that_was_too_slow_notices_and_leaves_the_lease_of_the_othe
     slow.__enter__()
     now = module.milliseconds()
     monkeypatch.setattr(module, "milliseconds", lambda: now + MINUTE + 10_000)
-    with pytest.raises(CommitConflictError, match="ended before this run did"):
-        slow.confirm()
     with lease(table) as other:
         with pytest.raises(CommitConflictError, match="is being maintained by"):
             slow.confirm()
         slow.__exit__()
         assert properties(table)["maintenance.lease.holder"] == other.holder
+    with pytest.raises(CommitConflictError, match="ended before this run did"):
+        slow.confirm()
 
 
-@pytest.mark.parametrize("until", ["", "soon", "-1"])
+def test_a_lease_that_ended_is_renewed_if_nobody_took_it(table, monkeypatch):
+    now = module.milliseconds()
+    with lease(table) as slow:
+        monkeypatch.setattr(module, "milliseconds", lambda: now + 2 * MINUTE)
+        slow.confirm()
+        assert properties(table)["maintenance.lease.expires-at-ms"] == str(now + 3 * MINUTE)
+        with pytest.raises(CommitConflictError, match=f"is being maintained by {slow.holder}"), lease(table):
+            pass
+
+
+@pytest.mark.parametrize("until", ["", "soon", "-1", str(2 * 3600_000 + 1), "9" * 5000])
 def test_a_lease_without_an_end_is_none(until):
     """Otherwise nobody could maintain the table any more."""
     known = {"maintenance.lease.holder": "h", "maintenance.lease.expires-at-ms": until}
     assert lease_of(known, 0) is None
+
+
+def test_a_lease_may_last_twice_the_duration_of_the_table():
+    known = {"maintenance.lease.holder": "h", "maintenance.lease.expires-at-ms": str(2 * MINUTE)}
+    assert lease_of({**known, "maintenance.lease.duration-ms": str(MINUTE)}, 0) is not None
+    assert lease_of({**known, "maintenance.lease.duration-ms": str(MINUTE - 1)}, 0) is None

@@ -86,9 +86,10 @@ def task(place: int, size: int, deleted: int = 0) -> ScanTask:
     )
 
 
-def groups_that_pay(sizes: Sequence[int], deleted: Mapping[int, int] | None = None) -> tuple[int, int]:
+def groups_that_pay(sizes: Sequence[int], deleted: Mapping[int, int] | None = None, **further: str) -> tuple[int, int]:
     """The number of groups of the plan, and of those that pay."""
-    options = RewriteOptions.of({"target-file-size-bytes": "1000"}, {}, 0, (0,))
+    given = {name.replace("_", "-"): value for name, value in further.items()}
+    options = RewriteOptions.of({"target-file-size-bytes": "1000", **given}, {}, 0, (0,))
     tasks = [task(place, size, (deleted or {}).get(place, 0)) for place, size in enumerate(sizes)]
     plan = plan_rewrite(tasks, options, 0)
     found = worthwhile_groups(plan.groups, options)
@@ -108,6 +109,11 @@ def test_deletes_and_files_that_are_too_large_pay():
     assert groups_that_pay([1000, 1000], {0: 30}) == (1, 1)
     assert groups_that_pay([1000, 1000], {0: 29}) == (0, 0)
     assert groups_that_pay([2000]) == (1, 1)
+
+
+def test_files_without_deletes_do_not_pay_whatever_the_threshold():
+    assert groups_that_pay([1000, 1000], delete_file_threshold="0") == (1, 0)
+    assert groups_that_pay([1000, 1000], {1: 1}, delete_file_threshold="0") == (1, 1)
 
 
 def test_groups_with_deletes_are_first_and_then_those_that_lose_most_files_for_their_bytes():

@@ -8,7 +8,9 @@ import pytest
 
 from dml.errors import AnalysisError
 from dml.maintenance import RewriteOptions, RewritePlan, copied_text, plan_rewrite
+from dml.maintenance.rewrite_options import FURTHER, OPTIONS
 from dml.model.scan_task import DeleteFileRef, ScanTask
+from dml.options import MAINTENANCE_REWRITE_OPTIONS
 
 MB = 2**20
 SPEC = 1
@@ -252,6 +254,10 @@ def test_the_defaults_are_those_of_the_reference() -> None:
     assert table.output_spec_id == SPEC
     commits = options({"partial-progress.max-commits": 3})
     assert commits.partial_progress_max_failed_commits == 3
+
+
+def test_the_options_that_a_table_may_set_are_those_of_binpack() -> None:
+    assert MAINTENANCE_REWRITE_OPTIONS == OPTIONS - FURTHER
 
 
 @pytest.mark.parametrize(

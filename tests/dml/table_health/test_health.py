@@ -33,6 +33,7 @@ from dml.options import Command
 from dml.scan.planner import plan_scan
 from dml.table_health import Certainty, TableHealth, measure_health
 from dml.table_health.figures import Advice, PartitionFiles
+from dml.table_health.measure import day_of
 from dml.table_health.view import bytes_text, days_text, printable
 from tests.dml.commit.builders import BY_P, SCHEMA, new_table
 
@@ -525,3 +526,7 @@ def test_units() -> None:
         "2.0 days",
     ]
     assert printable("a\tb") == "a\\tb"
+
+
+def test_the_day_of_a_wrong_clock_is_no_error() -> None:
+    assert [day_of(millis) for millis in (-(2**63), 0, 2**63 - 1)] == ["0001-01-01", "1970-01-01", "9999-12-31"]
