@@ -368,7 +368,8 @@ def print_health(found: TableHealth, target: TextIO, *, as_json: bool, html: str
     elif html is not None:
         target.write(f"Wrote {html}\n")
     else:
-        plain_console().print(found)
+        console = plain_console()
+        console.print(found) if console.is_terminal else console.print(str(found))
 
 
 def plain(value: Any) -> Any:

@@ -643,7 +643,8 @@ class Rewrite:
                 write_deletes=partial(write_late_deletes, context),
                 row_origins=origins,
             )
-            if origins or context.row_lineage  # then rows are found by their row ids
+            # Without origins, the rows of format version 3 are found by their row ids.
+            if row_level_concurrency(self.table.properties) and (origins or context.row_lineage)
             else None,
             has_row_maps=bool(origins) and context.options.file_format == "parquet",
         )

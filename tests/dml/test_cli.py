@@ -21,6 +21,8 @@ from dml.shell import plain, print_rows
 from dml.spark import interception
 
 FULL_DISK = Path("/dev/full")
+OWN_COMMANDS = {"health", "maintain", "verify"}
+"""Procedures whose commands are not generated."""
 
 
 def dml(*arguments, stdin=b"", stdout=subprocess.PIPE, **environment):
@@ -77,7 +79,7 @@ def test_every_procedure_is_a_command_with_its_parameters():
     commands = {name: procedure for name, procedure in PROCEDURES.items() if not procedure.in_session}
     assert [line.partition(":")[0].replace("-", "_") for line in lines] == list(commands)
     for name, procedure in commands.items():
-        if name not in {"health", "verify"}:  # they have commands of their own
+        if name not in OWN_COMMANDS:
             options = {option.name for option in procedure_command(name).params}
             wanted = {parameter.name for parameter in procedure.parameters if parameter.rejection is None}
             assert options == {*wanted, "output", "limit"}, name
@@ -93,7 +95,7 @@ def test_every_procedure_is_a_command_with_its_parameters():
 def test_the_help_lists_the_procedures_with_their_summaries():
     """It has a list of its own, because the declarations load Spark."""
     shown = {name: text for panel in cli.PROCEDURES.values() for name, text in panel.items()}
-    hidden = {"migrate", "verify"}  # refused, and a command of its own
+    hidden = {"migrate", *OWN_COMMANDS}  # it is always refused
     declared = {name: one.summary for name, one in PROCEDURES.items() if not one.in_session and name not in hidden}
     assert shown == {name.replace("_", "-"): summary for name, summary in declared.items()}
     outcome = dml("--help", COLUMNS="200", JAVA_HOME="/nowhere")

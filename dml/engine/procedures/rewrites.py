@@ -171,7 +171,16 @@ REWRITES: Final = (
     Procedure(
         name="convert_equality_deletes",
         summary="Replace the equality deletes of other engines by deletion vectors or position deletes.",
-        parameters=(TABLE, Parameter(name="where", type=STRING), BRANCH, DRY_RUN),
+        parameters=(
+            TABLE,
+            Parameter(
+                name="where",
+                type=STRING,
+                doc="Convert delete files that may delete rows of this condition only",
+            ),
+            BRANCH,
+            DRY_RUN,
+        ),
         columns="converted_equality_delete_files_count int, added_position_delete_files_count int",
         run=conversion_rows,
         changes_table=True,

@@ -258,7 +258,11 @@ UPKEEP: Final = (
     Procedure(
         name="maintain",
         summary="Do the maintenance that a table needs: expire, compact, clean up.",
-        parameters=(TABLE, Parameter(name="plan", type=BOOLEAN), Parameter(name="budget", type=STRING)),
+        parameters=(
+            TABLE,
+            Parameter(name="plan", type=BOOLEAN, doc="Return the plan, and change nothing"),
+            Parameter(name="budget", type=STRING, doc="Start no new work after this time, such as 5m"),
+        ),
         columns="step string, decision string, object string, reason string",
         run=maintenance_rows,
         changes_table=True,

@@ -126,6 +126,7 @@ def in_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rewriting, "sort_by_ranges", sort_in_process)
     patch.setattr(rewriting, "inherit_job_properties", lambda _, function: function)
     patch.setattr(rewriting, "check_reads", lambda *_: None)
+    patch.setattr(rewriting, "cancel_tagged_jobs", lambda *_: None)
     patch.setattr(rewriting, "tag_jobs", lambda *_, **__: nullcontext())
 
 
