@@ -556,7 +556,7 @@ def plan_manifests(state: MaintainedTable) -> PlannedStep:
     target = CommitOptions.from_properties(table.properties).manifest_target_size
     reason = manifest_reason(manifests, table.spec(), state.metadata, target)
     if not reason:
-        return PlannedStep(step=step, reason=f"{count(len(manifests), 'manifest')}, which are read fast enough")
+        return PlannedStep(step=step, reason=f"{count(len(manifests), 'manifest')}: not enough to slow down planning")
 
     def run(_: Callable[[], bool]) -> StepOutcome:
         plan = plan_manifest_rewrite(table, branch=state.branch)
