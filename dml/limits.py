@@ -523,7 +523,7 @@ MAX_ROW_IDS_READ: Final = 10**8
 8 bytes of each. Above it, the statement runs again. Estimate."""
 
 CONVERSION_ATTEMPTS: Final = 3
-"""How often equality deletes are converted anew after conflicts: each time from the newest snapshot. Estimate."""
+"""Attempts to convert equality deletes if other commits conflict, each on the newest snapshot. Estimate."""
 
 MAX_NARROW_TASK_NUMBERS: Final = 2**20
 """Rows of a placeholder that tells a Spark Connect server how large a scan is, before a wide NULL column is added to

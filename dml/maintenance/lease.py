@@ -139,13 +139,13 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         try:
             commit_change(self.catalog, self.identifier, self._release)
-        except DmlError as error:  # the lease ends by itself, and what was done stays
-            LOG.warning("The maintenance lease of '%s' was not given back: %s", ".".join(self.identifier), error)
+        except DmlError as error:  # the lease expires by itself, and completed work stays
+            LOG.warning("The maintenance lease of '%s' was not released: %s", ".".join(self.identifier), error)
 
     def confirm(self) -> None:
         """Check that the lease is still this holder's, and renew it if half of its time is over.
 
-        A lease that has ended is renewed if nobody took it since.
+        An expired lease is renewed unless another maintainer has taken it.
 
         Raises:
             CommitConflictError: Another maintainer took it, because this one needed longer than the lease lasts.

@@ -369,7 +369,7 @@ def has_many_deletes(task: ScanTask, options: RewriteOptions) -> bool:
 
 
 def has_high_ratio(task: ScanTask, options: RewriteOptions) -> bool:
-    """Return whether so many rows of a file are deleted that it is rewritten whatever its size."""
+    """Return True if the fraction of deleted rows alone is a reason to rewrite a file, whatever its size."""
     if not deletes_of(task) or not task.record_count:
         return False
     return known_deleted(task) / task.record_count >= options.delete_ratio_threshold

@@ -60,7 +60,7 @@ def worthwhile_groups(groups: Sequence[FileGroup], options: RewriteOptions) -> W
 def has_deletes(group: FileGroup, options: RewriteOptions) -> bool:
     """Return True if a file of the group has many deleted rows or delete files.
 
-    A file without deletes has not, even if the threshold is 0: its rewrite would lead to another one.
+    Files without deletes do not count, even if the threshold is 0: they would be rewritten in every run.
     """
     with_deletes = filter(deletes_of, group.tasks)
     return any(has_high_ratio(task, options) or has_many_deletes(task, options) for task in with_deletes)

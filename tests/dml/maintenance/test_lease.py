@@ -116,7 +116,7 @@ def test_a_lease_that_ended_is_renewed_if_nobody_took_it(table, monkeypatch):
 
 @pytest.mark.parametrize("until", ["", "soon", "-1", str(2 * 3600_000 + 1), "9" * 5000])
 def test_a_lease_without_an_end_is_none(until):
-    """Otherwise nobody could maintain the table any more."""
+    """Otherwise the table could never be maintained again."""
     known = {"maintenance.lease.holder": "h", "maintenance.lease.expires-at-ms": until}
     assert lease_of(known, 0) is None
 
