@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -160,8 +161,10 @@ STATISTICS: Final = frozenset({MaintenanceStep.COMPUTE_TABLE_STATS, MaintenanceS
 
 NO_STATISTICS: Final = StatisticsUpkeep.NONE
 
+DELETE_RATIO_OPTION: Final = "delete-ratio-threshold"
+
 DELETE_RATIO: Final = 0.3
-"""The default of the option `delete-ratio-threshold`."""
+"""Its default."""
 
 PARTIAL_PROGRESS: Final = "partial-progress."
 
@@ -284,7 +287,8 @@ class MaintainedTable:
         engine: The session and its catalogs.
         parts: The table's name.
         before: An earlier state in the same run, whose results for the same snapshot are reused.
-        rewrite_options: Options of the compaction that override the table's.
+        deleted_ratio: The fraction of deleted rows at which a file is rewritten, unless the table's option is lower;
+            None for the table's.
         commit_bytes: The bytes of old files in each commit of a compaction, and the default size of its groups; None
             for the usual ones.
         resolved: The table, if it is loaded already.
@@ -295,14 +299,14 @@ class MaintainedTable:
         engine: Engine,
         parts: tuple[str, ...],
         before: "MaintainedTable | None" = None,
-        rewrite_options: Mapping[str, str] | None = None,
+        deleted_ratio: float | None = None,
         commit_bytes: int | None = None,
         resolved: ResolvedTable | None = None,
     ) -> None:
         self.engine, self.parts = engine, parts
         self.resolved = resolved or rewritable(engine, parts)
         self.options = MaintenanceOptions.from_properties(self.table.properties)
-        self.rewrite_options, self.commit_bytes = dict(rewrite_options or {}), commit_bytes
+        self.deleted_ratio, self.commit_bytes = deleted_ratio, commit_bytes
         self.memo: dict[Hashable, Any] = {}
         self.now_ms = time.time_ns() // 1_000_000
         if before is None:
@@ -310,7 +314,7 @@ class MaintainedTable:
         else:
             # Statistics expire with their snapshots, so the first state determines which kinds to keep.
             self.sketched, self.counts_partitions = before.sketched, before.counts_partitions
-            self.rewrite_options, self.commit_bytes = before.rewrite_options, before.commit_bytes
+            self.deleted_ratio, self.commit_bytes = before.deleted_ratio, before.commit_bytes
             if self.facts == before.facts:
                 self.memo = before.memo
 
@@ -789,12 +793,15 @@ def run_order(state: MaintainedTable) -> Sequence[MaintenanceStep]:
 
 
 def compaction_options(state: MaintainedTable) -> dict[str, str]:
-    """Return the options of the compaction: the caller's options override the table's.
+    """Return the options of the compaction: the table's, but with a trigger's fraction of deleted rows if it is lower.
 
     Those of partial progress do not apply: each batch of groups is a commit of its own.
     """
-    options = {**state.options.rewrite, **state.rewrite_options}
-    options = {name: value for name, value in options.items() if not name.startswith(PARTIAL_PROGRESS)}
+    options = {name: value for name, value in state.options.rewrite.items() if not name.startswith(PARTIAL_PROGRESS)}
+    if state.deleted_ratio is not None:
+        with suppress(ValueError):  # an invalid option, which the rewrite reports
+            lowest = min(state.deleted_ratio, float(options.get(DELETE_RATIO_OPTION, DELETE_RATIO)))
+            options[DELETE_RATIO_OPTION] = str(lowest)
     if state.commit_bytes is not None:
         options.setdefault("max-file-group-size-bytes", str(state.commit_bytes))
     if state.total("total-equality-deletes"):
@@ -1064,7 +1071,7 @@ def maintain(
     *,
     budget: float | None = None,
     steps: Iterable[MaintenanceStep] = MaintenanceStep,
-    rewrite_options: Mapping[str, str] | None = None,
+    deleted_ratio: float | None = None,
     commit_bytes: int | None = None,
 ) -> MaintenanceReport:
     """Maintain a table: run each step that has work, in the order of `PLANNERS`.
@@ -1074,7 +1081,8 @@ def maintain(
         parts: The table's name. A branch at its end is the one whose files are maintained, instead of main.
         budget: The seconds after which no new work starts; None for no limit.
         steps: The steps to consider.
-        rewrite_options: Options of the compaction that override the table's.
+        deleted_ratio: The fraction of deleted rows at which a file is rewritten, unless the table's option is lower;
+            None for the table's.
         commit_bytes: The bytes of old files in each commit of a compaction, and the default size of its groups; None
             for the usual ones.
 
@@ -1088,7 +1096,7 @@ def maintain(
     """
     deadline = None if budget is None else time.monotonic() + budget
     wanted = frozenset(steps)
-    state = MaintainedTable(engine, parts, rewrite_options=rewrite_options, commit_bytes=commit_bytes)
+    state = MaintainedTable(engine, parts, deleted_ratio=deleted_ratio, commit_bytes=commit_bytes)
     plan = state.plan(wanted)
     if not plan.needed:
         plan.check()
@@ -1242,8 +1250,6 @@ def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOp
     Raises:
         DmlError: As `maintain`, but the lease of another maintainer is no error.
     """
-    deleted = options.trigger_deleted_ratio
-    ratio = {} if deleted is None else {"delete-ratio-threshold": str(min(deleted, DELETE_RATIO))}
     budget = options.trigger_budget_ms / 1000
     try:
         report = maintain(
@@ -1251,7 +1257,7 @@ def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOp
             parts,
             budget=budget,
             steps=COMPACTION,
-            rewrite_options=ratio,
+            deleted_ratio=options.trigger_deleted_ratio,
             commit_bytes=limits.TRIGGERED_COMMIT_BYTES,
         )
     except CommitConflictError as error:

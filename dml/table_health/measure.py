@@ -43,7 +43,7 @@ from dml.manifests.write import partition_type
 from dml.model.manifest import FileContent, ManifestContent, ManifestEntry, ManifestFile
 from dml.model.scan_task import ScanTask
 from dml.model.transforms import partition_path
-from dml.options import CommitOptions, boolean, integer
+from dml.options import CommitOptions, MaintenanceOptions, boolean, integer
 from dml.pruning.file_bounds import MetricColumn, metric_columns
 from dml.pruning.many_files import files_bounds
 from dml.scan.planner import delete_entry, delete_index, duplicate_file_error, scan_task
@@ -111,7 +111,8 @@ def measure_health(
     """
     metadata, properties = table.metadata, table.metadata.properties
     found = read_files(table, snapshot)
-    options = RewriteOptions.of({}, properties, metadata.default_spec_id, table.specs().keys())
+    given = MaintenanceOptions.from_properties(properties).rewrite
+    options = RewriteOptions.of(given, properties, metadata.default_spec_id, table.specs().keys())
     tasks = found.tasks(table)
     depths = found.depths()
     partitions = found.partition_files(depths, metadata)

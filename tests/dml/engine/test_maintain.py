@@ -476,15 +476,24 @@ def test_a_trigger_compacts_after_a_commit_and_its_own_commits_trigger_nothing(l
     assert len(lake.data_files(name)) == 2
 
 
-def test_a_trigger_by_deleted_rows_rewrites_files_below_the_usual_ratio(lake):
-    name = lake.create(
-        "id BIGINT", **{"write.delete.mode": "merge-on-read", "maintenance.trigger.deleted-ratio": "0.1", **NO_ORPHANS}
-    )
+@pytest.mark.parametrize("threshold", [{}, {"maintenance.rewrite.delete-ratio-threshold": "0.9"}])
+def test_a_trigger_by_deleted_rows_rewrites_files_below_the_usual_ratio(lake, threshold):
+    properties = {"write.delete.mode": "merge-on-read", "maintenance.trigger.deleted-ratio": "0.1", **threshold}
+    name = lake.create("id BIGINT", **properties, **NO_ORPHANS)
     insert(lake, name, "id FROM range(100)")
     lake.session.sql(f"DELETE FROM {name} WHERE id < 9")
     assert lake.data_files(name)[0].record_count == 100
     lake.session.sql(f"DELETE FROM {name} WHERE id = 10")
     assert lake.data_files(name)[0].record_count == 90
+
+
+def test_a_trigger_by_deleted_rows_keeps_a_lower_ratio_of_the_table(lake):
+    ratios = {"maintenance.trigger.deleted-ratio": "0.2", "maintenance.rewrite.delete-ratio-threshold": "0.05"}
+    name = lake.create("id BIGINT", **{"write.delete.mode": "merge-on-read", **ratios, **NO_ORPHANS})
+    insert(lake, name, "id FROM range(0, 100, 1, 1)")
+    insert(lake, name, "id FROM range(100, 200, 1, 1)")
+    lake.session.sql(f"DELETE FROM {name} WHERE id < 40 OR id BETWEEN 100 AND 109")
+    assert sorted(file.record_count for file in lake.data_files(name)) == [150]
 
 
 def test_a_triggered_compaction_that_fails_is_a_warning(lake, monkeypatch, caplog):
@@ -519,6 +528,17 @@ def test_the_plan_is_a_value_for_other_tools(lake):
     plan = plan_maintenance(lake.session.engine, ("lake", *name.split(".")))
     assert [one.step for one in plan.needed] == [MaintenanceStep.REWRITE_DATA_FILES]
     assert plan.decisions == lake.session.maintain(f"lake.{name}", plan=True).decisions
+
+
+def test_with_a_budget_no_table_is_always_the_last(lake, monkeypatch):
+    visited = []
+    monkeypatch.setattr(
+        type(lake.session), "maintain", lambda _, table, **__: visited.append(table) or MaintenanceReport(table=table)
+    )
+    tables = [str(number) for number in range(30)]
+    run_maintenance(lake.session, tables, plan=True, budget="1h", output="json", goes_on=True)
+    assert visited != tables
+    assert sorted(visited) == sorted(tables)
 
 
 def test_the_shell_maintains_all_tables_of_a_namespace_and_its_exit_code_tells_how_it_ended(lake, capsys):

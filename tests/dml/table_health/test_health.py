@@ -144,9 +144,10 @@ def test_sizes_are_counted_around_the_target(catalog: Catalog, version: int) -> 
     assert [one.is_rewritten for one in files.histogram] == [True] * 5 + [False] * 2 + [True]
 
 
+@pytest.mark.parametrize("key", ["write.target-file-size-bytes", "maintenance.rewrite.target-file-size-bytes"])
 @pytest.mark.parametrize("target", [1, 2, 3, 7, 64, 2**40])
-def test_the_histogram_of_any_target_has_each_file_once(catalog: Catalog, target: int) -> None:
-    table = new_table(catalog, 2, **{"write.target-file-size-bytes": str(target)})
+def test_the_histogram_of_any_target_has_each_file_once(catalog: Catalog, target: int, key: str) -> None:
+    table = new_table(catalog, 2, **{key: str(target)})
     append(table, *(listed(table, size) for size in range(1, 9)))
     if target == 1:  # nothing is both above and below
         with pytest.raises(Exception, match="target-file-size-bytes"):
