@@ -4,7 +4,7 @@ Every engine runs a `SqlCase`, on a fresh table in each round. A `ModuleCase` ru
 has options of its own.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from benchmarks.datasets import ROWS
+from benchmarks.datasets import ROWS, in_mode
 
 __all__ = ["CASES", "ModuleCase", "Size", "SqlCase", "Variant"]
 
@@ -24,7 +24,8 @@ class Size:
     Attributes:
         at: Its position on the axis.
         rows: The query for its rows.
-        statement: The measured statement, with `{table}` for the table.
+        statement: The measured statement, with `{table}` for the table and `{system}` for the namespace of procedures.
+        before: Statements that change the table first. Not timed.
         files: The approximate number of its files.
         properties: Table properties, for engines that have them.
         peer: The same statement in delta-rs, or None if delta-rs has no equivalent.
@@ -34,6 +35,7 @@ class Size:
     rows: str
     statement: str
     files: int
+    before: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     peer: Callable[[DeltaTable], Any] | None = None
 
@@ -78,14 +80,17 @@ class ModuleCase:
         module: Its name.
         arguments: Its options for this case.
         options: Options of `python -m benchmarks` that it has as well, beside those of all benchmarks.
+        title: The title of its picture, if it has one.
     """
 
     module: str
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    title: str = ""
 
 
 REWRITTEN = {"rewritten": Variant(properties={"write.splice.enabled": "false"})}
+COMPACT = "CALL {system}.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
 COPY = "INSERT INTO {table} SELECT * FROM {table}"
 UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
@@ -221,6 +226,49 @@ def half_new(rows: int) -> list[Size]:
     return [size(rows // part) for part in (8, 4, 2, 1)]
 
 
+def small_files(rows: int) -> list[Size]:
+    """Files of a two-hundredth of the rows, which become one file."""
+    return [
+        Size(
+            at=files,
+            rows=ROWS.format(rows=rows * files // 200, files=files),
+            files=files,
+            statement=COMPACT,
+            peer=lambda table: table.optimize.compact(),
+        )
+        for files in (25, 50, 100, 200)
+    ]
+
+
+def large_files(rows: int) -> list[Size]:
+    """Files of an eighth of the rows. With 6 million rows, their row groups are large enough to be copied."""
+    return [
+        Size(
+            at=files,
+            rows=ROWS.format(rows=rows * files // 8, files=files),
+            files=files,
+            statement=COMPACT,
+            peer=lambda table: table.optimize.compact(),
+        )
+        for files in (2, 4, 8)
+    ]
+
+
+def deleted_rows(rows: int) -> list[Size]:
+    """Eight files, with deletion vectors for a growing share of the rows."""
+    return [
+        Size(
+            at=percent,
+            rows=ROWS.format(rows=rows, files=8),
+            files=8,
+            properties={"format-version": "3"} | in_mode("merge-on-read"),
+            before=[f"DELETE FROM {{table}} WHERE id % 100 < {percent}"] if percent else [],
+            statement=COMPACT,
+        )
+        for percent in (0, 1, 5, 10, 30)
+    ]
+
+
 CASES: dict[str, SqlCase | ModuleCase] = {
     "update-wide": SqlCase(
         title="UPDATE of one column, 1 % of the rows", axis="columns of the table", sizes=wide, variants=REWRITTEN
@@ -265,6 +313,11 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         sizes=half_new,
         variants={"merge-on-read": Variant(properties={"write.merge.mode": "merge-on-read"})},
     ),
+    "compact-small-files": SqlCase(title="Compaction of small files", axis="files of the table", sizes=small_files),
+    "compact-large-files": SqlCase(title="Compaction of large files", axis="files of the table", sizes=large_files),
+    "compact-deleted-rows": SqlCase(
+        title="Compaction of files with deleted rows", axis="percent of the rows deleted", sizes=deleted_rows
+    ),
     "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=growing(STRINGS)),
     "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=growing(GROUPED)),
     "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=growing(ALL)),
@@ -274,7 +327,7 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "streams": ModuleCase(module="streams"),
     "ways-in": ModuleCase(module="ways_in", options=("--rows", "--rounds")),
     "modes": ModuleCase(module="modes", options=("--rows",)),
-    "expiry": ModuleCase(module="expiry", options=("--rounds", "--java")),
+    "expiry": ModuleCase(module="expiry", options=("--rounds", "--java"), title="Expiry of all snapshots but one"),
     "planning": ModuleCase(module="planning", options=("--rounds", "--java")),
     "many-manifests": ModuleCase(
         module="planning",

@@ -1,12 +1,11 @@
 """Expiring all snapshots of a table but the last, timed: one JSON line for each engine.
 
-    python -m benchmarks.expiry [--snapshots 1000] [--rounds 3] [--java COMMAND]
+    python -m benchmarks.expiry [--sizes 125 250 500 1000] [--rounds 3] [--java COMMAND]
 
 Each snapshot replaces one of ten small data files, so that the call deletes one data file, at least one manifest and
 one manifest list for each. A call changes its table, so every engine and round has a table of its own.
 """
 
-import argparse
 import shutil
 import statistics
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from benchmarks.named import OURS
 from benchmarks.peers import add_peer_options, start_programs
 from benchmarks.processes import PeakMemory
 from benchmarks.runs import make_parser, run_benchmark, seconds_of
@@ -25,6 +25,7 @@ from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile
 
 LIVE_FILES = 10
+PREFIXES = {OURS: "ours", "Iceberg Java": "theirs"}
 CALL = (
     "CALL {catalog}.system.expire_snapshots(table => 'bench.{name}', older_than => TIMESTAMP '2100-01-01 00:00:00', "
     "retain_last => 1, max_concurrent_deletes => 8)"
@@ -32,33 +33,45 @@ CALL = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__, snapshots=1000, rounds=3)
+    parser = make_parser(__doc__, rounds=3)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[125, 250, 500, 1000], help="numbers of snapshots")
     add_peer_options(parser, ["Iceberg Java"])
     options = parser.parse_args(arguments)
     with run_benchmark(options) as bench:
         lake = bench.lake
-        names = [f"ours_{number}" for number in range(options.rounds)]
-        theirs = [f"theirs_{number}" for number in range(options.rounds)] if options.java else []
-        for name in ("warm", *names, *theirs):
-            fill(lake, name, 10 if name == "warm" else options.snapshots)
-        locations = {name: urlsplit(table_of(lake, name).metadata_location).path for name in theirs}
+        engines = [OURS, "Iceberg Java"] if options.java else [OURS]
+        names = {
+            (engine, size): [f"{PREFIXES[engine]}_{size}_{number}" for number in range(options.rounds)]
+            for engine in engines
+            for size in options.sizes
+        }
+        fill(lake, "warm", 10)
+        for (_, size), tables in names.items():
+            for name in tables:
+                fill(lake, name, size)
         measure(lake.sql, "lake", ["warm"])
         memory = PeakMemory()
-        seconds, deleted = measure(lake.sql, "lake", names)
-        bench.show(line("RowDelta", options, seconds, deleted) | {"peak_rss_mb": round(memory.peak)})
+        found = {size: measure(lake.sql, "lake", names[OURS, size]) for size in options.sizes}
+        for size, (seconds, deleted) in found.items():
+            bench.show(line(OURS, size, seconds, deleted) | {"peak_rss_mb": round(memory.peak)})
+        locations = {
+            name: urlsplit(table_of(lake, name).metadata_location).path for tables in names.values() for name in tables
+        }
         lake.spark.stop()
         with start_programs(options, bench) as programs:
             for engine, program in programs.items():
-                for name in theirs:
-                    copy = program.folder / "bench" / name / "metadata"
-                    copy.mkdir(parents=True)
-                    shutil.copyfile(locations[name], copy / "v1.metadata.json")
-                    (copy / "version-hint.text").write_text("1")
                 program.sql("CREATE TABLE c.bench.warm USING iceberg AS SELECT id FROM range(10)")
                 measure(program.sql, "c", ["warm"])
-                slower, _ = measure(program.sql, "c", theirs)
-                ratio = {"ratio": round(statistics.median(slower) / statistics.median(seconds), 2)}
-                bench.show(line(engine, options, slower, deleted) | ratio)
+                for size in options.sizes:
+                    for name in names[engine, size]:
+                        copy = program.folder / "bench" / name / "metadata"
+                        copy.mkdir(parents=True)
+                        shutil.copyfile(locations[name], copy / "v1.metadata.json")
+                        (copy / "version-hint.text").write_text("1")
+                    slower, _ = measure(program.sql, "c", names[engine, size])
+                    seconds, deleted = found[size]
+                    ratio = {"ratio": round(statistics.median(slower) / statistics.median(seconds), 2)}
+                    bench.show(line(engine, size, slower, deleted) | ratio)
         bench.record("expiry")
 
 
@@ -107,9 +120,9 @@ def measure(run: Callable[[str], Any], catalog: str, names: Sequence[str]) -> tu
     return [seconds_of(partial(call, name)) for name in names], deleted
 
 
-def line(engine: str, options: argparse.Namespace, seconds: Sequence[float], deleted: int) -> dict[str, Any]:
+def line(engine: str, snapshots: int, seconds: Sequence[float], deleted: int) -> dict[str, Any]:
     """Return the line of an engine."""
-    found = {"case": "expire snapshots", "engine": engine, "snapshots": options.snapshots}
+    found = {"case": "expiry", "engine": engine, "axis": "snapshots of the table", "size": snapshots}
     return found | {"deleted_files": deleted, "seconds": round(statistics.median(seconds), 3)}
 
 

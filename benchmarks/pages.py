@@ -113,8 +113,11 @@ def pictures() -> dict[str, str]:
     found = {}
     for path in sorted(RESULTS.glob("*.json")):
         name = path.stem
-        if isinstance(case := CASES.get(name), SqlCase):
+        case = CASES.get(name)
+        if isinstance(case, SqlCase):
             found[name] = draw(case.title, path, logarithmic=case.logarithmic)
+        elif case is not None and case.title:
+            found[name] = draw(case.title, path, logarithmic=False)
         elif (PICTURES / f"{name}.svg").exists():
             found[name] = draw(name.removeprefix("walk-"), path, logarithmic=True)
     return found

@@ -33,6 +33,7 @@ class SqlEngine(ABC):
     """Runs the statements of a case on its table. `prepare` and `drop` are not timed."""
 
     namespace: str
+    system = "system"
     name = "t"
     variant = Variant()
 
@@ -47,9 +48,12 @@ class SqlEngine(ABC):
     def prepare(self, size: Size) -> None:
         properties = properties_clause({**size.properties, **self.variant.properties})
         self.sql(f"CREATE TABLE {self.table} USING iceberg {properties} AS {size.rows}")
+        for statement in size.before:
+            self.sql(statement.format(table=self.table))
 
     def run(self, size: Size) -> Result | None:
-        return self.sql((self.variant.statement or size.statement).format(table=self.table))
+        statement = self.variant.statement or size.statement
+        return self.sql(statement.format(table=self.table, system=self.system))
 
     def drop(self) -> None:
         self.sql(f"DROP TABLE {self.table} PURGE")
@@ -80,6 +84,7 @@ class Program(SqlEngine):
     """
 
     namespace = "c.bench"
+    system = "c.system"
 
     def __init__(self, command: str, folder: Path) -> None:
         self.folder = folder

@@ -19,7 +19,7 @@ RUNS = {
     "modes": "benchmarks.modes --rows 1000 --statements 6",
     "modes-ratios": "benchmarks.modes --rows 1000 --statements 6 --ratios 0.1 0.2 --details",
     "partitions": "benchmarks.partitions --rows 1000 --partitions 3 --rounds 1",
-    "expiry": "benchmarks.expiry --snapshots 12 --rounds 1",
+    "expiry": "benchmarks.expiry --sizes 12 15 --rounds 1",
     "planning": "benchmarks.planning --files 10 --manifests 2 --rounds 1",
     "many-manifests": "benchmarks.planning --files 10 --manifests 2 --rounds 1 --changes",
     "statements": "benchmarks.statements --rounds 1",
