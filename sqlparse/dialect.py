@@ -107,8 +107,8 @@ def parse(into: type[exp.Expr], text: str, strings: tuple[str, ...]) -> exp.Expr
 
 
 NAMES: Final = """
-    abs boolean char_length character_length coalesce concat date day dayofmonth double float if ifnull int isnan
-    lcase len length like lower mod month nullif nvl startswith string substr substring timestamp to_date
+    abs array boolean char_length character_length coalesce concat date day dayofmonth double float if ifnull int
+    isnan lcase len length like lower map mod month nullif nvl startswith string substr substring timestamp to_date
     to_timestamp ucase upper year
 """
 BUILT_INS: Final = frozenset(NAMES.split())
@@ -116,7 +116,7 @@ BUILT_INS: Final = frozenset(NAMES.split())
 
 LOOKALIKES: Final = """
     date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
-    ts_or_ds_to_date ts_or_ds_to_date_str
+    ts_or_ds_to_date ts_or_ds_to_date_str var_map
 """
 NO_BUILT_INS: Final = frozenset(LOOKALIKES.split())
 """Names that sqlglot parses as one of these functions; in Spark they can only be user-defined."""

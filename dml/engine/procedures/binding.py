@@ -10,10 +10,11 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import NullType
+from sqlglot import exp
 
-from dml.engine.engine import Engine
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.procedures.changelog import CHANGELOG
-from dml.engine.procedures.declaration import Procedure
+from dml.engine.procedures.declaration import Parameter, Procedure
 from dml.engine.procedures.history import HISTORY
 from dml.engine.procedures.imports import IMPORTS
 from dml.engine.procedures.rewrites import REWRITES
@@ -21,6 +22,7 @@ from dml.engine.procedures.statistics import STATISTICS
 from dml.engine.procedures.upkeep import UPKEEP
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
 from dml.hints import did_you_mean
+from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quoted, string_value
 from dml.sqlparse.statements import CallArgument, CallStatement, Span, TableReference
@@ -112,15 +114,50 @@ def bind_arguments(procedure: Procedure, statement: CallStatement, sql: str) -> 
 def evaluate_arguments(
     engine: Engine, procedure: Procedure, arguments: Mapping[str, CallArgument], sql: str
 ) -> dict[str, Any]:
-    """Evaluate the arguments; NULLs are left out, like absent arguments.
+    """Evaluate the arguments; NULLs are left out, like absent arguments. Spark evaluates what is not a plain constant.
 
     Raises:
         AnalysisError: a value has another type than its parameter.
         NotSupportedError: a parameter that RowDelta rejects has a value.
     """
+    known = {parameter.name: parameter for parameter in procedure.parameters}
+    read = read_constants(engine, known, arguments, sql)
+    found = evaluate_by_spark(engine, known, arguments, sql) if read is None else read
+    values = {name: known[name].type.decode(value) for name, value in found.items() if value is not None}
+    for name in values:
+        reason = known[name].rejection
+        if reason is not None:
+            error = NotSupportedError(f"{procedure.name} does not take '{name}'")
+            raise point_error(error, sql, arguments[name].span, reason)
+    return values
+
+
+def read_constants(
+    engine: Engine, known: Mapping[str, Parameter], arguments: Mapping[str, CallArgument], sql: str
+) -> dict[str, Any] | None:
+    """Return the values of arguments that are plain constants of their types; None if one is not."""
     if not arguments:
         return {}
-    known = {parameter.name: parameter for parameter in procedure.parameters}
+    rules = StatementSettings.of(engine, sql).rules
+    zone, found = TimeZone.of(rules.time_zone), {}
+    for name, given in arguments.items():
+        tree = given.value.ast
+        if tree is None or not rules.trees.holds(tree):
+            return None
+        found[name] = None if isinstance(tree, exp.Null) else known[name].type.read(tree, zone)
+        if found[name] is None and not isinstance(tree, exp.Null):
+            return None
+    return found
+
+
+def evaluate_by_spark(
+    engine: Engine, known: Mapping[str, Parameter], arguments: Mapping[str, CallArgument], sql: str
+) -> dict[str, Any]:
+    """Evaluate arguments by a query.
+
+    Raises:
+        AnalysisError: a value has another type than its parameter.
+    """
     columns = (f"({given.value.text}) AS {quoted(name)}" for name, given in arguments.items())
     frame = engine.spark.sql(f"SELECT {', '.join(columns)}")
     for name, given in arguments.items():
@@ -139,15 +176,7 @@ def evaluate_arguments(
         if value is None and not null:
             error = AnalysisError(f"The argument '{name}' is {given.value.text}", kind=ErrorKind.INVALID_VALUE)
             raise point_error(error, sql, given.value.span, f"It must be {known[name].type.text}")
-    values = {
-        name: known[name].type.decode(value) for name, value in zip(arguments, found, strict=True) if value is not None
-    }
-    for name in values:
-        reason = known[name].rejection
-        if reason is not None:
-            error = NotSupportedError(f"{procedure.name} does not take '{name}'")
-            raise point_error(error, sql, arguments[name].span, reason)
-    return values
+    return dict(zip(arguments, found, strict=True))
 
 
 def in_catalog(engine: Engine, statement: CallStatement, parts: tuple[str, ...], sql: str) -> tuple[str, ...]:

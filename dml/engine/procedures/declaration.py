@@ -31,11 +31,14 @@ from pyspark.sql.types import (
     TimestampNTZType,
     TimestampType,
 )
+from sqlglot import exp
 
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine
 from dml.errors import NotSupportedError
+from dml.plan.comparisons import timestamp_micros
 from dml.result import dry_run_rows
+from dml.sqlparse.constants import Kind, TimeZone, constant
 
 __all__ = [
     "BIGINT",
@@ -57,6 +60,7 @@ __all__ = [
 ]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_BIGINT: Final = 2**63 - 1
 
 
 def unchanged(value: Any) -> Any:
@@ -77,6 +81,7 @@ class ArgumentType:
         accepts: The Spark types that are accepted.
         conversion: SQL that converts the argument `{}` (or `{0}`); it is NULL if the argument is not a valid value.
         decode: Converts the result to the value that the procedure gets.
+        read: Returns the same result for sqlglot's tree of a constant, or None where Spark has to evaluate it.
     """
 
     text: str
@@ -84,36 +89,90 @@ class ArgumentType:
     accepts: tuple[type[DataType], ...]
     conversion: str = "{}"
     decode: Callable[[Any], Any] = unchanged
+    read: Callable[[exp.Expression, TimeZone], Any]
 
 
-STRING: Final = ArgumentType(text="a string", python=str, accepts=(StringType,))
-BIGINT: Final = ArgumentType(text="a whole number", python=int, accepts=(ByteType, ShortType, IntegerType, LongType))
+def read_constant(kind: Kind) -> Callable[[exp.Expression, TimeZone], Any]:
+    """Return a function that reads a constant of a kind."""
+
+    def read(tree: exp.Expression, zone: TimeZone) -> Any:
+        found = constant(tree, zone)
+        return found.value if found is not None and found.kind is kind else None
+
+    return read
+
+
+read_text, read_whole = read_constant(Kind.STRING), read_constant(Kind.INTEGER)
+
+
+def read_bigint(tree: exp.Expression, zone: TimeZone) -> int | None:
+    found: int | None = read_whole(tree, zone)
+    return found if found is not None and -MAX_BIGINT <= found <= MAX_BIGINT else None
+
+
+def read_micros(tree: exp.Expression, zone: TimeZone) -> int | None:
+    found = constant(tree, zone)
+    return None if found is None else timestamp_micros(found, zone, instant=True)
+
+
+def read_array(member: Callable[[exp.Expression, TimeZone], Any]) -> Callable[[exp.Expression, TimeZone], Any]:
+    """Return a function that reads an array of constants without NULL."""
+
+    def read(tree: exp.Expression, zone: TimeZone) -> list[Any] | None:
+        # sqlglot also reads brackets, `[1, 2]`, which are an error in Spark.
+        is_call = isinstance(tree, exp.Array) and "value_constructor" not in tree.args
+        found = [member(one, zone) for one in tree.expressions] if is_call else []
+        return None if not found or None in found else found
+
+    return read
+
+
+def read_map(tree: exp.Expression, zone: TimeZone) -> dict[str, str] | None:
+    """Read a map of strings without NULL and without two equal keys."""
+    if not isinstance(tree, exp.VarMap):
+        return None
+    read = read_array(read_text)
+    keys, values = read(tree.args["keys"], zone), read(tree.args["values"], zone)
+    is_map = keys is not None and values is not None and len(set(keys)) == len(keys) == len(values)
+    return dict(zip(keys, values, strict=True)) if is_map else None
+
+
+STRING: Final = ArgumentType(text="a string", python=str, accepts=(StringType,), read=read_text)
+BIGINT: Final = ArgumentType(
+    text="a whole number", python=int, accepts=(ByteType, ShortType, IntegerType, LongType), read=read_bigint
+)
 BIGINT_ARRAY: Final = ArgumentType(
     text="an array of whole numbers",
     python=list[int],
     accepts=(ArrayType,),
     conversion="IF(exists(try_cast({0} AS ARRAY<BIGINT>), one -> one IS NULL), NULL, try_cast({0} AS ARRAY<BIGINT>))",
     decode=tuple,
+    read=read_array(read_bigint),
 )
-BOOLEAN: Final = ArgumentType(text="true or false", python=bool, accepts=(BooleanType,))
+BOOLEAN: Final = ArgumentType(
+    text="true or false", python=bool, accepts=(BooleanType,), read=read_constant(Kind.BOOLEAN)
+)
 TIMESTAMP: Final = ArgumentType(
     text="a timestamp, such as '2026-01-31 12:00:00'",
     python=str,
     accepts=(TimestampType, TimestampNTZType, DateType, StringType),
     conversion="unix_micros(try_cast({} AS TIMESTAMP))",
     decode=instant,
+    read=read_micros,
 )
 STRING_ARRAY: Final = ArgumentType(
     text="an array of strings",
     python=list[str],
     accepts=(ArrayType,),
     conversion="IF(exists({0}, one -> one IS NULL), NULL, CAST({0} AS ARRAY<STRING>))",
+    read=read_array(read_text),
 )
 STRING_MAP: Final = ArgumentType(
     text="a map of strings",
     python=dict,
     accepts=(MapType,),
     conversion="map_filter(CAST({} AS MAP<STRING, STRING>), (name, one) -> one IS NOT NULL)",
+    read=read_map,
 )
 
 

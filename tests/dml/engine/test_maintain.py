@@ -532,9 +532,12 @@ def test_the_plan_is_a_value_for_other_tools(lake):
 
 def test_with_a_budget_no_table_is_always_the_last(lake, monkeypatch):
     visited = []
-    monkeypatch.setattr(
-        type(lake.session), "maintain", lambda _, table, **__: visited.append(table) or MaintenanceReport(table=table)
-    )
+
+    def maintain(_, table, **__):
+        visited.append(table)
+        return MaintenanceReport(table=table)
+
+    monkeypatch.setattr(type(lake.session), "maintain", maintain)
     tables = [str(number) for number in range(30)]
     run_maintenance(lake.session, tables, plan=True, budget="1h", output="json", goes_on=True)
     assert visited != tables

@@ -274,7 +274,7 @@ def test_the_reason_is_the_innermost_part(text: str, reason: str) -> None:
     assert uncomputed_text(fragment, NAMES) == reason
 
 
-NODES = frozenset(BUILDERS) | {exp.IsNan, exp.Like, exp.Mod, exp.StartsWith}
+NODES = frozenset(BUILDERS) | {exp.Array, exp.IsNan, exp.Like, exp.Mod, exp.StartsWith, exp.VarMap}
 """The calls that planning interprets. (`and (a)` is no call to Spark.)"""
 
 
