@@ -71,9 +71,7 @@ def selected(lines: list[dict[str, Any]], condition: str) -> list[dict[str, Any]
     parts = [part.split(" = ") for part in condition.split(" and ")]
     allowed = {field: values.split(", ") for field, values in parts}
     return [
-        line
-        for line in lines
-        if all(str(line[field]) in values for field, values in allowed.items() if field in line)
+        line for line in lines if all(str(line[field]) in values for field, values in allowed.items() if field in line)
     ]
 
 
