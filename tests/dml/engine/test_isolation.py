@@ -114,7 +114,7 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "MERGE with inserts": (
         Statement(text=merge("(2), (32)", UPDATES, INSERTS), change=merged({2, 32}, matched=True, inserts=True)),
     ),
-    "MERGE with inserts that leaves matched rows as they are": (
+    "MERGE with inserts that does not change some matched rows": (
         Statement(
             text=merge("(2), (5), (32)", SPARES, INSERTS),
             change=merged({2, 5, 32}, matched=True, inserts=True, left_alone=5),
