@@ -10,7 +10,12 @@ A page marks a table by a comment, which this program leaves in place, and fills
 NAME is a file of results without its ending; `walk-*` stands for several. `rows`, `columns` and `cells` are templates
 that the fields of each measurement fill in. A part in brackets is omitted if the measurement lacks a field of it;
 measurements that lack another field are omitted from the table. `fields a, b` in place of columns and cells makes a
-column of each field.
+column of each field. `where op = delete, merge and mode = copy-on-write` selects measurements; one that lacks the field
+is selected.
+
+The smallest and the largest value of a field can stand in a sentence:
+
+    <!-- range NAME ratio: engine = Iceberg Java and op = delete -->2.8 to 4.8<!-- end of range -->
 """
 
 import re
@@ -26,25 +31,48 @@ __all__ = ["PAGES", "PICTURES", "draw", "fill_in", "pictures", "table"]
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
-PAGES = (ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+RANGE = re.compile(
+    r"(<!-- range (?P<name>\S+) (?P<field>\w+)(?:: (?P<condition>.+?))? -->).*?(<!-- end of range -->)", re.DOTALL
+)
 BLOCK = re.compile(r"(<!-- results (?P<names>[^:]+): (?P<layout>.+?) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def fill_in(page: str) -> str:
-    """Return a page whose tables hold the results."""
+    """Return a page whose tables and ranges hold the results."""
 
     def block(found: re.Match[str]) -> str:
         layout = dict(part.split(" ", 1) for part in found["layout"].split("; "))
         paths = [path for name in found["names"].split() for path in sorted(RESULTS.glob(f"{name}.json"))]
         runs = {path.stem: Run.read(path) for path in paths}
-        lines = [line for run in runs.values() for line in run.lines]
+        lines = selected([line for run in runs.values() for line in run.lines], layout.get("where", ""))
+        if layout.get("columns") == "{engine}":
+            lines.sort(key=lambda line: line["engine"] != "RowDelta")
         names: dict[str, list[str]] = {}
         for name, run in runs.items():
             names.setdefault(conditions(run), []).append(f"`{name}.json`")
         sources = "\n".join(f"- {', '.join(same)}: {text}" for text, same in names.items())
         return f"{found[1]}\n{table(lines, layout)}\n\n{sources}\n\n{found[4]}"
 
-    return BLOCK.sub(block, page)
+    def extremes(found: re.Match[str]) -> str:
+        field = found["field"]
+        lines = selected(Run.read(RESULTS / f"{found['name']}.json").lines, found["condition"] or "")
+        values = [line[field] for line in lines if field in line]
+        least, greatest = (f"{value:.2g}" for value in (min(values), max(values)))
+        return f"{found[1]}{least if least == greatest else f'{least} to {greatest}'}{found[5]}"
+
+    return RANGE.sub(extremes, BLOCK.sub(block, page))
+
+
+def selected(lines: list[dict[str, Any]], condition: str) -> list[dict[str, Any]]:
+    """Return the measurements that satisfy a condition like `op = delete, merge and mode = copy-on-write`."""
+    if not condition:
+        return list(lines)
+    parts = [part.split(" = ") for part in condition.split(" and ")]
+    allowed = {field: values.split(", ") for field, values in parts}
+    return [
+        line for line in lines if all(str(line[field]) in values for field, values in allowed.items() if field in line)
+    ]
 
 
 def conditions(run: Run) -> str:

@@ -34,6 +34,8 @@ def test_every_case_can_be_run_and_is_shown(name: str) -> None:
     sizes = case.sizes(1_000_000)
     assert [size.at for size in sizes] == sorted({size.at for size in sizes})
     assert all("{table}" in size.statement for size in sizes)
+    if not (RESULTS / f"{name}.json").exists():
+        return
     assert f"(pictures/{name}.svg)" in (DOCS / "performance.md").read_text()
     drawn = ElementTree.fromstring((DOCS / "pictures" / f"{name}.svg").read_text())
     assert len(drawn.findall(f"{SVG}polyline")) >= 1 + len(case.variants)
@@ -221,3 +223,35 @@ def test_recorded_commands_have_no_paths_of_the_machine() -> None:
     words = ["/x/benchmarks/__main__.py", "--rows", "9", "--sail", "/y/python s.py", "--results=/z", "--rounds", "1"]
     assert describe_command(words) == "python -m benchmarks --rows 9 --rounds 1"
     assert describe_command(["/x/benchmarks/walks.py", "--results", "r"]) == "python -m benchmarks.walks"
+
+
+def test_a_table_can_select_measurements_and_begins_with_rowdelta(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Measurements that lack the field are selected."""
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    lines = [
+        {"op": "merge", "engine": "delta-rs", "seconds": 2.0},
+        {"op": "merge", "engine": "RowDelta", "version": 2, "seconds": 9.0},
+        {"op": "merge", "engine": "RowDelta", "version": 3, "seconds": 1.0},
+        {"op": "load", "engine": "RowDelta", "version": 3, "seconds": 5.0},
+    ]
+    Run(date="2026-11-26", commit="abc", machine={}, lines=lines).write(tmp_path / "x.json")
+    layout = "rows {op}; columns {engine}; cells {seconds}; where version = 3 and op = merge, delete"
+    page = pages.fill_in(f"<!-- results x: {layout} -->\n<!-- end of results -->\n")
+    assert "|  | RowDelta | delta-rs |\n| --- | --- | --- |\n| merge | 1 | 2 |\n" in page.replace("| op |", "|  |")
+    assert "load" not in page.splitlines()[5]
+
+
+def test_a_sentence_has_the_smallest_and_the_largest_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    lines = [
+        {"op": "merge", "engine": "Java", "ratio": 14.31},
+        {"op": "merge", "engine": "Java", "ratio": 2.78},
+        {"op": "load", "engine": "Java", "ratio": 0.66},
+        {"op": "load", "engine": "Java", "error": "refused"},
+    ]
+    Run(date="2026-11-26", commit="abc", machine={}, lines=lines).write(tmp_path / "x.json")
+    mark = "<!-- range x ratio: engine = Java and op = {} -->{}<!-- end of range -->"
+    page = f"A {mark.format('merge', 'old')}, B {mark.format('load', '')} times."
+    assert pages.fill_in(page) == f"A {mark.format('merge', '2.8 to 14')}, B {mark.format('load', '0.66')} times."

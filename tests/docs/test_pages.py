@@ -189,3 +189,24 @@ def test_internal_columns_that_a_page_names_are_there(path: Path) -> None:
     code = {value for value in vars(columns).values() if isinstance(value, str)} | {raw_name(0), raw_name(1)}
     named = re.findall(r"(?<![\w.])__\w+", path.read_text(encoding="utf-8"))
     assert [name for name in named if name not in code and not name.endswith("__")] == []
+
+
+def test_the_readme_compares_as_the_page_about_other_ways_does() -> None:
+    """Its table is the first of that page."""
+    table = re.compile(r"^\| \| RowDelta \|.*\n(?:\|.*\n)+", re.MULTILINE)
+    (shown,) = table.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert table.findall((DOCS / "comparison.md").read_text(encoding="utf-8"))[0] == shown
+
+
+def test_the_readme_counts_the_cells_of_the_conflict_tables() -> None:
+    """Each of them is run by tests/dml/engine/test_isolation.py."""
+    page = (DOCS / "isolation-reference.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^\| another commit \|.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    cells = sum(len(row.strip("|").split("|")) - 1 for table in tables for row in table.splitlines())
+    assert f"[{cells:,} cells](docs/isolation-reference.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_no_line_begins_with_a_mark_of_a_range() -> None:
+    """Renderers begin a new paragraph at a comment that begins a line."""
+    broken = [path.name for path in PAGES if re.search(r"^ *<!-- range", path.read_text("utf-8"), re.MULTILINE)]
+    assert not broken

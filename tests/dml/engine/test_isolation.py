@@ -1,4 +1,4 @@
-"""Every cell of the tables of docs/isolation.md: what happens when two writers meet.
+"""Every cell of the tables of docs/isolation-reference.md: what happens when two writers meet.
 
 The tables are read from the page, so that the page cannot say anything else than what happens. Every cell is played
 through with the statement's own commit, on versions 2 and 3; of each column one cell, another one for each version,
@@ -37,7 +37,7 @@ from tests.dml.engine.interleavings import (
 
 pytestmark = pytest.mark.spark
 
-PAGE = Path(__file__).parents[3] / "docs" / "isolation.md"
+PAGE = Path(__file__).parents[3] / "docs" / "isolation-reference.md"
 VERSIONS = (2, 3)
 MINE = "mine"
 
@@ -114,7 +114,7 @@ STATEMENTS: dict[str, tuple[Statement, ...]] = {
     "MERGE with inserts": (
         Statement(text=merge("(2), (32)", UPDATES, INSERTS), change=merged({2, 32}, matched=True, inserts=True)),
     ),
-    "MERGE with inserts that leaves matched rows as they are": (
+    "MERGE with inserts that does not change some matched rows": (
         Statement(
             text=merge("(2), (5), (32)", SPARES, INSERTS),
             change=merged({2, 5, 32}, matched=True, inserts=True, left_alone=5),
