@@ -1,0 +1,69 @@
+"""Phrases that no page, error message or help text uses, and the texts that are checked for them."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.docs.examples import prose_of
+
+__all__ = ["BANNED", "banned_phrases", "code_texts", "page_texts"]
+
+BANNED: Final = {
+    r"(?:no|some|any)body|whoever": "name the actor: the scan, the writer, Spark, a user, another commit",
+    r"anew": "again",
+    r"(?:of|than) ours": "RowDelta's",
+    r"as (?:it|they) (?:is|are|was|were)": "unchanged",
+    r"(?:is|are|was|were|be|been) told": "receives, is called with",
+    r"told apart": "distinguished",
+    r"(?:has|have|had) not(?! (?:been|yet|seen|run|read|\w+ed)\b)": "does not have, lacks",
+    r"(?:stands?|stood)(?! for\b)": "is, remains, applies",
+    r"(?:say|says|said)(?: of \w+)? (?:what|how|which|whether|where|who|when|why|that|so|nothing|it)": "name, report, describe",
+    r"(?:is|are) said|nothing says": "the page shows, the metadata records",
+    r"gone": "removed, missing",
+    r"lets? us": "allows access",
+    r"what is little": "small outputs",
+    r"(?:is|are|was|were) (?:not|already) there|there already|not there": "does not exist, exists",
+    r"lost? the race|race for": "was rejected because another commit landed first",
+    r"(?:becomes?|became|comes?|came) of (?:it|them|the|that|what|which)": "happens to",
+    r"belongs? into": "belongs in",
+    r"(?:goes|go|went) on": "continues",
+    r"what of": "which",
+    r"how manieth|so many": "the number of",
+    r"of (?:that|this) kind": "name the kind",
+    r"speaks? against|of one mind": "unless you have a reason not to, in sync",
+    r"asked again|(?:is|are) asked": "read again, evaluated",
+    r"(?:is|are|be) believed": "trusted",
+    r"looked at": "read, checked",
+    r"more of that": "more",
+}
+"""Patterns of whole words, and what to write instead."""
+
+
+def banned_phrases(text: str) -> list[str]:
+    """Return the banned phrases in a text, each with its context and what to write instead."""
+    text = " ".join(text.split())
+    return [
+        f"'{text[max(0, found.start() - 40) : found.end() + 40]}': write {instead}"
+        for pattern, instead in BANNED.items()
+        for found in re.finditer(rf"\b(?:{pattern})\b", text, re.IGNORECASE)
+    ]
+
+
+def page_texts(path: Path) -> str:
+    """Return the prose of a page without code: neither blocks nor words in backquotes."""
+    return re.sub(r"`[^`]*`", "``", prose_of(path))
+
+
+def code_texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each string of a module, except docstrings; `...` replaces the values of an f-string."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=values):
+                yield node.lineno, "".join(str(one.value) if isinstance(one, ast.Constant) else "..." for one in values)
+            case ast.Constant(value=str(text)) if id(node) not in parts | docstrings:
+                yield node.lineno, text
