@@ -538,8 +538,8 @@ class Publication:
             if found is None:
                 self._delete_all()
                 raise CommitConflictError(
-                    f"Committing to the table '{'.'.join(self._name)}' failed {self._attempts} times because other commits "
-                    f"landed first: {error_text(error, self._catalog.properties)}",
+                    f"Committing to the table '{'.'.join(self._name)}' failed {self._attempts} times because other "
+                    f"commits landed first: {error_text(error, self._catalog.properties)}",
                     hint="Run the statement again, or raise the table's property commit.retry.num-retries",
                     attempts=self._attempts,
                 ) from self._cause(error)

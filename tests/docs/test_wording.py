@@ -1,4 +1,4 @@
-"""Pages, error messages and help texts use the words of the field: see the list of phrases in `tests/docs/wording.py`."""
+"""Pages, error messages and help texts use the words of the field: `tests/docs/wording.py` has the banned phrases."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -14,12 +14,12 @@ BANNED: Final = {
     r"(?:no|some|any)body|whoever": "name the actor: the scan, the writer, Spark, a user, another commit",
     r"anew": "again",
     r"(?:of|than) ours": "RowDelta's",
-    r"as (?:it|they) (?:is|are|was|were)": "unchanged",
+    r"(?<!long )(?<!soon )(?<!far )as (?:it|they) (?:is|are|was|were)": "unchanged",
     r"(?:is|are|was|were|be|been) told": "receives, is called with",
     r"told apart": "distinguished",
     r"(?:has|have|had) not(?! (?:been|yet|seen|run|read|\w+ed)\b)": "does not have, lacks",
     r"(?:stands?|stood)(?! for\b)": "is, remains, applies",
-    r"(?:say|says|said)(?: of \w+)? (?:what|how|which|whether|where|who|when|why|that|so|nothing|it)": "name, report, describe",
+    r"(?:say|says|said)(?: of \w+)? (?:what|how|which|whether|where|who|when|why|that|so|nothing|it)": "name, report",
     r"(?:is|are) said|nothing says": "the page shows, the metadata records",
     r"gone": "removed, missing",
     r"lets? us": "allows access",
@@ -57,7 +57,7 @@ def page_texts(path: Path) -> str:
 
 
 def code_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and the text of each string of a module, except docstrings; `...` replaces the values of an f-string."""
+    """Yield the line and text of each string of a module except docstrings; `...` replaces the values of f-strings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
