@@ -4,10 +4,10 @@ Input: a table and an action. Output: a `CommittedSnapshot`. `prepare` turns a c
 requests to the catalog. Source: Iceberg specification, "Snapshots", "Optimistic Concurrency", "Row Lineage".
 
 Rules: each attempt starts from the newest metadata. Commits of one process to one table take turns, because racing
-threads would only use up their retries. A catalog error has one of three outcomes: the attempt lost the race and may be
-retried, it was rejected for good, or the outcome is unknown. For an unknown outcome the table is reloaded and searched
-for the snapshot. Metadata files of attempts that certainly failed are deleted. Data files never are: the caller owns
-them.
+threads would only use up their retries. A catalog error has one of three outcomes: another commit landed first, and the
+attempt may be retried; it was rejected for good; or the outcome is unknown. For an unknown outcome the table is
+reloaded and searched for the snapshot. Metadata files of attempts that certainly failed are deleted. Data files never
+are: the caller owns them.
 """
 
 import time
