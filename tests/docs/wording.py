@@ -36,6 +36,9 @@ BANNED: Final = {
     r"asked again|(?:is|are) asked (?:about|for|of|only|where|whether|which)": "read again, evaluated",
     r"(?:is|are|be) believed": "trusted",
     r"looked at": "read, checked",
+    r"however (?:many|often)": "any number of, regardless of the number",
+    r"of the moment|all in all|in the place of": "current, in total, instead of",
+    r"ha(?:s|ve) to be there": "must exist",
     r"more of that": "more",
 }
 """Patterns of whole words, and what to write instead."""
