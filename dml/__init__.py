@@ -13,7 +13,9 @@ Only `dml.engine` imports all stages; `dml.session` is the user's handle. Module
 neither PySpark nor the session, so this module loads the rest of the package lazily.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from dml.errors import (
@@ -33,6 +35,7 @@ from dml.errors import (
     SqlError,
     ValidationFailedError,
 )
+from dml.status_line import status_line
 
 if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__` loads them
     from dml.active_session import (
@@ -117,7 +120,7 @@ LAZY = {
     "update": "dml.active_session",
     "verify": "dml.active_session",
 }
-COMMANDS = ("demo", "serve", "shell")  # modules that the command line runs
+COMMANDS = ("demo", "prompt", "serve", "shell")  # modules that the command line runs
 
 
 def __getattr__(name: str) -> Any:
@@ -125,10 +128,18 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("rowdelta")
     if name in LAZY:
-        return getattr(import_module(LAZY[name]), name)
+        return getattr(load(LAZY[name]), name)
     if name in COMMANDS:
-        return import_module(f"dml.{name}")
+        return load(f"dml.{name}")
     raise AttributeError(f"module 'dml' has no attribute {name!r}")
+
+
+def load(module: str) -> ModuleType:
+    """Import a module, which takes seconds if it is the first one that needs Spark."""
+    if module in sys.modules:
+        return sys.modules[module]
+    with status_line("Loading RowDelta ..."):
+        return import_module(module)
 
 
 def __dir__() -> list[str]:

@@ -1,9 +1,9 @@
-"""The command line: `dml sql "..."`, `dml serve`, `dml demo`, and a command for each procedure. Driver.
+"""The command line: `dml sql "..."`, `dml shell`, `dml serve`, `dml demo`, and a command for each procedure. Driver.
 
 Input: arguments. Output: rows or facts on standard output; errors as one message on standard error, with exit code 1.
-`dml.shell`, `dml.serve` and `dml.demo` do the work. They load Spark, so they are imported when a command runs, and
-`--help` stays fast. The commands of procedures are generated from their declarations: `dml rollback-to-snapshot db.t
---snapshot-id 1` is `CALL system.rollback_to_snapshot(table => 'db.t', snapshot_id => 1)`.
+`dml.shell`, `dml.prompt`, `dml.serve` and `dml.demo` do the work. They load Spark, so they are imported when a command
+runs, and `--help` stays fast. The commands of procedures are generated from their declarations: `dml
+rollback-to-snapshot db.t --snapshot-id 1` is `CALL system.rollback_to_snapshot(table => 'db.t', snapshot_id => 1)`.
 """
 
 import inspect
@@ -243,11 +243,14 @@ def options(
 @app.command(rich_help_panel=QUERY)
 def sql(
     context: typer.Context,
-    statement: Annotated[str, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")],
+    statements: Annotated[
+        str | None, typer.Argument(help="SQL statements, separated by ;  - reads standard input.")
+    ] = None,
     *,
-    output: Annotated[
-        OutputFormat, typer.Option("--format", "-f", metavar="FORMAT", help=FORMAT_HELP)
-    ] = OutputFormat.TABLE,
+    file: Annotated[
+        str | None, typer.Option("--file", "-f", metavar="FILE", help="Read the statements from a file.")
+    ] = None,
+    output: Annotated[OutputFormat, typer.Option("--format", metavar="FORMAT", help=FORMAT_HELP)] = OutputFormat.TABLE,
     limit: Annotated[
         int, typer.Option(metavar="ROWS", help="Maximum number of rows to print as a table.", min=1)
     ] = 100,
@@ -255,11 +258,34 @@ def sql(
         str | None, typer.Option(help="Change rows only once: a second run with this key shows the first result.")
     ] = None,
 ) -> None:
-    """Run SQL statements and print their rows or results."""
-    text = statement_of_stdin() if statement == "-" else statement
+    """Run SQL statements, each with its own commit, and print their rows or results. The first error ends the run."""
+    text = statements_text(statements, file)
     connection: Connection = context.obj
-    session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties)
+    may_create = dml.shell.creates_objects(text)
+    session = dml.shell.open_session(
+        connection.warehouse, connection.catalog, connection.properties, may_create=may_create
+    )
     dml.shell.run_sql(session, text, output=output, limit=limit, idempotency_key=idempotency_key)
+
+
+@app.command(rich_help_panel=QUERY)
+def shell(
+    context: typer.Context,
+    *,
+    limit: Annotated[
+        int, typer.Option(metavar="ROWS", help="Maximum number of rows to print as a table.", min=1)
+    ] = 100,
+) -> None:
+    """Run SQL statements at a prompt with history and completion. Without a terminal, run standard input."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        sql(context, "-", limit=limit)
+        return
+    connection: Connection = context.obj
+    folder = dml.shell.missing_warehouse(connection.warehouse, connection.catalog, connection.properties)
+    if folder is not None:
+        typer.confirm(f"There is no warehouse in {folder}. Create one?", abort=True, err=True)
+    session = dml.shell.open_session(connection.warehouse, connection.catalog, connection.properties, may_create=True)
+    dml.prompt.run(session, limit=limit, report=print_error)
 
 
 @app.command(rich_help_panel=UPKEEP)
@@ -269,7 +295,7 @@ def verify(
     *,
     snapshot_id: Annotated[int | None, typer.Option(help="The snapshot; the current one if not given.")] = None,
     every_file: Annotated[bool, typer.Option(help="Open all data files, not only those it touched.")] = False,
-    output: Annotated[OutputFormat, typer.Option("--format", "-f", help="table or json.")] = OutputFormat.TABLE,
+    output: Annotated[OutputFormat, typer.Option("--format", help="table or json.")] = OutputFormat.TABLE,
 ) -> None:
     """Verify a snapshot against its files; the exit code is 1 if there are problems."""
     connection: Connection = context.obj
@@ -289,7 +315,7 @@ def maintain(
     all_tables: Annotated[bool, typer.Option("--all", help="Maintain all tables of the namespace.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show the decisions, and change nothing.")] = False,
     budget: Annotated[str | None, typer.Option(help="Start no new work after this time, such as 5m.")] = None,
-    output: Annotated[OutputFormat, typer.Option("--format", "-f", help="How to print rows.")] = OutputFormat.TABLE,
+    output: Annotated[OutputFormat, typer.Option("--format", help="How to print rows.")] = OutputFormat.TABLE,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, as --format json.")] = False,
 ) -> None:
     """Do the maintenance that a table needs. Exit codes: 0 all done, 1 failed, 3 the budget ended before."""
@@ -436,12 +462,29 @@ def pairs_of(texts: Sequence[str] | None, option: str, what: str) -> dict[str, s
     return {key: value for key, _, value in pairs}
 
 
-def statement_of_stdin() -> str:
-    """Read the statement from standard input, as UTF-8 in any locale."""
-    try:
-        return sys.stdin.buffer.read().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SqlError(f"The statement on standard input is not valid UTF-8, at byte {error.start + 1}") from error
+def statements_text(statements: str | None, file: str | None) -> str:
+    """Return the statements of an argument, a file or standard input; both are UTF-8 in any locale.
+
+    Args:
+        statements: The argument; `-` for standard input.
+        file: The path of the file; `-` for standard input.
+
+    Raises:
+        SetupError: There are no statements, or both an argument and a file.
+        SqlError: The file cannot be read, or the text is not valid UTF-8.
+    """
+    if statements is not None and file is not None:
+        hint = "Write --format to choose how rows are printed" if file in {*OutputFormat} else "Leave one of them out"
+        raise SetupError("There are statements in an argument and in a file", hint=hint)
+    if "-" in {statements, file} or (statements is None and file is None and not sys.stdin.isatty()):
+        return str(dml.shell.utf8_text(sys.stdin.buffer.read(), "The text on standard input"))
+    if file is not None:
+        return str(dml.shell.read_script(file))
+    if statements is None:
+        raise SetupError(
+            "There is no statement", hint='Write dml sql "SELECT ...", give a file with -f, or start dml shell'
+        )
+    return statements
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -481,11 +524,16 @@ def exit_code(step: Callable[[], None]) -> int:
     except Exception as error:
         if os.environ.get("ROWDELTA_DEBUG"):
             raise
-        # Soft wrap: terminals wrap the line, logs keep it whole.
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        console.print(Text.assemble(("Error: ", "bold red"), error_message(error)))
+        print_error(error)
         return 1
     return 0
+
+
+def print_error(error: Exception) -> None:
+    """Print an error for the user on standard error."""
+    # Soft wrap: terminals wrap the line, logs keep it whole.
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble(("Error: ", "bold red"), error_message(error)))
 
 
 def package_of(error: ImportError) -> str | None:

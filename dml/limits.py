@@ -789,4 +789,10 @@ PROGRESS_DELAY_SECONDS: Final = 1.0
 PROGRESS_POLL_SECONDS: Final = 0.25
 """Time between two updates of a progress bar. Estimate."""
 
+SHELL_NAMES_SECONDS: Final = 60.0
+"""Time for which the shell's completion keeps names of catalogs that other programs may change. Estimate."""
+
+SHELL_HISTORY_CHARS: Final = 10_000
+"""Longest input that the shell's history keeps, which is read whole at each start. Estimate."""
+
 __all__ = [name for name in dict(globals()) if name.isupper()]

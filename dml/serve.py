@@ -212,7 +212,7 @@ def serving(
         # Spark's own catalog.
         default = {"spark.sql.defaultCatalog": catalog or DEFAULT_CATALOG}
         chosen = {**default, **listen.settings(Path(scratch)), **(settings or {})}
-        session = open_session(warehouse, catalog, properties or {}, progress=False, settings=chosen)
+        session = open_session(warehouse, catalog, properties or {}, progress=False, settings=chosen, may_create=True)
         try:
             register_format(session.spark)  # always, because the server cannot see which clients use it
             thrift = None if listen.thrift_port is None else start_thrift(session.spark, listen)

@@ -173,7 +173,7 @@ class Session:
 
         Returns:
             A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
-            With several statements, the result of the last one.
+            With several statements, the result of the last one; `script` returns all.
 
         Raises:
             DmlError: The statement is invalid, does not fit the table, or failed; the table is unchanged. The first of
@@ -185,10 +185,32 @@ class Session:
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
         if args or idempotency_key is not None or reruns is not None:
             return self._run_one(text, args, idempotency_key, reruns)
+        return self._run_all(text, args)[-1]
+
+    def script(self, text: str) -> tuple[DataFrame | Result, ...]:
+        """Run the statements of a text in order, each with its own commit, and return their results.
+
+        The syntax of RowDelta's statements is checked before the first one runs.
+
+        Args:
+            text: The statements, separated by semicolons, for example a file's.
+
+        Returns:
+            A DataFrame or `Result` for each statement, as from `sql`.
+
+        Raises:
+            DmlError: As `sql`; statements before the failed one have run, and the error reports how many.
+        """
+        if not isinstance(text, str):
+            raise AnalysisError(f"script() expects a string, got {type(text).__name__}")
+        return self._run_all(text)
+
+    def _run_all(self, text: str, args: Arguments = None) -> tuple[DataFrame | Result, ...]:
+        outcomes: list[DataFrame | Result] = []
         for statement in split_statements(text):
             with statement.report_position():
-                outcome = self._run_one(statement.text, args)
-        return outcome
+                outcomes.append(self._run_one(statement.text, args))
+        return tuple(outcomes)
 
     def _run_one(
         self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None

@@ -13,24 +13,25 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
 from rich.table import Table
 
-from dml.active_session import DEFAULT_WAREHOUSE, connect
-from dml.catalog.loading import embedded_database
+from dml.active_session import DEFAULT_CATALOG, DEFAULT_WAREHOUSE, connect
+from dml.catalog.loading import embedded_database, is_embedded
 from dml.catalog.tables import list_tables
 from dml.ddl.namespaces import child_namespaces
 from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
-from dml.errors import AnalysisError, DmlError, ErrorKind, NotSupportedError
+from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError, SqlError
 from dml.result import Decision, Result
 from dml.session import Session
 from dml.spark.errors import translate
 from dml.spark.jobs import cancel_on_interrupt
-from dml.sqlparse import split_statements
+from dml.sqlparse import first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
 from dml.table_health import TableHealth
@@ -38,17 +39,22 @@ from dml.verification import Verification
 
 __all__ = [
     "PROCEDURES",
+    "creates_objects",
+    "missing_warehouse",
     "open_session",
     "parse_budget",
     "plain",
     "print_health",
     "print_result",
     "print_rows",
+    "print_table",
     "print_verification",
+    "read_script",
     "run_maintenance",
     "run_procedure",
     "run_sql",
     "tables_in",
+    "utf8_text",
 ]
 
 NULL: Final = "NULL"
@@ -69,8 +75,11 @@ def open_session(
     *,
     progress: bool = True,
     settings: Mapping[str, str] | None = None,
+    may_create: bool = False,
 ) -> Session:
-    """Open a session for one command. Report a new warehouse on standard error, because its path may be a typo.
+    """Open a session for one command.
+
+    A warehouse is created only on demand and with a message on standard error, because its path may be a typo.
 
     Args:
         warehouse: The folder of the embedded catalog.
@@ -78,20 +87,75 @@ def open_session(
         properties: The properties of the catalog.
         progress: Show a progress bar in a terminal for long statements.
         settings: Spark settings.
+        may_create: Create the folder of the embedded catalog if it has none.
 
     Raises:
+        NotFoundError: The folder has no warehouse.
         SetupError: Java, Spark or the catalog does not start.
     """
     options: dict[str, Any] = {**properties, **({} if warehouse is None else {"warehouse": warehouse})}
-    database = embedded_database(warehouse or DEFAULT_WAREHOUSE)
-    was_there = database.exists()
+    folder = missing_warehouse(warehouse, catalog, properties)
+    if folder is not None and not may_create:
+        raise NotFoundError(
+            f"There is no warehouse in {folder}",
+            hint="Check the option --warehouse. CREATE NAMESPACE, by dml sql or dml shell, creates one",
+        )
     session = connect(catalog=catalog, progress=progress, settings=settings, **options)
-    if not was_there and database.exists():
-        print(f"Created a new warehouse in {database.parent}", file=sys.stderr)
+    if folder is not None:
+        print(f"Created a new warehouse in {folder}", file=sys.stderr)
     return session
 
 
-def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency_key: str | None = None) -> None:
+def missing_warehouse(warehouse: str | None, catalog: str | None, properties: Mapping[str, str]) -> Path | None:
+    """Return the folder in which a session would create a warehouse; None if there is one, or for other catalogs."""
+    if not is_embedded(catalog or DEFAULT_CATALOG, properties) or (catalog is not None and warehouse is None):
+        return None
+    database = embedded_database(warehouse or DEFAULT_WAREHOUSE)
+    return None if database.exists() else database.parent
+
+
+def creates_objects(text: str) -> bool:
+    """Return True if a text has a CREATE statement, with which a new warehouse may begin.
+
+    Raises:
+        SqlError: One of several statements has a syntax error.
+    """
+    return any(first_keyword(statement.text) == "CREATE" for statement in split_statements(text))
+
+
+def read_script(path: str) -> str:
+    """Return the text of a file in UTF-8.
+
+    Raises:
+        SqlError: The file cannot be read, or is not valid UTF-8.
+    """
+    try:
+        return utf8_text(Path(path).expanduser().read_bytes(), f"The file '{path}'")
+    except (OSError, RuntimeError) as error:
+        raise SqlError(f"The file '{path}' cannot be read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def utf8_text(content: bytes, what: str) -> str:
+    """Decode a text; a byte order mark is ignored.
+
+    Raises:
+        SqlError: The text is not valid UTF-8.
+    """
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise SqlError(f"{what} is not valid UTF-8, at byte {error.start + 1}") from error
+
+
+def run_sql(
+    session: Session,
+    text: str,
+    *,
+    output: str,
+    limit: int,
+    idempotency_key: str | None = None,
+    confirms: bool = False,
+) -> None:
     """Run the statements of a text and print their results to standard output.
 
     Args:
@@ -100,19 +164,28 @@ def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency
         output: `table`, `json` (one object per line) or `csv`.
         limit: The maximum number of rows in a table; JSON and CSV have all.
         idempotency_key: Apply the statement only once under this key; the text must be one statement.
+        confirms: Print OK for a statement that returns nothing.
 
     Raises:
         DmlError: A statement is invalid or failed; later ones did not run.
     """
     if idempotency_key is not None:
-        run_statement(session, text, output, limit, idempotency_key)
+        run_statement(session, text, output, limit, idempotency_key=idempotency_key)
         return
     for statement in split_statements(text):
         with statement.report_position():
-            run_statement(session, statement.text, output, limit)
+            run_statement(session, statement.text, output, limit, confirms=confirms)
 
 
-def run_statement(session: Session, text: str, output: str, limit: int, idempotency_key: str | None = None) -> None:
+def run_statement(
+    session: Session,
+    text: str,
+    output: str,
+    limit: int,
+    *,
+    idempotency_key: str | None = None,
+    confirms: bool = False,
+) -> None:
     """Run one statement and print its result."""
     try:
         outcome = session.sql(text, idempotency_key=idempotency_key)
@@ -121,6 +194,8 @@ def run_statement(session: Session, text: str, output: str, limit: int, idempote
         elif outcome.columns:
             with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
+        elif confirms:
+            print("OK")
     except DmlError:
         raise
     except Exception as error:  # a query only fails when its rows are collected

@@ -4,7 +4,7 @@
 a text and leaves every other character unchanged. `first_keyword` decides in microseconds if a text needs parsing.
 """
 
-from dml.sqlparse.parser import ScriptStatement, parse, parse_sort_order, split_statements
+from dml.sqlparse.parser import ScriptStatement, is_terminated, parse, parse_sort_order, split_statements
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
 from dml.sqlparse.render import (
     bind_parameters,
@@ -157,6 +157,7 @@ __all__ = [
     "exclude_from_stars",
     "first_keyword",
     "has_parameters",
+    "is_terminated",
     "parse",
     "parse_sort_order",
     "quote_identifier",

@@ -43,7 +43,15 @@ from dml.sqlparse.row_level import read_delete, read_truncate, read_update
 from dml.sqlparse.statements import CurveTerm, Explain, Fragment, Query, Statement, TransformTerm, UnknownStatement
 from dml.sqlparse.tokens import Source, Token, first_keyword, read_source, tokenize
 
-__all__ = ["Parsed", "ScriptStatement", "parse", "parse_sort_order", "read_statement", "split_statements"]
+__all__ = [
+    "Parsed",
+    "ScriptStatement",
+    "is_terminated",
+    "parse",
+    "parse_sort_order",
+    "read_statement",
+    "split_statements",
+]
 
 Reader = Callable[[Cursor, FragmentReader], Statement]
 RowLevelReader = Callable[[Cursor, FragmentReader, Fragment | None], Statement]
@@ -297,6 +305,15 @@ def split_statements(script: str) -> tuple[ScriptStatement, ...]:
         with statement.report_position(ran=0):
             parse(statement.text)
     return statements
+
+
+def is_terminated(script: str) -> bool:
+    """Return True if a semicolon ends the last statement of a text, outside of strings, quoted names and comments."""
+    tokens, problem = tokenize(script)
+    if problem is not None or not tokens or tokens[-1].key != ";":
+        return False
+    *_, last = [[], *statement_tokens(tokens)]
+    return not is_compound(last) or last[-2].key == "END"
 
 
 def statement_tokens(tokens: list[Token]) -> Iterator[list[Token]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["redact", "storage_properties"]
+__all__ = ["is_secret", "redact", "storage_properties"]
 
 SECRET_KEY: Final = re.compile(
     r"secret|token|password|passwd|passphrase|pwd|credential|(access|api|account|private)-?key|connection-string"
@@ -75,6 +75,7 @@ def secrets_in(properties: Mapping[str, Any]) -> set[str]:
 
 
 def is_secret(key: str) -> bool:
+    """Return True if the name of a property suggests that its value is a credential."""
     return SECRET_KEY.search(key.lower()) is not None
 
 

@@ -5,6 +5,7 @@ of REST catalogs have timeouts.
 """
 
 import sqlite3
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
 from dml.iceberg import support_format_version_3
 
-__all__ = ["DATABASE_FILE", "BoundedRestCatalog", "embedded_database", "load"]
+__all__ = ["DATABASE_FILE", "BoundedRestCatalog", "embedded_database", "is_embedded", "load"]
 
 DATABASE_FILE: Final = "catalog.db"
 """The embedded catalog's SQLite file in its warehouse folder."""
@@ -73,7 +74,7 @@ def load(name: str, warehouse: str | None = None, **properties: object) -> Catal
 
 
 def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any], settings: dict[str, Any]) -> Catalog:
-    if any(kind in settings for kind in KINDS) or name in list_catalogs():
+    if not is_embedded(name, settings):
         given = {**settings, **({"warehouse": warehouse} if warehouse else {})}
         return make_catalog(name, given, merge_config(configured, given))
     if warehouse is not None:
@@ -83,6 +84,11 @@ def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any]
         hint="Give a warehouse folder, properties such as uri='http://...', or settings in .pyiceberg.yaml; "
         f"configured are: {', '.join(sorted(list_catalogs())) or 'none'}",
     )
+
+
+def is_embedded(name: str, properties: Mapping[str, object]) -> bool:
+    """Return True if `load` with a warehouse loads the embedded catalog, and no other one is described."""
+    return not any(properties.get(kind) is not None for kind in KINDS) and name not in list_catalogs()
 
 
 def make_catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Catalog:

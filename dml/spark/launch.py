@@ -4,13 +4,17 @@ Input: the user's settings. Output: a session. If Java is missing, or Java or Py
 what to install, before Spark would fail with a stack trace.
 """
 
+import atexit
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +24,11 @@ from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.errors import SetupError
-from dml.spark.bridge.sessions import start_gateway
+from dml.spark.bridge.sessions import start_gateway, start_jvm
 from dml.spark.extension import extend, is_remote
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 from dml.spark.workers import is_local
+from dml.status_line import status_line
 
 __all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
 
@@ -32,6 +37,13 @@ JAVA_HINT: Final = (
     "Install Java 17 or later (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: "
     "brew install openjdk@17; conda: conda install openjdk=17), or point JAVA_HOME at one"
 )
+STANDARD_ERROR: Final = 2
+WAREHOUSE: Final = "spark.sql.warehouse.dir"
+CATALOG_IMPLEMENTATION: Final = "spark.sql.catalogImplementation"
+HIVE: Final = "hive"
+SPARK_FOLDERS: Final = ("SPARK_HOME", "SPARK_CONF_DIR")
+"""Environment variables of folders that may hold Spark's settings."""
+
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 GIB: Final = 1024**3
 
@@ -61,7 +73,12 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     found = spark if spark is not None else active_session()
     if found is not None:
         return found
-    chosen = dict(settings or {})
+    with status_line("Starting Spark ..."):
+        return new_session(dict(settings or {}))
+
+
+def new_session(chosen: dict[str, str]) -> SparkSession:
+    """Start a session; arguments and errors as for `spark_session`."""
     check_python(sys.version_info[:2])
     # PySpark takes the workers' Python from the environment alone; the setting is for spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python") or sys.executable)
@@ -70,10 +87,12 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
         return start_session(chosen)
     check_java(os.environ)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        chosen = unsubmitted_settings() | chosen
-    else:
-        chosen = default_settings(os.environ, chosen) | chosen
-    return start_session(chosen)
+        return start_session(unsubmitted_settings() | chosen)
+    chosen = default_settings(os.environ, chosen) | chosen
+    if is_local(chosen["spark.master"]) and not may_keep_tables(os.environ, chosen):
+        chosen = {WAREHOUSE: temporary_warehouse()} | chosen
+    with jvm_messages() as stderr:
+        return start_session(chosen, stderr)
 
 
 def active_session() -> SparkSession | None:
@@ -84,13 +103,68 @@ def active_session() -> SparkSession | None:
         return None
 
 
-def start_session(settings: Mapping[str, str]) -> SparkSession:
+def may_keep_tables(environment: Mapping[str, str], chosen: Mapping[str, str]) -> bool:
+    """Return True if Spark's own catalog may keep tables after the session: by Hive, or by files of settings."""
+    return HIVE in chosen.get(CATALOG_IMPLEMENTATION, "") or not environment.keys().isdisjoint(SPARK_FOLDERS)
+
+
+def temporary_warehouse() -> str:
+    """Create a folder for tables of Spark's own catalog, which forgets them when the session ends.
+
+    Without it Spark creates `spark-warehouse` in the current folder. It is removed at exit if it is empty, and never
+    with files in it.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="rowdelta-spark-"))
+    atexit.register(remove_if_empty, folder)
+    return folder.as_uri()
+
+
+def remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
+NOISE: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
+"""A line of each JVM that Spark starts; no option of Java's turns it off."""
+
+
+@contextmanager
+def jvm_messages() -> Iterator[int]:
+    """Yield a file descriptor whose bytes a thread copies to standard error, without `NOISE`.
+
+    The JVM keeps its copy of the descriptor, so the thread lives as long as the JVM. If the JVM ends in the block, all
+    of its messages have been copied when the block ends.
+    """
+    reading, writing = os.pipe()
+    copier = threading.Thread(target=copy_messages, args=(reading,), name="rowdelta-jvm-messages", daemon=True)
+    copier.start()
+    try:
+        yield writing
+    except BaseException:
+        os.close(writing)
+        copier.join(timeout=limits.JVM_END_SECONDS)
+        raise
+    os.close(writing)
+
+
+def copy_messages(reading: int) -> None:
+    """Copy bytes to standard error until the writers have closed their ends. The JVM writes each line at once."""
+    while chunk := os.read(reading, 65536):
+        with suppress(OSError):  # without standard error the bytes are still read: a full pipe would block the JVM
+            os.write(STANDARD_ERROR, chunk.replace(NOISE, b""))
+    os.close(reading)
+
+
+def start_session(settings: Mapping[str, str], stderr: int | None = None) -> SparkSession:
+    """Start a session; its JVM writes messages to the descriptor `stderr`, if there is one."""
     builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     for logger in query_loggers():
         logger.setLevel(logging.CRITICAL)  # they repeat the exception's message
     try:
+        if stderr is not None:
+            start_jvm(settings, stderr)
         return extend(builder).getOrCreate()
     except PySparkException as error:
         raise SetupError(f"Spark does not start: {error}", hint="The lines above this one are Spark's own") from error

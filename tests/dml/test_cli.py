@@ -110,7 +110,8 @@ def test_the_help_lists_the_procedures_with_their_summaries():
 
 
 def test_a_machine_without_java_is_told_in_one_line(tmp_path):
-    outcome = dml("--warehouse", str(tmp_path), "sql", "SELECT 1", JAVA_HOME=str(tmp_path), COLUMNS="500")
+    arguments = ("--warehouse", str(tmp_path), "sql", "CREATE NAMESPACE db")
+    outcome = dml(*arguments, JAVA_HOME=str(tmp_path), COLUMNS="500")
     assert outcome.returncode == 1
     assert "there is no Java in it" in outcome.stderr
     assert "Traceback" not in outcome.stderr
@@ -163,6 +164,39 @@ def test_bytes_that_are_no_utf8_are_refused_before_spark_starts():
         assert "The command line is not valid text" in outcome.stderr
 
 
+def test_statements_come_from_one_place_and_wrong_ones_are_found_before_spark_starts(tmp_path):
+    """Without Java: each of these errors comes before Spark would start."""
+    script = tmp_path / "script.sql"
+    script.write_bytes(b"\xef\xbb\xbfSELECT 1;\nDELETE FORM db.t;\n")
+    for arguments, stdin, message in (
+        (("sql", "-f", str(script)), b"", "line 2, column 8"),
+        (("sql",), script.read_bytes(), "Statement 2 of 2 failed; no statement ran"),
+        (("sql", "-f", "-"), script.read_bytes(), "Statement 2 of 2 failed; no statement ran"),
+        (("shell",), script.read_bytes(), "Statement 2 of 2 failed; no statement ran"),
+        (("sql", "-f", str(tmp_path / "no.sql")), b"", "no.sql' cannot be read: No such file"),
+        (("sql", "-f", "json", "SELECT 1"), b"", "Write --format to choose how rows are printed"),
+        (("sql", "SELECT 1", "-f", str(script)), b"", "Leave one of them out"),
+    ):
+        outcome = dml(*arguments, stdin=stdin, JAVA_HOME="/nowhere")
+        assert outcome.returncode == 1
+        assert message in outcome.stderr
+        assert "Java" not in outcome.stderr
+
+
+def test_only_a_text_that_creates_something_creates_a_warehouse(tmp_path):
+    """A path that does not exist may be a typo."""
+    folder = tmp_path / "warehuose"
+    for arguments in (("sql", "SELECT * FROM db.t"), ("sql", "SELECT 1; DROP TABLE db.t"), ("verify", "db.t")):
+        outcome = dml("--warehouse", str(folder), *arguments, JAVA_HOME="/nowhere")
+        assert is_one_error(outcome)
+        assert f"There is no warehouse in {folder}. Check the option --warehouse" in outcome.stderr
+        assert not folder.exists()
+    for text in ("CREATE NAMESPACE db", "SHOW NAMESPACES; create namespace db"):
+        assert "Java" in dml("--warehouse", str(folder), "sql", text, JAVA_HOME="/nowhere").stderr
+    other = ("--catalog", "warehuose", "--property", "uri=http://127.0.0.1:9", "sql", "SELECT 1")
+    assert "There is no warehouse" not in dml(*other, JAVA_HOME="/nowhere").stderr
+
+
 def test_json_refuses_two_values_of_one_name():
     """The later one would replace the earlier one; CSV has no such trouble."""
     for printed in (
@@ -187,11 +221,12 @@ def test_statements_print_rows_and_facts_and_errors(spark, tmp_path, monkeypatch
         return ended.value.code, *capsys.readouterr()
 
     try:
-        code, _, err = run("SHOW NAMESPACES")
-        assert (code, err) == (0, f"Created a new warehouse in {tmp_path / 'warehouse'}\n")
         code, _, err = run("CREATE NAMESPACE db")
-        assert (code, err) == (0, "")
-        assert run("CREATE TABLE db.t AS SELECT id, id % 2 = 0 AS even FROM range(4)")[0] == 0
+        assert (code, err) == (0, f"Created a new warehouse in {tmp_path / 'warehouse'}\n")
+        script = tmp_path / "create.sql"
+        script.write_text("CREATE TABLE db.t AS SELECT id, id % 2 = 0 AS even FROM range(4);\nSELECT 'é' AS a\n")
+        code, out, err = run("-f", str(script), "--format", "csv")
+        assert (code, out.splitlines()[-2:], err) == (0, ["a", "é"], "")
         code, out, _ = run("DELETE FROM db.t WHERE id = 3", "--format", "csv")
         assert (code, out.splitlines()[-1]) == (0, "1,0,1,0")
         keyed = ("INSERT INTO db.t VALUES (3, false)", "--idempotency-key", "k", "--format", "json")

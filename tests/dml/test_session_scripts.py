@@ -32,6 +32,23 @@ def test_the_last_statement_gives_the_result(lake: dml.Session) -> None:
     assert [row.name for row in rows.collect()] == ["a;b", "d"]
 
 
+def test_a_script_returns_a_result_for_each_statement(lake: dml.Session) -> None:
+    inserted, rows, deleted = lake.script("INSERT INTO db.t VALUES (1, 'a'); SELECT id FROM db.t; DELETE FROM db.t;")
+    assert isinstance(inserted, Result)
+    assert inserted.rows_inserted == 1
+    assert isinstance(rows, DataFrame)
+    assert [row.id for row in rows.collect()] == [1], "a query reads the snapshot of its turn"
+    assert isinstance(deleted, Result)
+    assert deleted.rows_deleted == 1
+    (only,) = lake.script("SELECT 1 AS one")
+    assert isinstance(only, DataFrame)
+    with pytest.raises(dml.AnalysisError, match="Statement 2 of 2 failed; 1 statement ran before it"):
+        lake.script("INSERT INTO db.t VALUES (3, 'c'); DELETE FROM db.absent")
+    assert ids(lake) == [3]
+    with pytest.raises(dml.AnalysisError, match=r"script\(\) expects a string, got int"):
+        lake.script(1)  # type: ignore[arg-type]
+
+
 def test_the_first_error_ends_the_run_and_says_what_has_run(lake: dml.Session) -> None:
     script = "INSERT INTO db.t VALUES (1, 'a');\nDELETE FROM db.t WHERE idd = 1;\nINSERT INTO db.t VALUES (2, 'b')"
     with pytest.raises(dml.AnalysisError) as caught:

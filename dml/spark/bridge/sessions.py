@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -37,6 +38,7 @@ __all__ = [
     "session_state",
     "spark_context",
     "start_gateway",
+    "start_jvm",
     "weak_session",
 ]
 
@@ -84,6 +86,21 @@ def builder_options(builder: SparkSession.Builder) -> dict[str, Any]:
 def start_gateway() -> None:
     """Connect to the JVM that spark-submit has started. Before that, Python does not have its settings."""
     cast("Any", SparkContext)._ensure_initialized()
+
+
+def start_jvm(settings: Mapping[str, str], stderr: int) -> None:
+    """Start the JVM of this process, unless it is running, as PySpark would for a session with these settings.
+
+    Args:
+        settings: The settings of the session.
+        stderr: The file descriptor of its standard error.
+    """
+    context = cast("Any", SparkContext)
+    if context._gateway is None:
+        conf = SparkConf()
+        for key, value in settings.items():
+            conf.set(key, value)
+        context._ensure_initialized(gateway=launch_gateway(conf, {"stderr": stderr}))
 
 
 def frames_of_formatter(formatter: Any) -> list[tuple[DataFrame, str]]:

@@ -1,7 +1,10 @@
 """Starting Spark: what is checked first, and with which settings."""
 
+import atexit
 import os
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -10,11 +13,15 @@ from dml.errors import SetupError
 from dml.spark.launch import (
     GIB,
     LOG_SETTINGS,
+    NOISE,
     check_java,
     check_python,
     default_settings,
     driver_memory,
+    jvm_messages,
+    may_keep_tables,
     spark_session,
+    temporary_warehouse,
 )
 
 
@@ -156,3 +163,52 @@ def test_workers_run_this_python_and_find_the_package(spark):
     row = spark.range(1).mapInArrow(where, "python STRING, module STRING").first()
     assert row.python == sys.executable
     assert row.module == "dml.errors"
+
+
+def test_messages_of_the_jvm_reach_standard_error_without_javas_warning(capfd):
+    with jvm_messages() as stderr:
+        os.write(stderr, NOISE)
+        os.write(stderr, b"21:00:00 ERROR one\n" + NOISE + b"[Stage 0:>")
+    deadline = time.monotonic() + 10
+    shown = ""
+    while not shown.endswith(">") and time.monotonic() < deadline:
+        time.sleep(0.01)
+        shown += capfd.readouterr().err
+    assert shown == "21:00:00 ERROR one\n[Stage 0:>"
+
+
+def test_all_messages_of_a_jvm_that_does_not_start_come_before_the_error(capfd):
+    def start():
+        with jvm_messages() as stderr:
+            os.write(stderr, b"no memory\n")
+            raise SetupError("Spark does not start")
+
+    with pytest.raises(SetupError):
+        start()
+    assert capfd.readouterr().err == "no memory\n"
+
+
+def test_the_folder_of_sparks_own_tables_is_kept_with_files_and_removed_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    registered = []
+    monkeypatch.setattr(atexit, "register", lambda function, folder: registered.append((function, folder)))
+    for _ in range(2):
+        assert temporary_warehouse().startswith(f"{tmp_path.as_uri()}/rowdelta-spark-")
+    (first, folder), (second, other) = registered
+    (folder / "table").mkdir()
+    first(folder)
+    second(other)
+    assert (folder.exists(), other.exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "chosen", "expected"),
+    [
+        ({"PATH": "/bin"}, {"spark.sql.catalogImplementation": "in-memory"}, False),
+        ({}, {"spark.sql.catalogImplementation": "hive"}, True),
+        ({"SPARK_HOME": "/opt/spark"}, {}, True),
+        ({"SPARK_CONF_DIR": "/etc/spark"}, {}, True),
+    ],
+)
+def test_where_sparks_own_catalog_may_keep_tables_their_folder_is_sparks(environment, chosen, expected):
+    assert may_keep_tables(environment, chosen) is expected
