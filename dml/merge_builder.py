@@ -4,37 +4,50 @@ Input: names, SQL text, PySpark Columns. Output: the text of a MERGE statement, 
 builder and SQL have the same semantics.
 """
 
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
+from dml.catalog.registry import ResolvedTable
 from dml.commit import CommitKey, IdempotencyKey
-from dml.errors import AnalysisError, ErrorKind
+from dml.engine.engine import Engine
+from dml.errors import AnalysisError, ErrorKind, NotFoundError
+from dml.hints import did_you_mean
 from dml.result import Result
 from dml.spark.bridge.sessions import named_frames
 from dml.spark.columns import column_sql
-from dml.sqlparse import canonical_text
-from dml.sqlparse.quoting import quote_string, quoted
+from dml.spark.foreign_data import ArrowStream, frame_of_data, is_foreign_data
+from dml.spark.placeholders import statement_identity, view_name
+from dml.sqlparse import parse
+from dml.sqlparse.quoting import quote_name, quote_string, quoted
+from dml.sqlparse.statements import DeleteStatement
 
 __all__ = [
     "Condition",
     "MergeBuilder",
+    "Source",
     "Value",
     "WhenMatchedBuilder",
     "WhenNotMatchedBuilder",
     "alias_of",
     "assignments_text",
+    "columns_of",
     "condition_text",
+    "equal_columns",
+    "identifier_columns",
+    "key_of",
     "name_text",
+    "resolve_target",
     "source_of",
     "where_clause",
 ]
 
 Condition = str | Column
 Value = str | int | float | bool | None | Column
+Source = DataFrame | ArrowStream | str
+"""Rows: a DataFrame of Spark, pandas or Polars, Arrow data, or SQL text: a table's name or a query in parentheses."""
 
 
 def condition_text(condition: object) -> str:
@@ -71,19 +84,120 @@ def name_text(table: object) -> str:
     return table
 
 
-def source_of(source: object) -> DataFrame | str:
-    """Validate the source of a MERGE.
+def source_of(spark: SparkSession, source: object) -> DataFrame | str:
+    """Return the rows of a statement's source as a DataFrame, or as SQL text.
+
+    Args:
+        spark: The session for data of other libraries.
+        source: A `Source`.
 
     Raises:
-        AnalysisError: It is neither a DataFrame nor a string.
+        AnalysisError: It is something else, or Spark has no type for one of its columns.
+        DataError: Spark's type cannot hold a value of it.
     """
     if isinstance(source, DataFrame | str):
         return source
+    if is_foreign_data(source):
+        return frame_of_data(spark, source)
     raise AnalysisError(
-        f"The source of a MERGE is a DataFrame, a table's name or a query in parentheses, not {type(source).__name__}",
+        f"The source must be a DataFrame, Arrow data, a table's name or a query in parentheses, "
+        f"not {type(source).__name__}",
         kind=ErrorKind.INVALID_VALUE,
-        hint="spark.createDataFrame(...) makes a DataFrame of rows",
+        hint="DataFrames of Spark, pandas and Polars will do; a lazy one is collected first. "
+        "spark.createDataFrame(...) takes Python's own rows",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeTarget:
+    """The table that a call merges rows into.
+
+    Attributes:
+        resolved: The table.
+        sql: Its full name as SQL text, with its branch and the alias if one was given.
+        alias: The name that qualifies its columns.
+    """
+
+    resolved: ResolvedTable
+    sql: str
+    alias: str
+
+
+def resolve_target(engine: Engine, table: object) -> MergeTarget:
+    """Resolve the name of a table, with an alias if it has one.
+
+    Raises:
+        AnalysisError: It is not the name of a table.
+        NotFoundError: The table does not exist.
+    """
+    statement = parse(f"DELETE FROM {name_text(table)}")
+    assert isinstance(statement, DeleteStatement)
+    reference = statement.target
+    resolved = engine.registry.resolve(reference.parts)
+    if resolved is None:
+        raise NotFoundError(
+            f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.suggestion(reference.parts)
+        )
+    # The suffix is kept: a branch can be written to, and the statement refuses other suffixes.
+    state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
+    ends = (resolved.metadata_table is not None) + any(part is not None for part in state)
+    suffix = reference.parts[len(reference.parts) - ends :]
+    full = quote_name((resolved.catalog_name, *resolved.identifier, *suffix))
+    return MergeTarget(
+        resolved=resolved,
+        sql=full if reference.alias is None else f"{full} AS {quoted(reference.alias)}",
+        alias=quoted(reference.alias or reference.parts[-1]),
+    )
+
+
+def equal_columns(target: MergeTarget, source_alias: str, names: Sequence[str]) -> str:
+    """Return the condition that columns are equal in target and source, as SQL text."""
+    return " AND ".join(f"{target.alias}.{quoted(name)} = {quoted(source_alias)}.{quoted(name)}" for name in names)
+
+
+def identifier_columns(target: MergeTarget) -> list[str]:
+    """Return the identifier fields of a table that are columns.
+
+    Raises:
+        AnalysisError: It has none, or one is a field of a struct.
+    """
+    schema = target.resolved.table.schema()
+    names = [field.name for field in schema.fields if field.field_id in schema.identifier_field_ids]
+    if len(names) == len(schema.identifier_field_ids) and names:
+        return names
+    what = "identifier fields inside of structs" if schema.identifier_field_ids else "no identifier fields"
+    raise AnalysisError(
+        f"The table {target.sql} has {what}, so the columns that identify a row must be given",
+        kind=ErrorKind.INVALID_VALUE,
+        hint=f"Give them as on=['id'], or declare them: ALTER TABLE {target.sql} SET IDENTIFIER FIELDS id",
+    )
+
+
+def columns_of(source: DataFrame | str, names: object, argument: str) -> tuple[str, ...]:
+    """Return the source columns that an argument names.
+
+    Raises:
+        AnalysisError: It names no column or an unknown one, or is not a name or a sequence.
+    """
+    if not isinstance(names, Sequence):
+        raise AnalysisError(
+            f"{argument} has the names of columns as texts, not {type(names).__name__}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint=f"Write {argument}=['id'], for example",
+        )
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    columns = listed if isinstance(source, str) else source.columns  # Spark checks the columns of a query
+    known = {str(name).lower() for name in columns}
+    for name in listed:
+        if not isinstance(name, str) or name.lower() not in known:
+            raise AnalysisError(
+                f"The source has no column '{name}', which {argument} names",
+                kind=ErrorKind.UNRESOLVED_COLUMN,
+                hint=did_you_mean(str(name), columns),
+            )
+    if not listed:
+        raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Give at least one")
+    return listed
 
 
 def alias_of(alias: object) -> str:
@@ -234,10 +348,10 @@ class MergeBuilder:
         Raises:
             DmlError: As for the SQL statement.
         """
-        key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, self.meaning())
-        if isinstance(self.source, str):
-            return self.run(self.text(self.source), key)
-        return self.merge_rows(self.source, key)
+        source = self.source
+        if isinstance(source, str):
+            return self.run(self.text(source), key_of(idempotency_key, self.text(source), {}))
+        return self.merge_rows(source, key_of(idempotency_key, self.text("?"), {"?": source}))
 
     def merge_rows(self, rows: DataFrame, key: CommitKey | None) -> Result:
         """Run the MERGE with the rows of a DataFrame as its source.
@@ -249,15 +363,23 @@ class MergeBuilder:
         Raises:
             DmlError: As for the SQL statement.
         """
-        view = f"__rowdelta_source_{uuid.uuid4().hex}"
+        view = view_name()
         with named_frames(rows.sparkSession, {view: rows}):
             return self.run(self.text(view), key)
 
-    def meaning(self) -> str:
-        """Return the text that identifies the statement; a DataFrame is replaced by its columns."""
-        if isinstance(self.source, str):
-            return canonical_text(self.text(self.source))
-        return canonical_text(self.text("?")) + f" DataFrame {self.source.schema.simpleString()}"
+
+def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> IdempotencyKey | None:
+    """Bind an idempotency key to its statement; None if there is no key.
+
+    Args:
+        value: The key, or None.
+        text: The statement.
+        frames: The DataFrames that it names, by name.
+
+    Raises:
+        AnalysisError: The key is invalid.
+    """
+    return None if value is None else IdempotencyKey.of(value, statement_identity(text, frames))
 
 
 def when_text(kind: str, condition: Condition | None) -> str:

@@ -6,7 +6,7 @@ lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
-from dml.commit import CommitKey, IdempotencyKey
+from dml.commit import CommitKey
 from dml.connector import (
     check_catalog_settings,
     execute_and_refresh,
@@ -30,17 +30,23 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
 from dml.engine.procedures import remove_orphans, table_health, verify_table
-from dml.errors import AnalysisError, ErrorKind
+from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.hooks import Callbacks
 from dml.maintenance import RemoveOrphanFiles
 from dml.merge_builder import (
     Condition,
     MergeBuilder,
+    Source,
     Value,
     alias_of,
     assignments_text,
+    columns_of,
     condition_text,
+    equal_columns,
+    identifier_columns,
+    key_of,
     name_text,
+    resolve_target,
     source_of,
     where_clause,
 )
@@ -66,6 +72,7 @@ from dml.result import (
     RewrittenTablePath,
 )
 from dml.spark import interception
+from dml.spark.bridge.sessions import is_classic, named_frames
 from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
     Arguments,
@@ -79,11 +86,12 @@ from dml.spark.handlers import (
     run_statement,
     session_key,
 )
+from dml.spark.placeholders import fill_placeholders, view_name
 from dml.spark.table_calls import TableCalls
 from dml.spark_scan.frames import can_plan_scans
-from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
+from dml.sqlparse import bind_parameters, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
-from dml.sqlparse.quoting import quote_identifier
+from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.table_health import TableHealth
 from dml.verification import Verification
@@ -157,19 +165,25 @@ class Session:
         *,
         idempotency_key: str | None = None,
         reruns: int | None = None,
+        **values: Any,
     ) -> DataFrame | Result:
         """Run SQL statements.
 
+        lake.sql("SELECT * FROM db.people WHERE age > :age", {"age": 21}).show()
+        lake.sql("INSERT INTO db.people BY NAME SELECT * FROM {rows}", rows=pandas_frame)
+
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; other statements go to Spark
-                unchanged. Several statements, separated by semicolons, run in order; with `args`, an
-                `idempotency_key` or `reruns` the text must be one statement.
+                unchanged. Several statements, separated by semicolons, run in order; with any other argument the text
+                must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows only once: if the history of the branch has the key,
                 nothing is done, and the result is that of the first run, with `replayed` set. A key belongs to one
-                statement: the same text, with the same values.
+                statement: the same text, with the same values; a DataFrame counts by its columns.
             reruns: How often a statement that changes rows may run again on the newest snapshot after a conflict with
                 another commit. None for the limits of the session or the table: by default, only after a compaction.
+            **values: Values of `{name}` placeholders: DataFrames of Spark, pandas or Polars and Arrow data as tables,
+                Columns, and constants.
 
         Returns:
             A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
@@ -183,6 +197,9 @@ class Session:
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
         if reruns is not None and (isinstance(reruns, bool) or not isinstance(reruns, int) or reruns < 0):
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
+        if values:
+            check_not_stopped(self.spark)
+            return self._run_over(*fill_placeholders(self.spark, text, values), args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
             return self._run_one(text, args, idempotency_key, reruns)
         for statement in split_statements(text):
@@ -191,16 +208,46 @@ class Session:
         return outcome
 
     def _run_one(
-        self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None
+        self,
+        text: str,
+        args: Arguments = None,
+        idempotency_key: str | None = None,
+        reruns: int | None = None,
+        frames: Mapping[str, DataFrame] | None = None,
     ) -> DataFrame | Result:
-        """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
+        """Run a text that must be one statement, for example because it contains a caller's names and conditions.
+
+        Args:
+            text: The statement.
+            args: Values of its parameters.
+            idempotency_key: See `sql`.
+            reruns: See `sql`.
+            frames: The DataFrames that it names, by view.
+        """
         with self._on_active_session(text) as session:
             if idempotency_key is None and reruns is None:
                 return run_statement(session.handler, text, args)
             with run_as_handler():
                 bound = bind_parameters(text, args, parameter_sql)
-                key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, canonical_text(bound))
+                key = key_of(idempotency_key, bound, frames or {})
                 return execute_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
+
+    def _run_over(
+        self,
+        text: str,
+        frames: Mapping[str, DataFrame],
+        args: Arguments = None,
+        idempotency_key: str | None = None,
+        reruns: int | None = None,
+    ) -> DataFrame | Result:
+        """Run one statement over DataFrames, by the names of their views."""
+        with ExitStack() as views:
+            for name, frame in frames.items():
+                views.enter_context(named_frames(frame.sparkSession, {name: frame}))
+            outcome = self._run_one(text, args, idempotency_key, reruns, frames)
+            if isinstance(outcome, DataFrame) and not is_classic(self.spark):
+                views.pop_all()  # a Connect server looks up the views when the query runs
+        return outcome
 
     # ---- rows and files, from Python
 
@@ -244,24 +291,95 @@ class Session:
             f"UPDATE {name_text(table)} SET {assignments_text(set)}" + where_clause(where), idempotency_key
         )
 
-    def merge_into(
-        self, source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source"
-    ) -> MergeBuilder:
-        """Begin a MERGE; see `MergeBuilder` for the clauses, and end with `.merge()`.
+    def insert(self, table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
+        """Insert rows, by the names of their columns; a column of the table that they lack gets its default.
+
+        lake.insert("db.people", pandas_frame)
 
         Args:
-            source: A DataFrame, a table's name, or a query in parentheses.
+            table: The name of the table.
+            rows: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
+            idempotency_key: Run it only once under this key; see `sql`.
+
+        Raises:
+            DmlError: As for `INSERT INTO table BY NAME`; the table is unchanged.
+        """
+        check_not_stopped(self.spark)
+        source, view = source_of(self.spark, rows), view_name()
+        named, frames = (source, {}) if isinstance(source, str) else (view, {view: source})
+        text = f"INSERT INTO {name_text(table)} BY NAME SELECT * FROM {named}"
+        outcome = self._run_over(text, frames, None, idempotency_key)
+        assert isinstance(outcome, Result)
+        return outcome
+
+    def upsert(
+        self,
+        table: str,
+        rows: Source,
+        on: str | Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Result:
+        """Update the rows of a table that have the key of a new row, and insert the other new rows.
+
+        lake.upsert("db.people", pandas_frame, on="id")
+
+        It is a MERGE with `UPDATE SET *` and `INSERT *`, so the rows need all columns of the table. Use `merge_into` to
+        change only some columns, to delete rows or to add columns.
+
+        Args:
+            table: The name of the table.
+            rows: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
+            on: The columns that identify a row, in the table and in `rows`; by default the table's identifier fields.
+                NULL equals nothing: a row without a key is inserted.
+            idempotency_key: Run it only once under this key; see `sql`.
+
+        Raises:
+            AnalysisError: A column does not exist, or there is no `on` and the table has no identifier fields.
+            DataError: Several of the new rows have the key of one row of the table.
+            DmlError: As for `MERGE`; the table is unchanged.
+        """
+        check_not_stopped(self.spark)
+        follow_spark(self.engine)
+        target, source = resolve_target(self.engine, table), source_of(self.spark, rows)
+        names = columns_of(source, identifier_columns(target) if on is None else on, "on")
+        alias = "source" if target.alias.lower() != quoted("source") else "rows"
+        builder = self.merge_into(source, table, equal_columns(target, alias, names), source_alias=alias)
+        try:
+            return builder.whenMatched().updateAll().whenNotMatched().insertAll().merge(idempotency_key=idempotency_key)
+        except DataError as error:
+            if error.kind is not ErrorKind.CARDINALITY_VIOLATION:
+                raise
+            raise DataError(
+                f"Several of the new rows have the same {' and '.join(names)}, and the table has a row with it",
+                kind=error.kind,
+                hint=f"Keep one of them, for example with rows.dropDuplicates({list(names)}); nothing was changed",
+            ) from error
+
+    def merge_into(self, source: Source, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
+        """Begin a MERGE; see `MergeBuilder` for the clauses, and end with `.merge()`.
+
+        (
+            lake.merge_into(changes, "db.people t", "t.id = c.id", source_alias="c")
+            .whenMatched("c.gone").delete()
+            .whenMatched().updateAll()
+            .whenNotMatched().insertAll()
+            .merge()
+        )
+
+        Args:
+            source: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
             table: The name of the table, with an alias if the conditions use one.
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: The alias of the source in conditions and values.
         """
-        session = self
-        if isinstance(source, DataFrame) and session_key(source.sparkSession) != session_key(self.spark):
-            session = self.on(source.sparkSession)  # temporary views belong to one session
+        session, rows = self, source_of(self.spark, source)
+        if isinstance(rows, DataFrame) and session_key(rows.sparkSession) != session_key(self.spark):
+            session = self.on(rows.sparkSession)  # temporary views belong to one session
         return MergeBuilder(
             run=session.run_merge,
             target=name_text(table),
-            source=source_of(source),
+            source=rows,
             source_alias=alias_of(source_alias),
             on=condition_text(on),
         )
@@ -1065,6 +1183,15 @@ class Session:
         self.registry.is_current_on_connect = False
 
     # ---- catalogs
+
+    @property
+    def catalog(self) -> Catalog:
+        """The current catalog, as PyIceberg's `Catalog`; `registry.catalogs` holds all of them by name.
+
+        lake.catalog.load_table("db.people").scan().to_arrow()
+        """
+        follow_spark(self.engine)
+        return self.registry.catalogs[self.registry.current_catalog]
 
     def close(self) -> None:
         """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""

@@ -23,25 +23,25 @@ from dml.engine.located import locate_error
 from dml.engine.ownership import parse_cached
 from dml.engine.row_level import build_delta
 from dml.engine.row_level_plan import plan_statement
-from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
-from dml.hints import did_you_mean
+from dml.errors import AnalysisError, DmlError, ErrorKind
 from dml.merge_builder import (
     Condition,
     MergeBuilder,
     Value,
     WhenMatchedBuilder,
     WhenNotMatchedBuilder,
+    columns_of,
     condition_text,
-    name_text,
+    equal_columns,
+    resolve_target,
 )
 from dml.result import Result
 from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.errors import translate
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.sqlparse import parse
-from dml.sqlparse.quoting import quote_name, quoted
-from dml.sqlparse.statements import DeleteStatement, MergeStatement
+from dml.sqlparse.quoting import quoted
+from dml.sqlparse.statements import MergeStatement
 from dml.streaming.server_side import engine_of, pack_catalogs, query_id_of
 
 __all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_merge"]
@@ -88,19 +88,7 @@ def stream_merge(
             kind=ErrorKind.INVALID_VALUE,
             hint="Take one of spark.readStream; merge_into merges other DataFrames",
         )
-    statement = parse(f"DELETE FROM {name_text(table)}")
-    assert isinstance(statement, DeleteStatement)
-    reference = statement.target
-    resolved = engine.registry.resolve(reference.parts)
-    if resolved is None:
-        raise NotFoundError(
-            f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.suggestion(reference.parts)
-        )
-    # The suffix is kept: a branch can be written to, and the statement refuses other suffixes.
-    state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
-    ends = (resolved.metadata_table is not None) + any(part is not None for part in state)
-    suffix = reference.parts[len(reference.parts) - ends :]
-    full = quote_name((resolved.catalog_name, *resolved.identifier, *suffix))
+    target = resolve_target(engine, table)
     named = None if isinstance(on, str) or not isinstance(on, Sequence) else columns_of(source, on, "on")
     unique = named if keys is None else columns_of(source, keys, "keys")
     latest = () if latest_by is None else columns_of(source, latest_by, "latest_by")
@@ -113,51 +101,19 @@ def stream_merge(
     if latest:
         check_sortable(source, unique or (), "keys" if keys is not None else "on")
         check_sortable(source, latest, "latest_by")
-    target = quoted(reference.alias or reference.parts[-1])
-    condition = (
-        condition_text(on)
-        if named is None
-        else " AND ".join(f"{target}.{quoted(name)} = {quoted(source_alias)}.{quoted(name)}" for name in named)
-    )
     return StreamMerge(
         engine=engine,
         source=source,
         merge=MergeBuilder(
             run=run,
-            target=full if reference.alias is None else f"{full} AS {quoted(reference.alias)}",
+            target=target.sql,
             source=source,
             source_alias=source_alias,
-            on=condition,
+            on=condition_text(on) if named is None else equal_columns(target, source_alias, named),
         ),
         latest=Latest(keys=unique or (), order=latest),
-        table_uuid=resolved.table.metadata.table_uuid,
+        table_uuid=target.resolved.table.metadata.table_uuid,
     )
-
-
-def columns_of(source: DataFrame, names: Sequence[str] | str, argument: str) -> tuple[str, ...]:
-    """Return the source columns that an argument names.
-
-    Raises:
-        AnalysisError: It names no column or an unknown one, or is not a name or a sequence.
-    """
-    if not isinstance(names, Sequence):
-        raise AnalysisError(
-            f"{argument} has the names of columns as texts, not {type(names).__name__}",
-            kind=ErrorKind.INVALID_VALUE,
-            hint=f"Write {argument}=['id'], for example",
-        )
-    listed = (names,) if isinstance(names, str) else tuple(names)
-    known = {name.lower() for name in source.columns}
-    for name in listed:
-        if not isinstance(name, str) or name.lower() not in known:
-            raise AnalysisError(
-                f"The source has no column '{name}', which {argument} names",
-                kind=ErrorKind.UNRESOLVED_COLUMN,
-                hint=did_you_mean(str(name), source.columns),
-            )
-    if not listed:
-        raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Give at least one")
-    return listed
 
 
 def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> None:
