@@ -60,6 +60,11 @@ def connect(
 ) -> Session:
     """Open a session on a catalog.
 
+    Examples:
+        >>> lake = dml.connect("./warehouse")
+        >>> lake.sql("SELECT 1").show()
+        >>> lake = dml.connect(catalog="prod", type="rest", uri="https://catalog.example.com")
+
     Args:
         warehouse: The folder of the embedded catalog (SQLite and local files). Without warehouse and catalog it is
             `./warehouse`.

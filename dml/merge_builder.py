@@ -4,9 +4,11 @@ Input: names, SQL text, PySpark Columns. Output: the text of a MERGE statement, 
 builder and SQL have the same semantics.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from numbers import Number
+from typing import Generic, Self, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -26,11 +28,15 @@ from dml.sqlparse.statements import DeleteStatement
 
 __all__ = [
     "Condition",
+    "MatchedAction",
     "MergeBuilder",
+    "MergeClauses",
+    "MergeTarget",
+    "MergeText",
+    "NotMatchedAction",
+    "RunStatement",
     "Source",
     "Value",
-    "WhenMatchedBuilder",
-    "WhenNotMatchedBuilder",
     "alias_of",
     "assignments_text",
     "columns_of",
@@ -38,6 +44,7 @@ __all__ = [
     "equal_columns",
     "identifier_columns",
     "key_of",
+    "merge_rows",
     "name_text",
     "resolve_target",
     "source_of",
@@ -45,6 +52,8 @@ __all__ = [
 ]
 
 Condition = str | Column
+RunStatement = Callable[[str, CommitKey | None], Result]
+"""Runs the text of a MERGE, once under its key if it has one."""
 Value = str | int | float | bool | None | Column
 Source = DataFrame | ArrowStream | str
 """Rows: a DataFrame of Spark, pandas or Polars, Arrow data, or SQL text: a table's name or a query in parentheses."""
@@ -259,11 +268,11 @@ def key_text(key: object) -> str:
     return ".".join(quoted(part) for part in key.split(".")) if "`" not in key else key
 
 
-def assignments_text(assignments: object) -> str:
-    """Convert assignments to a SET list.
+def checked_assignments(assignments: object) -> Mapping[str, Value]:
+    """Validate assignments.
 
     Raises:
-        AnalysisError: There is no assignment, or a key or value is invalid.
+        AnalysisError: There is none, or they are no mapping.
     """
     if not isinstance(assignments, Mapping):
         raise AnalysisError(
@@ -277,95 +286,59 @@ def assignments_text(assignments: object) -> str:
             kind=ErrorKind.INVALID_ASSIGNMENT,
             hint="Give at least one, as {'column': value}, or use updateAll() / insertAll()",
         )
-    return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in assignments.items())
+    return assignments
 
 
-@dataclass(slots=True, kw_only=True)
-class MergeBuilder:
-    """Builds a MERGE; nothing runs before `merge()`.
+def assignments_text(assignments: object) -> str:
+    """Convert assignments to a SET list.
+
+    Raises:
+        AnalysisError: There is no assignment, or a key or value is invalid.
+    """
+    checked = checked_assignments(assignments)
+    return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in checked.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeText:
+    """The text of a MERGE without its source. Picklable.
 
     Attributes:
-        run: Runs the statement's text.
         target: The table, as SQL text.
-        source: A DataFrame, or SQL text of a table or of a query in parentheses.
         source_alias: The alias of the source in conditions.
-        on: The ON condition.
+        on: The ON condition, as SQL text.
         clauses: The WHEN clauses so far, as SQL text.
         schema_evolution: Add new columns of the source to the table.
     """
 
-    run: Callable[[str, CommitKey | None], Result]
     target: str
-    source: DataFrame | str
     source_alias: str
-    on: Condition
-    clauses: tuple[str, ...] = field(default=())
+    on: str
+    clauses: tuple[str, ...] = ()
     schema_evolution: bool = False
 
-    def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedBuilder":  # noqa: N802 - PySpark's name
-        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
-        return WhenMatchedBuilder(builder=self, head=when_text("MATCHED", condition))
-
-    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedBuilder":  # noqa: N802
-        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
-        return WhenNotMatchedBuilder(builder=self, head=when_text("NOT MATCHED", condition))
-
-    def whenNotMatchedBySource(  # noqa: N802
-        self, condition: Condition | None = None
-    ) -> "WhenMatchedBuilder":
-        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
-        return WhenMatchedBuilder(builder=self, head=when_text("NOT MATCHED BY SOURCE", condition))
-
-    def withSchemaEvolution(self) -> "MergeBuilder":  # noqa: N802
-        """Add columns of the source that the table lacks."""
-        return self.replaced(schema_evolution=True)
-
-    def replaced(self, *, clause: str | None = None, schema_evolution: bool | None = None) -> "MergeBuilder":
-        """Return a builder with an additional clause or another setting."""
-        return MergeBuilder(
-            run=self.run,
-            target=self.target,
-            source=self.source,
-            source_alias=self.source_alias,
-            on=self.on,
-            clauses=self.clauses if clause is None else (*self.clauses, clause),
-            schema_evolution=self.schema_evolution if schema_evolution is None else schema_evolution,
-        )
-
-    def text(self, source: str) -> str:
+    def over(self, source: str) -> str:
         """Return the statement over a source that is given as SQL text."""
         evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
         head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
-        return "\n".join((head, f"ON {condition_text(self.on)}", *self.clauses))
+        return "\n".join((head, f"ON {self.on}", *self.clauses))
 
-    def merge(self, *, idempotency_key: str | None = None) -> Result:
-        """Run the MERGE.
 
-        Args:
-            idempotency_key: Run it only once under this key; see `Session.sql`. A DataFrame is identified by the names
-                and types of its columns, not by its rows.
+def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: CommitKey | None) -> Result:
+    """Run a MERGE with the rows of a DataFrame as its source.
 
-        Raises:
-            DmlError: As for the SQL statement.
-        """
-        source = self.source
-        if isinstance(source, str):
-            return self.run(self.text(source), key_of(idempotency_key, self.text(source), {}))
-        return self.merge_rows(source, key_of(idempotency_key, self.text("?"), {"?": source}))
+    Args:
+        merge: The MERGE.
+        run: Runs the statement, in the session of the rows.
+        rows: The rows.
+        key: The key under which it is applied only once.
 
-    def merge_rows(self, rows: DataFrame, key: CommitKey | None) -> Result:
-        """Run the MERGE with the rows of a DataFrame as its source.
-
-        Args:
-            rows: The rows.
-            key: The key under which it is applied only once.
-
-        Raises:
-            DmlError: As for the SQL statement.
-        """
-        view = view_name()
-        with named_frames(rows.sparkSession, {view: rows}):
-            return self.run(self.text(view), key)
+    Raises:
+        DmlError: As for the SQL statement.
+    """
+    view = view_name()
+    with named_frames(rows.sparkSession, {view: rows}):
+        return run(merge.over(view), key)
 
 
 def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> IdempotencyKey | None:
@@ -382,45 +355,128 @@ def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> Idempot
     return None if value is None else IdempotencyKey.of(value, statement_identity(text, frames))
 
 
-def when_text(kind: str, condition: Condition | None) -> str:
-    """Return the head of a WHEN clause."""
-    return f"WHEN {kind}" + ("" if condition is None else f" AND ({condition_text(condition)})") + " THEN "
+class MergeClauses(ABC):
+    """The clauses of a MERGE, with the method names of PySpark's `DataFrame.mergeInto`.
+
+    It never changes: each call returns a new object, so that several statements can share their first clauses.
+    """
+
+    def whenMatched(self, condition: Condition | None = None) -> "MatchedAction[Self]":  # noqa: N802 - PySpark's name
+        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
+        return MatchedAction(self._clause("MATCHED", condition), self._named_values)
+
+    def whenNotMatched(self, condition: Condition | None = None) -> "NotMatchedAction[Self]":  # noqa: N802
+        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
+        return NotMatchedAction(self._clause("NOT MATCHED", condition), self._named_values)
+
+    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "MatchedAction[Self]":  # noqa: N802
+        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
+        return MatchedAction(self._clause("NOT MATCHED BY SOURCE", condition), self._named_values)
+
+    def withSchemaEvolution(self) -> Self:  # noqa: N802
+        """Add columns of the source that the table lacks."""
+        return self._with_text(replace(self._text, schema_evolution=True))
+
+    @property
+    @abstractmethod
+    def _text(self) -> MergeText:
+        """The MERGE so far."""
+
+    @abstractmethod
+    def _with_text(self, text: MergeText) -> Self:
+        """Return the same for another MERGE."""
+
+    def _named_condition(self, condition: Condition) -> Condition:
+        """Return a condition with columns of the source as names."""
+        return condition
+
+    def _named_values(self, assignments: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return assignments with columns of the source as names."""
+        return assignments
+
+    def _clause(self, kind: str, condition: Condition | None) -> "Callable[[str], Self]":
+        """Return a function that adds a WHEN clause with an action."""
+        head = f"WHEN {kind}"
+        if condition is not None:
+            head += f" AND ({condition_text(self._named_condition(condition))})"
+        merge = self._text
+        return lambda action: self._with_text(replace(merge, clauses=(*merge.clauses, f"{head} THEN {action}")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhenMatchedBuilder:
+Clauses = TypeVar("Clauses", bound=MergeClauses)
+NamedValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
+
+
+class MatchedAction(Generic[Clauses]):
     """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
 
-    builder: MergeBuilder
-    head: str
+    def __init__(self, add: Callable[[str], Clauses], named_values: NamedValues) -> None:
+        self._add = add
+        self._named_values = named_values
 
-    def update(self, assignments: Mapping[str, Value]) -> MergeBuilder:
+    def update(self, assignments: Mapping[str, Value]) -> Clauses:
         """Add `UPDATE SET ...`; values are SQL text, Columns, numbers, booleans or None."""
-        return self.builder.replaced(clause=f"{self.head}UPDATE SET {assignments_text(assignments)}")
+        return self._add(f"UPDATE SET {assignments_text(self._named_values(checked_assignments(assignments)))}")
 
-    def updateAll(self) -> MergeBuilder:  # noqa: N802
+    def updateAll(self) -> Clauses:  # noqa: N802
         """Add `UPDATE SET *`."""
-        return self.builder.replaced(clause=f"{self.head}UPDATE SET *")
+        return self._add("UPDATE SET *")
 
-    def delete(self) -> MergeBuilder:
+    def delete(self) -> Clauses:
         """Add `DELETE`."""
-        return self.builder.replaced(clause=f"{self.head}DELETE")
+        return self._add("DELETE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhenNotMatchedBuilder:
+class NotMatchedAction(Generic[Clauses]):
     """The action on source rows that match no target row."""
 
-    builder: MergeBuilder
-    head: str
+    def __init__(self, add: Callable[[str], Clauses], named_values: NamedValues) -> None:
+        self._add = add
+        self._named_values = named_values
 
-    def insert(self, assignments: Mapping[str, Value]) -> MergeBuilder:
+    def insert(self, assignments: Mapping[str, Value]) -> Clauses:
         """Add `INSERT (...) VALUES (...)`; values are SQL text, Columns, numbers, booleans or None."""
-        assignments_text(assignments)
-        columns = ", ".join(key_text(key) for key in assignments)
-        values = ", ".join(value_sql_text(value) for value in assignments.values())
-        return self.builder.replaced(clause=f"{self.head}INSERT ({columns}) VALUES ({values})")
+        named = self._named_values(checked_assignments(assignments))
+        columns = ", ".join(key_text(key) for key in named)
+        return self._add(f"INSERT ({columns}) VALUES ({', '.join(map(value_sql_text, named.values()))})")
 
-    def insertAll(self) -> MergeBuilder:  # noqa: N802
+    def insertAll(self) -> Clauses:  # noqa: N802
         """Add `INSERT *`."""
-        return self.builder.replaced(clause=f"{self.head}INSERT *")
+        return self._add("INSERT *")
+
+
+class MergeBuilder(MergeClauses):
+    """Builds a MERGE; nothing runs before `merge()`.
+
+    Args:
+        text: The MERGE so far.
+        source: A DataFrame, or SQL text of a table or of a query in parentheses.
+        run: Runs the statement.
+    """
+
+    def __init__(self, text: MergeText, source: DataFrame | str, run: RunStatement) -> None:
+        self._merge = text
+        self._source = source
+        self._run = run
+
+    @property
+    def _text(self) -> MergeText:
+        return self._merge
+
+    def _with_text(self, text: MergeText) -> "MergeBuilder":
+        return MergeBuilder(text, self._source, self._run)
+
+    def merge(self, *, idempotency_key: str | None = None) -> Result:
+        """Run the MERGE.
+
+        Args:
+            idempotency_key: Run it only once under this key; see `Session.sql`. A DataFrame is identified by the names
+                and types of its columns, not by its rows.
+
+        Raises:
+            DmlError: As for the SQL statement.
+        """
+        source, merge = self._source, self._merge
+        if isinstance(source, str):
+            return self._run(merge.over(source), key_of(idempotency_key, merge.over(source), {}))
+        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?"), {"?": source}))

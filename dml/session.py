@@ -36,6 +36,7 @@ from dml.maintenance import RemoveOrphanFiles
 from dml.merge_builder import (
     Condition,
     MergeBuilder,
+    MergeText,
     Source,
     Value,
     alias_of,
@@ -169,8 +170,9 @@ class Session:
     ) -> DataFrame | Result:
         """Run SQL statements.
 
-        lake.sql("SELECT * FROM db.people WHERE age > :age", {"age": 21}).show()
-        lake.sql("INSERT INTO db.people BY NAME SELECT * FROM {rows}", rows=pandas_frame)
+        Examples:
+            >>> lake.sql("SELECT * FROM db.people WHERE age > :age", {"age": 21}).show()
+            >>> lake.sql("INSERT INTO db.people BY NAME SELECT * FROM {rows}", rows=pandas_frame)
 
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; other statements go to Spark
@@ -254,6 +256,9 @@ class Session:
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame of its current snapshot, or of a branch or tag (`db.t.branch_audit`).
 
+        Examples:
+            >>> lake.table("db.people").where("age > 21").show()
+
         Raises:
             NotFoundError: The table does not exist.
         """
@@ -263,6 +268,9 @@ class Session:
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is TRUE; without a condition, all rows.
+
+        Examples:
+            >>> lake.delete("db.people", "age < 0")
 
         Args:
             table: The name of the table, with an alias if the condition uses one.
@@ -281,6 +289,9 @@ class Session:
     ) -> Result:
         """Update the rows of a table for which a condition is TRUE; without a condition, all rows.
 
+        Examples:
+            >>> lake.update("db.people", {"name": "upper(name)", "home.city": "'Rome'"}, "id = 1")
+
         Args:
             table: The name of the table, with an alias if the condition uses one.
             set: New values by column or nested field: SQL text, a PySpark Column, a number, a boolean or None.
@@ -294,7 +305,8 @@ class Session:
     def insert(self, table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
         """Insert rows, by the names of their columns; a column of the table that they lack gets its default.
 
-        lake.insert("db.people", pandas_frame)
+        Examples:
+            >>> lake.insert("db.people", pandas_frame)
 
         Args:
             table: The name of the table.
@@ -322,7 +334,8 @@ class Session:
     ) -> Result:
         """Update the rows of a table that have the key of a new row, and insert the other new rows.
 
-        lake.upsert("db.people", pandas_frame, on="id")
+        Examples:
+            >>> lake.upsert("db.people", pandas_frame, on="id")
 
         It is a MERGE with `UPDATE SET *` and `INSERT *`, so the rows need all columns of the table. Use `merge_into` to
         change only some columns, to delete rows or to add columns.
@@ -359,13 +372,14 @@ class Session:
     def merge_into(self, source: Source, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
         """Begin a MERGE; see `MergeBuilder` for the clauses, and end with `.merge()`.
 
-        (
-            lake.merge_into(changes, "db.people t", "t.id = c.id", source_alias="c")
-            .whenMatched("c.gone").delete()
-            .whenMatched().updateAll()
-            .whenNotMatched().insertAll()
-            .merge()
-        )
+        Examples:
+            >>> (
+            ...     lake.merge_into(changes, "db.people t", "t.id = c.id", source_alias="c")
+            ...     .whenMatched("c.gone").delete()
+            ...     .whenMatched().updateAll()
+            ...     .whenNotMatched().insertAll()
+            ...     .merge()
+            ... )
 
         Args:
             source: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
@@ -376,13 +390,8 @@ class Session:
         session, rows = self, source_of(self.spark, source)
         if isinstance(rows, DataFrame) and session_key(rows.sparkSession) != session_key(self.spark):
             session = self.on(rows.sparkSession)  # temporary views belong to one session
-        return MergeBuilder(
-            run=session.run_merge,
-            target=name_text(table),
-            source=rows,
-            source_alias=alias_of(source_alias),
-            on=condition_text(on),
-        )
+        text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
+        return MergeBuilder(text, rows, session.run_merge)
 
     def stream_merge(
         self,
@@ -397,6 +406,10 @@ class Session:
         """Begin a MERGE of each micro-batch of a stream; see `StreamMerge`, and end with `.start(checkpoint)`.
 
         Each micro-batch is merged once, even if Spark runs it again.
+
+        Examples:
+            >>> stream = lake.stream_merge(changes, "db.people", on=["id"], latest_by="changed_at")
+            >>> stream.whenMatched().updateAll().whenNotMatched().insertAll().start("checkpoints/people")
 
         Args:
             source: A streaming DataFrame.
@@ -1188,7 +1201,8 @@ class Session:
     def catalog(self) -> Catalog:
         """The current catalog, as PyIceberg's `Catalog`; `registry.catalogs` holds all of them by name.
 
-        lake.catalog.load_table("db.people").scan().to_arrow()
+        Examples:
+            >>> lake.catalog.load_table("db.people").scan().to_arrow()
         """
         follow_spark(self.engine)
         return self.registry.catalogs[self.registry.current_catalog]

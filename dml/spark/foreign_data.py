@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.spark.versions import frame_of_table
@@ -74,9 +74,7 @@ def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
     columns = [spark_column(name, table.column(place)) for place, name in enumerate(table.column_names)]
     table = pa.table(columns, names=table.column_names)
     try:
-        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-        arrow = to_arrow_schema(schema)
-        return frame_of_table(spark, table.cast(arrow), schema)
+        return frame_of_table(spark, table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
     except (PySparkException, pa.ArrowException) as error:
         raise AnalysisError(
             f"Spark cannot read the {type(data).__name__}: {error}", kind=ErrorKind.TYPE_MISMATCH
@@ -125,8 +123,8 @@ def spark_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         values = column.cast(pa.binary()).to_pylist()
         return pa.chunked_array([pa.array([each and str(UUID(bytes=each)) for each in values], pa.string())])
     try:
-        kind = spark_arrow_type(column.type)
-        return column.cast(kind)
+        # PyArrow decodes no dictionary of string views, which Polars has: its values are converted first.
+        return column.cast(spark_arrow_type(column.type, decode=False)).cast(spark_arrow_type(column.type))
     except (NotImplementedError, pa.ArrowNotImplementedError) as error:
         raise AnalysisError(
             f"Spark has no type for the column '{name}' of the source, which is {column.type}",
@@ -138,16 +136,19 @@ def spark_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         raise DataError(
             f"The column '{name}' of the source, which is {column.type}, has values that Spark cannot hold: {error}",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Spark has microseconds and decimals of 38 digits. Round the values first, for example with pandas "
-            "frame[name].dt.floor('us') or Polars col(name).dt.truncate('1us')",
+            hint="Spark has microseconds and decimals of 38 digits: round the values first",
             column=name,
         ) from error
 
 
-def spark_arrow_type(kind: pa.DataType) -> pa.DataType:
+def spark_arrow_type(kind: pa.DataType, *, decode: bool = True) -> pa.DataType:
     """Return the Arrow type, of those that Spark reads, that holds all values of a type that a column can have.
 
     Fields of structs, elements and values may be NULL in it: nothing checks that a library keeps its own promise.
+
+    Args:
+        kind: The type.
+        decode: Replace dictionaries by the type of their values.
 
     Raises:
         NotImplementedError: There is none.
@@ -157,16 +158,18 @@ def spark_arrow_type(kind: pa.DataType) -> pa.DataType:
         case pa.BaseExtensionType():
             return spark_extension_type(kind)
         case _ if types.is_dictionary(kind):
-            return spark_arrow_type(kind.value_type)
+            values = spark_arrow_type(kind.value_type, decode=decode)
+            return values if decode else pa.dictionary(kind.index_type, values, kind.ordered)
         case _ if types.is_map(kind):
-            return pa.map_(spark_arrow_type(kind.key_type), spark_arrow_type(kind.item_type))
+            keys, items = kind.key_type, kind.item_type
+            return pa.map_(spark_arrow_type(keys, decode=decode), spark_arrow_type(items, decode=decode))
         case _ if types.is_struct(kind):
             names = [field.name for field in kind]
             if not names or len(set(names)) < len(names):
                 raise NotImplementedError
-            return pa.struct([(field.name, spark_arrow_type(field.type)) for field in kind])
+            return pa.struct([(field.name, spark_arrow_type(field.type, decode=decode)) for field in kind])
         case _ if any(is_list(kind) for is_list in LISTS):
-            return pa.list_(spark_arrow_type(kind.value_type))
+            return pa.list_(spark_arrow_type(kind.value_type, decode=decode))
         case _ if types.is_decimal(kind):
             return spark_decimal(kind)
         case _ if types.is_timestamp(kind):
@@ -175,13 +178,8 @@ def spark_arrow_type(kind: pa.DataType) -> pa.DataType:
             return next((simple for is_kind, simple in SIMPLE if is_kind(kind)), None) or integer_or_float(kind)
 
 
-LISTS: Final = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
+LISTS: Final = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+"""Kinds of lists. Views of lists are left out: PyArrow casts them to lists whose last offset is missing."""
 
 SIMPLE: Final = (
     (pa.types.is_string, pa.string()),

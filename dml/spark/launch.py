@@ -45,6 +45,15 @@ WORKER_SETTINGS: Final = {
 keeps its own."""
 
 
+INTERACTIVE_SETTINGS: Final = {"spark.sql.repl.eagerEval.enabled": "true"}
+"""Settings for interactive use: a DataFrame at the prompt shows its first rows, as text or in a notebook as HTML."""
+
+
+def is_interactive() -> bool:
+    """Return True in a REPL or a notebook. Elsewhere the repr of a DataFrame, in a log for example, runs no job."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
 def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return the given session, the active one, or a new local one with RowDelta's SQL extension.
 
@@ -61,7 +70,7 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     found = spark if spark is not None else active_session()
     if found is not None:
         return found
-    chosen = dict(settings or {})
+    chosen = {**(INTERACTIVE_SETTINGS if is_interactive() else {}), **(settings or {})}
     check_python(sys.version_info[:2])
     # PySpark takes the workers' Python from the environment alone; the setting is for spark-submit.
     os.environ.setdefault("PYSPARK_PYTHON", chosen.get("spark.pyspark.python") or sys.executable)

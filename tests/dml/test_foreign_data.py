@@ -31,8 +31,12 @@ COLUMNS = {
         "array<string>",
         ["a", None],
     ),
+    "coded_views": (
+        pa.array([["a"], None], pa.list_(pa.string())).cast(pa.list_(pa.dictionary(pa.int32(), pa.string_view()))),
+        "array<string>",
+        ["a"],
+    ),
     "fixed_list": (pa.array([[1, 2], None], pa.list_(pa.int32(), 2)), "array<int>", [1, 2]),
-    "list_view": (pa.array([[1, 2], None], pa.list_view(pa.int32())), "array<int>", [1, 2]),
     "large_list": (pa.array([[2**32 - 1], None], pa.large_list(pa.uint32())), "array<bigint>", [2**32 - 1]),
     "u8": (pa.array([255, None], pa.uint8()), "smallint", 255),
     "u16": (pa.array([2**16 - 1, None], pa.uint16()), "int", 2**16 - 1),
@@ -149,6 +153,7 @@ REFUSED = {
         AnalysisError,
         "'p'.*no type|no type.*'p'",
     ),
+    "views of lists": (pa.table({"x": pa.array([[1]], pa.list_view(pa.int32()))}), AnalysisError, "'x'"),
     "months": (pa.table({"x": pa.array([None], pa.month_day_nano_interval())}), AnalysisError, "'x'"),
 }
 
@@ -194,7 +199,7 @@ FORMS = {
     "pandas": pd.DataFrame,
     "polars": pl.DataFrame,
     "table": pa.table,
-    "batch": lambda columns: pa.RecordBatch.from_pydict(columns),
+    "batch": pa.RecordBatch.from_pydict,
     "reader": lambda columns: pa.table(columns).to_reader(),
 }
 
