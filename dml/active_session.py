@@ -112,8 +112,7 @@ def enable(spark: SparkSession) -> None:
     Raises:
         SetupError: There is no active session, so no catalog to resolve tables.
     """
-    session = active()
-    (session if session.spark is spark else session.on(spark)).enable()
+    active().enable(spark)
 
 
 def disable(spark: SparkSession) -> None:

@@ -5,9 +5,7 @@ lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -17,18 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
-from dml.commit import CommitKey
 from dml.connector import (
     check_catalog_settings,
-    execute_and_refresh,
     install,
-    install_in_derived_sessions,
     table_frame,
-    uninstall,
 )
-from dml.engine.engine import Engine, StatementSettings
-from dml.engine.maintain import compact_after_commit
-from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
+from dml.engine.engine import StatementSettings
+from dml.engine.ownership import follow_spark
 from dml.engine.procedures import remove_orphans, table_health, verify_table
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.hooks import Callbacks
@@ -45,14 +38,11 @@ from dml.merge_builder import (
     condition_text,
     equal_columns,
     identifier_columns,
-    key_of,
     name_text,
     resolve_target,
     source_of,
     where_clause,
 )
-from dml.patches import patch_pyspark
-from dml.remote import table_calls
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -72,32 +62,20 @@ from dml.result import (
     RewrittenManifests,
     RewrittenTablePath,
 )
-from dml.spark import interception
-from dml.spark.bridge.sessions import is_classic, named_frames
 from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
-    Arguments,
-    Binding,
-    StatementHandler,
-    active_clone,
     check_not_stopped,
-    is_handler,
-    names_view_of_clone,
-    run_as_handler,
-    run_statement,
     session_key,
 )
 from dml.spark.placeholders import fill_placeholders, view_name
-from dml.spark.table_calls import TableCalls
-from dml.spark_scan.frames import can_plan_scans
-from dml.sqlparse import bind_parameters, first_keyword, split_statements
-from dml.sqlparse.names import name_parts
+from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
+from dml.statement_runner import StatementRunner
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.table_health import TableHealth
 from dml.verification import Verification
 
-__all__ = ["ACTIVE", "Session"]
+__all__ = ["ACTIVE", "Session", "runner_of"]
 
 
 def argument_sql(value: Any) -> str:
@@ -144,14 +122,7 @@ class Session:
     ) -> None:
         self.spark = spark
         self.registry = registry
-        self.engine = Engine(
-            spark=spark,
-            registry=registry,
-            progress=progress,
-            plans_scans=can_plan_scans(spark),
-            callbacks=Callbacks() if callbacks is None else callbacks,
-            compact=compact_after_commit,
-        )
+        self._runner = StatementRunner(spark, registry, progress=progress, callbacks=callbacks)
 
     def __repr__(self) -> str:
         catalogs = ", ".join(self.registry.catalogs)
@@ -201,54 +172,12 @@ class Session:
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
         if values:
             check_not_stopped(self.spark)
-            return self._run_over(*fill_placeholders(self.spark, text, values), args, idempotency_key, reruns)
+            return self._runner.run_over(*fill_placeholders(self.spark, text, values), args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
-            return self._run_one(text, args, idempotency_key, reruns)
+            return self._runner.run_one(text, args, idempotency_key, reruns)
         for statement in split_statements(text):
             with statement.report_position():
-                outcome = self._run_one(statement.text, args)
-        return outcome
-
-    def _run_one(
-        self,
-        text: str,
-        args: Arguments = None,
-        idempotency_key: str | None = None,
-        reruns: int | None = None,
-        frames: Mapping[str, DataFrame] | None = None,
-    ) -> DataFrame | Result:
-        """Run a text that must be one statement, for example because it contains a caller's names and conditions.
-
-        Args:
-            text: The statement.
-            args: Values of its parameters.
-            idempotency_key: See `sql`.
-            reruns: See `sql`.
-            frames: The DataFrames that it names, by view.
-        """
-        with self._on_active_session(text) as session:
-            if idempotency_key is None and reruns is None:
-                return run_statement(session.handler, text, args)
-            with run_as_handler():
-                bound = bind_parameters(text, args, parameter_sql)
-                key = key_of(idempotency_key, bound, frames or {})
-                return execute_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
-
-    def _run_over(
-        self,
-        text: str,
-        frames: Mapping[str, DataFrame],
-        args: Arguments = None,
-        idempotency_key: str | None = None,
-        reruns: int | None = None,
-    ) -> DataFrame | Result:
-        """Run one statement over DataFrames, by the names of their views."""
-        with ExitStack() as views:
-            for name, frame in frames.items():
-                views.enter_context(named_frames(frame.sparkSession, {name: frame}))
-            outcome = self._run_one(text, args, idempotency_key, reruns, frames)
-            if isinstance(outcome, DataFrame) and not is_classic(self.spark):
-                views.pop_all()  # a Connect server looks up the views when the query runs
+                outcome = self._runner.run_one(statement.text, args)
         return outcome
 
     # ---- rows and files, from Python
@@ -262,9 +191,9 @@ class Session:
         Raises:
             NotFoundError: The table does not exist.
         """
-        with self._on_active_session(name_text(name)) as session:
-            planned = table_frame(session.engine, name)
-        return self.query(f"SELECT * FROM {name}") if planned is None else planned
+        with self._runner.on_active_session(name_text(name)) as runner:
+            planned = table_frame(runner.engine, name)
+        return self._runner.query(f"SELECT * FROM {name}") if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is TRUE; without a condition, all rows.
@@ -277,7 +206,7 @@ class Session:
             condition: SQL text or a PySpark Column.
             idempotency_key: Run it only once under this key; see `sql`.
         """
-        return self.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
+        return self._runner.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
 
     def update(
         self,
@@ -298,7 +227,7 @@ class Session:
             where: SQL text or a PySpark Column.
             idempotency_key: Run it only once under this key; see `sql`.
         """
-        return self.change(
+        return self._runner.change(
             f"UPDATE {name_text(table)} SET {assignments_text(set)}" + where_clause(where), idempotency_key
         )
 
@@ -320,7 +249,7 @@ class Session:
         source, view = source_of(self.spark, rows), view_name()
         named, frames = (source, {}) if isinstance(source, str) else (view, {view: source})
         text = f"INSERT INTO {name_text(table)} BY NAME SELECT * FROM {named}"
-        outcome = self._run_over(text, frames, None, idempotency_key)
+        outcome = self._runner.run_over(text, frames, None, idempotency_key)
         assert isinstance(outcome, Result)
         return outcome
 
@@ -353,8 +282,8 @@ class Session:
             DmlError: As for `MERGE`; the table is unchanged.
         """
         check_not_stopped(self.spark)
-        follow_spark(self.engine)
-        target, source = resolve_target(self.engine, table), source_of(self.spark, rows)
+        follow_spark(self._runner.engine)
+        target, source = resolve_target(self._runner.engine, table), source_of(self.spark, rows)
         names = columns_of(source, identifier_columns(target) if on is None else on, "on")
         alias = "source" if target.alias.lower() != quoted("source") else "rows"
         builder = self.merge_into(source, table, equal_columns(target, alias, names), source_alias=alias)
@@ -387,11 +316,11 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: The alias of the source in conditions and values.
         """
-        session, rows = self, source_of(self.spark, source)
+        runner, rows = self._runner, source_of(self.spark, source)
         if isinstance(rows, DataFrame) and session_key(rows.sparkSession) != session_key(self.spark):
-            session = self.on(rows.sparkSession)  # temporary views belong to one session
+            runner = runner.on(rows.sparkSession)  # temporary views belong to one session
         text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
-        return MergeBuilder(text, rows, session.run_merge)
+        return MergeBuilder(text, rows, runner.run_merge)
 
     def stream_merge(
         self,
@@ -425,10 +354,10 @@ class Session:
             NotFoundError: The table does not exist.
         """
         check_not_stopped(self.spark)
-        follow_spark(self.engine)
+        follow_spark(self._runner.engine)
         return stream_merge(
-            self.engine,
-            self.run_merge,
+            self._runner.engine,
+            self._runner.run_merge,
             source,
             table,
             on,
@@ -459,7 +388,7 @@ class Session:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Take one from the table's metadata table 'snapshots'",
             )
-        return verify_table(self.engine, self._table_parts(table), snapshot_id, every_file=every_file)
+        return verify_table(self._runner.engine, self._runner.table_parts(table), snapshot_id, every_file=every_file)
 
     def health(self, table: str, branch: str | None = None) -> TableHealth:
         """Measure the health of a table: file sizes, deleted rows, overlap, manifests, snapshots, and advice.
@@ -476,7 +405,7 @@ class Session:
             CorruptFileError: A metadata file is missing or damaged.
             ExecutionError: The storage failed.
         """
-        return table_health(self.engine, self._table_parts(table), branch)
+        return table_health(self._runner.engine, self._runner.table_parts(table), branch)
 
     def remove_orphan_files(
         self,
@@ -503,11 +432,11 @@ class Session:
         Raises:
             DmlError: The table does not exist, its orphans cannot be determined, or some could not be deleted.
         """
-        parts = self._table_parts(table)
+        parts = self._runner.table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
-            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
+            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self._runner.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
-        return remove_orphans(self.engine, parts, call).orphans
+        return remove_orphans(self._runner.engine, parts, call).orphans
 
     def rewrite_data_files(
         self,
@@ -587,7 +516,7 @@ class Session:
             DmlError: The procedure or an argument does not exist, a value is invalid, or the procedure failed.
         """
         given = (f"{name} => {argument_sql(value)}" for name, value in arguments.items() if value is not None)
-        return self.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
+        return self._runner.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
 
     def expire_snapshots(
         self,
@@ -1080,120 +1009,26 @@ class Session:
         Raises:
             AnalysisError: The callback is not a function.
         """
-        return self.engine.callbacks.add(callback)
-
-    def _table_parts(self, table: str) -> tuple[str, ...]:
-        """Parse a table's name, and sync the current namespace with Spark's.
-
-        Raises:
-            AnalysisError: The name is not valid.
-        """
-        follow_spark(self.engine)
-        parts = name_parts(name_text(table))
-        if not parts:
-            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
-        return parts
-
-    def change(self, text: str, idempotency_key: str | None = None) -> Result:
-        """Run a statement that changes rows."""
-        result = self._run_one(text, None, idempotency_key)
-        assert isinstance(result, Result)
-        return result
-
-    def run_merge(self, text: str, key: CommitKey | None) -> Result:
-        """Run the MERGE of a builder, which has bound the key to the statement."""
-        with self._on_active_session(text) as session, run_as_handler():
-            result = execute_and_refresh(session.engine, parse_cached(text), text, key)
-        assert isinstance(result, Result)
-        return result
-
-    def query(self, text: str) -> DataFrame:
-        """Run a statement that returns rows."""
-        frame = self._run_one(text)
-        assert isinstance(frame, DataFrame)
-        return frame
+        return self._runner.engine.callbacks.add(callback)
 
     # ---- Spark's own spark.sql
 
-    def handles(self, text: str) -> bool:
-        """Return True if RowDelta runs a statement of `spark.sql`: it changes rows, or names a RowDelta table."""
-        return is_ours(self.engine, first_keyword(text), text, parse_cached)
-
-    def run(self, text: str, args: Any = None) -> DataFrame | Result:
-        """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
-        check_not_stopped(self.spark)
-        bound = bind_parameters(text, args, parameter_sql)
-        return execute_and_refresh(self.engine, parse_cached(bound), bound)
-
-    @property
-    def handler(self) -> StatementHandler:
-        """The handler for the Spark session's statements."""
-        return StatementHandler(
-            handles=self.handles,
-            run=self.run,
-            is_query=is_query,
-            bequeath=self._inherited_binding,
-            calls=self._calls,
-            catalog=self._current_catalog,
-            release=self._release,
-        )
-
-    def _current_catalog(self) -> str:
-        return self.registry.current_catalog
-
-    def _calls(self) -> TableCalls:
-        """Return the handler for PySpark's calls on RowDelta tables."""
-        return table_calls(self.engine)
-
-    # ---- other Spark sessions of the application
-
-    def on(self, spark: SparkSession) -> "Session":
-        """Return this session for another Spark session; both share the current namespace."""
-        return Session(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
-
-    @contextmanager
-    def _on_active_session(self, text: str) -> Iterator["Session"]:
-        """Yield the session for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
-        check_not_stopped(self.spark)
-        follow_spark(self.engine)
-        with active_clone(self.spark) as clone:
-            if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
-                yield self
-            else:
-                yield self.on(clone)
-
-    def _inherited_binding(self) -> Binding:
-        """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
-        registry, engine = replace(self.registry), self.engine
-
-        def handler(spark: SparkSession) -> StatementHandler:
-            return Session(spark, registry, progress=engine.progress, callbacks=engine.callbacks).handler
-
-        return install_in_derived_sessions(handler, registry)
-
-    def enable(self) -> "Session":
+    def enable(self, spark: SparkSession | None = None) -> "Session":
         """Handle RowDelta's statements in `spark.sql`, too.
+
+        Args:
+            spark: Another Spark session of the application, or of the same Connect server, to use the catalogs in; by
+                default the session's own.
 
         Raises:
             SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
-        check_catalog_settings(self.spark, self.registry.catalogs)
-        interception.enable(self.spark, self.handler)
-        install(self.engine)
-        patch_pyspark(self.spark)
+        (self._runner if spark is None or spark is self.spark else self._runner.on(spark)).enable()
         return self
 
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
-        is_own = is_handler(session_key(self.spark), self.handler)
-        interception.disable(self.spark)
-        if not is_own:  # another session's handler replaced this one, or none is enabled
-            self._release()
-
-    def _release(self) -> None:
-        """Remove the catalogs from Spark."""
-        uninstall(self.engine)
-        self.registry.is_current_on_connect = False
+        self._runner.disable()
 
     # ---- catalogs
 
@@ -1204,12 +1039,12 @@ class Session:
         Examples:
             >>> lake.catalog.load_table("db.people").scan().to_arrow()
         """
-        follow_spark(self.engine)
+        follow_spark(self._runner.engine)
         return self.registry.catalogs[self.registry.current_catalog]
 
     def close(self) -> None:
         """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""
-        if is_handler(session_key(self.spark), self.handler):
+        if self._runner.is_enabled:
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()
@@ -1235,6 +1070,11 @@ class Session:
         check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
-        if is_handler(session_key(self.spark), self.handler):
-            install(self.engine)
+        if self._runner.is_enabled:
+            install(self._runner.engine)
         return catalog
+
+
+def runner_of(session: Session) -> StatementRunner:
+    """Return what runs a session's statements: for modules and tests of the package, not for users."""
+    return session._runner  # noqa: SLF001

@@ -44,7 +44,7 @@ def test_a_name_that_is_no_table_is_refused_by_every_procedure(lake: Lake) -> No
         ):
             parts = ("lake", *text.split("."))
             with pytest.raises(error, match=message) as raised:
-                list(procedure.run(lake.session.engine, parts, required))
+                list(procedure.run(lake.engine, parts, required))
             assert raised.value.hint, (procedure.name, text)
 
 
