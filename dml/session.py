@@ -65,7 +65,6 @@ from dml.result import (
 from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
     check_not_stopped,
-    session_key,
 )
 from dml.spark.placeholders import fill_placeholders, view_name
 from dml.sqlparse import split_statements
@@ -172,7 +171,8 @@ class Session:
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
         if values:
             check_not_stopped(self.spark)
-            return self._runner.run_over(*fill_placeholders(self.spark, text, values), args, idempotency_key, reruns)
+            runner = self._runner.for_data(*values.values())
+            return runner.run_over(*fill_placeholders(runner.spark, text, values), args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
             return self._runner.run_one(text, args, idempotency_key, reruns)
         for statement in split_statements(text):
@@ -249,7 +249,7 @@ class Session:
         source, view = source_of(self.spark, rows), view_name()
         named, frames = (source, {}) if isinstance(source, str) else (view, {view: source})
         text = f"INSERT INTO {name_text(table)} BY NAME SELECT * FROM {named}"
-        outcome = self._runner.run_over(text, frames, None, idempotency_key)
+        outcome = self._runner.for_data(source).run_over(text, frames, None, idempotency_key)
         assert isinstance(outcome, Result)
         return outcome
 
@@ -316,11 +316,9 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: The alias of the source in conditions and values.
         """
-        runner, rows = self._runner, source_of(self.spark, source)
-        if isinstance(rows, DataFrame) and session_key(rows.sparkSession) != session_key(self.spark):
-            runner = runner.on(rows.sparkSession)  # temporary views belong to one session
+        rows = source_of(self.spark, source)
         text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
-        return MergeBuilder(text, rows, runner.run_merge)
+        return MergeBuilder(text, rows, self._runner.for_data(rows).run_merge)
 
     def stream_merge(
         self,

@@ -196,6 +196,13 @@ class StatementRunner:
         """Return the runner for another Spark session; both share the current namespace."""
         return StatementRunner(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
 
+    def for_data(self, *values: object) -> "StatementRunner":
+        """Return the runner for the session of the first DataFrame: temporary views belong to one session."""
+        frame = next((value for value in values if isinstance(value, DataFrame)), None)
+        if frame is None or session_key(frame.sparkSession) == session_key(self.spark):
+            return self
+        return self.on(frame.sparkSession)
+
     @contextmanager
     def on_active_session(self, text: str) -> Iterator["StatementRunner"]:
         """Yield the runner for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
