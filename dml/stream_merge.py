@@ -38,6 +38,7 @@ from dml.merge_builder import (
 from dml.result import Result
 from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.errors import translate
+from dml.spark.foreign_data import is_foreign_data
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
 from dml.sqlparse.quoting import quoted
@@ -80,11 +81,11 @@ def stream_merge(
         NotFoundError: The table does not exist.
     """
     if not isinstance(source, DataFrame) or not source.isStreaming:
-        what = "a batch DataFrame" if isinstance(source, DataFrame) else type(source).__name__
+        what = "a batch" if isinstance(source, DataFrame) or is_foreign_data(source) else type(source).__name__
         raise AnalysisError(
             f"The source of stream_merge must be a streaming DataFrame, not {what}",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Take one of spark.readStream; merge_into merges other DataFrames",
+            hint="Take one of spark.readStream; merge_into and upsert merge batches",
         )
     target = resolve_target(engine, table)
     named = None if isinstance(on, str) or not isinstance(on, Sequence) else columns_of(source, on, "on")

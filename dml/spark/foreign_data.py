@@ -66,7 +66,7 @@ def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
         table = pandas_table(data) if is_pandas(data) else pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise AnalysisError(
-            f"The {type(data).__name__} cannot be read as rows: {'; '.join(map(str, error.args))}",
+            f"The {called(data)} cannot be read as rows: {'; '.join(map(str, error.args))}",
             kind=ErrorKind.TYPE_MISMATCH,
             hint="Give each column one name and values of one type",
         ) from error
@@ -76,9 +76,13 @@ def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
     try:
         return frame_of_table(spark, table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
     except (PySparkException, pa.ArrowException) as error:
-        raise AnalysisError(
-            f"Spark cannot read the {type(data).__name__}: {error}", kind=ErrorKind.TYPE_MISMATCH
-        ) from error
+        raise AnalysisError(f"Spark cannot read the {called(data)}: {error}", kind=ErrorKind.TYPE_MISMATCH) from error
+
+
+def called(data: object) -> str:
+    """Return the name of the data's class in messages, with its library: `pandas DataFrame`."""
+    kind = type(data)
+    return f"{kind.__module__.partition('.')[0]} {kind.__name__}"
 
 
 def is_pandas(value: object) -> bool:

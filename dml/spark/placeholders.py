@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from string import Formatter
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from dml.errors import AnalysisError, ErrorKind
+from dml.spark.bridge.gateway import Py4JError
 from dml.spark.columns import parameter_sql
 from dml.spark.foreign_data import frame_of_data, is_foreign_data
 from dml.sqlparse import canonical_text
@@ -98,9 +100,20 @@ class StatementFormatter(Formatter):
                     hint="Values of :name and ? are given as args; other arguments are idempotency_key and reruns",
                 )
 
+    @staticmethod
+    def _constant(value: object) -> str:
+        try:
+            return parameter_sql(value)
+        except (PySparkException, Py4JError, AttributeError, TypeError) as error:
+            raise AnalysisError(
+                f"A value of the type {type(value).__name__} has no SQL text: {error}",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Give constants, Columns, DataFrames of Spark, pandas or Polars, or Arrow data",
+            ) from error
+
     def _sql(self, value: object) -> str:
         if not isinstance(value, DataFrame) and not is_foreign_data(value):
-            return parameter_sql(value)
+            return self._constant(value)
         name = self._views.setdefault(id(value), view_name())
         if name not in self.frames:
             self.frames[name] = value if isinstance(value, DataFrame) else frame_of_data(self._spark, value)

@@ -147,7 +147,7 @@ REFUSED = {
         "'x'",
     ),
     "mixed values": (pd.DataFrame({"o": [1, "a"]}), AnalysisError, "column o"),
-    "a series": (pl.Series([1]), AnalysisError, "Series cannot be read as rows"),
+    "a series": (pl.Series([1]), AnalysisError, "polars Series cannot be read as rows"),
     "periods": (
         pd.DataFrame({"p": pd.period_range("2020", "2021", freq="Y")}),
         AnalysisError,
@@ -236,6 +236,8 @@ def test_inserts_merges_and_placeholders_take_the_same_data(lake, people) -> Non
         (2, "Bob"),
         (9, "Fay"),
     ]
+    with pytest.raises(AnalysisError, match="LazyFrame has no SQL text"):
+        session.sql("SELECT * FROM {rows}", rows=rows.lazy())
     assert not [row for row in session.spark.sql("SHOW VIEWS").collect() if row.viewName.startswith("__rowdelta")]
 
 
