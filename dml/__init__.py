@@ -45,12 +45,14 @@ if TYPE_CHECKING:  # type checkers see the lazy names; at run time `__getattr__`
         disable,
         enable,
         health,
+        insert,
         merge_into,
         remove_orphan_files,
         sql,
         stream_merge,
         table,
         update,
+        upsert,
         verify,
     )
     from dml.engine.target import commit_properties
@@ -90,12 +92,14 @@ __all__ = [
     "enable",
     "extend",
     "health",
+    "insert",
     "merge_into",
     "remove_orphan_files",
     "sql",
     "stream_merge",
     "table",
     "update",
+    "upsert",
     "verify",
 ]
 
@@ -112,12 +116,14 @@ LAZY = {
     "enable": "dml.active_session",
     "extend": "dml.spark.extension",
     "health": "dml.active_session",
+    "insert": "dml.active_session",
     "merge_into": "dml.active_session",
     "remove_orphan_files": "dml.active_session",
     "sql": "dml.active_session",
     "stream_merge": "dml.active_session",
     "table": "dml.active_session",
     "update": "dml.active_session",
+    "upsert": "dml.active_session",
     "verify": "dml.active_session",
 }
 COMMANDS = ("demo", "prompt", "serve", "shell")  # modules that the command line runs

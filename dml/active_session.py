@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.errors import SetupError
-from dml.merge_builder import Condition, MergeBuilder, Value
+from dml.merge_builder import Condition, MergeBuilder, Source, Value
 from dml.result import Result
 from dml.session import ACTIVE, Session
 from dml.spark import interception
@@ -32,12 +32,14 @@ __all__ = [
     "disable",
     "enable",
     "health",
+    "insert",
     "merge_into",
     "remove_orphan_files",
     "sql",
     "stream_merge",
     "table",
     "update",
+    "upsert",
     "verify",
 ]
 
@@ -57,6 +59,11 @@ def connect(
     **properties: str,
 ) -> Session:
     """Open a session on a catalog.
+
+    Examples:
+        >>> lake = dml.connect("./warehouse")
+        >>> lake.sql("SELECT 1").show()
+        >>> lake = dml.connect(catalog="prod", type="rest", uri="https://catalog.example.com")
 
     Args:
         warehouse: The folder of the embedded catalog (SQLite and local files). Without warehouse and catalog it is
@@ -105,8 +112,7 @@ def enable(spark: SparkSession) -> None:
     Raises:
         SetupError: There is no active session, so no catalog to resolve tables.
     """
-    session = active()
-    (session if session.spark is spark else session.on(spark)).enable()
+    active().enable(spark)
 
 
 def disable(spark: SparkSession) -> None:
@@ -120,9 +126,10 @@ def sql(
     *,
     idempotency_key: str | None = None,
     reruns: int | None = None,
+    **values: Any,
 ) -> DataFrame | Result:
     """Call `Session.sql` on the active session."""
-    return active().sql(text, args, idempotency_key=idempotency_key, reruns=reruns)
+    return active().sql(text, args, idempotency_key=idempotency_key, reruns=reruns, **values)
 
 
 def after_commit(callback: Callable[[Result], object]) -> Callable[[], None]:
@@ -172,7 +179,19 @@ def remove_orphan_files(
     return active().remove_orphan_files(table, older_than, location, dry_run, **options)
 
 
-def merge_into(source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
+def insert(table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
+    """Call `Session.insert` on the active session."""
+    return active().insert(table, rows, idempotency_key=idempotency_key)
+
+
+def upsert(
+    table: str, rows: Source, on: str | Sequence[str] | None = None, *, idempotency_key: str | None = None
+) -> Result:
+    """Call `Session.upsert` on the active session."""
+    return active().upsert(table, rows, on, idempotency_key=idempotency_key)
+
+
+def merge_into(source: Source, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
     """Call `Session.merge_into` on the active session."""
     return active().merge_into(source, table, on, source_alias=source_alias)
 

@@ -16,7 +16,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
 from dml.connector.write import OVERWRITE_PARTITIONS_OPTION
-from dml.merge_builder import Condition, MergeBuilder, Value, WhenMatchedBuilder, WhenNotMatchedBuilder
+from dml.merge_builder import (
+    Condition,
+    MergeClauses,
+    MergeText,
+    RunStatement,
+    Value,
+    condition_text,
+    merge_rows,
+)
 from dml.result import Result
 from dml.spark.columns import column_sql, output_columns
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
@@ -85,14 +93,8 @@ def begin_merge(handler: StatementHandler, source: DataFrame, table: str, condit
     """Begin a MERGE into a RowDelta table."""
     alias, columns = output_columns(source, SOURCE)
     naming = Naming(columns=columns)
-    builder = MergeBuilder(
-        run=lambda text, _: cast("Result", run_statement(handler, text, None)),
-        target=table,
-        source=source,
-        source_alias=alias,
-        on=naming.condition(condition) or "TRUE",
-    )
-    return MergeIntoWriter(builder=builder, naming=naming)
+    text = MergeText(target=table, source_alias=alias, on=condition_text(naming.condition(condition)))
+    return MergeIntoWriter(text, source, naming, lambda text, _: cast("Result", run_statement(handler, text, None)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +107,7 @@ class Naming:
 
     columns: Mapping[int, tuple[str, ...]]
 
-    def condition(self, condition: Condition | None) -> Condition | None:
+    def condition(self, condition: Condition) -> Condition:
         """Return a condition with columns of the source as names."""
         return column_sql(condition, self.columns) if isinstance(condition, Column) else condition
 
@@ -117,34 +119,34 @@ class Naming:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeIntoWriter:
-    """PySpark's `MergeIntoWriter` over a `MergeBuilder`."""
+class MergeIntoWriter(MergeClauses):
+    """PySpark's `MergeIntoWriter`.
 
-    builder: MergeBuilder
-    naming: Naming
+    Args:
+        text: The MERGE so far.
+        source: Its source.
+        naming: The columns of the source, to which conditions and values may be bound.
+        run: Runs the statement.
+    """
 
-    def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedWriter":  # noqa: N802 - PySpark's name
-        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
-        return WhenMatchedWriter(writer=self, clause=self.builder.whenMatched(self.naming.condition(condition)))
+    def __init__(self, text: MergeText, source: DataFrame, naming: Naming, run: RunStatement) -> None:
+        self._merge = text
+        self._source = source
+        self._naming = naming
+        self._run = run
 
-    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedWriter":  # noqa: N802
-        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
-        return WhenNotMatchedWriter(writer=self, clause=self.builder.whenNotMatched(self.naming.condition(condition)))
+    @property
+    def _text(self) -> MergeText:
+        return self._merge
 
-    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "WhenMatchedWriter":  # noqa: N802
-        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
-        return WhenMatchedWriter(
-            writer=self, clause=self.builder.whenNotMatchedBySource(self.naming.condition(condition))
-        )
+    def _with_text(self, text: MergeText) -> "MergeIntoWriter":
+        return MergeIntoWriter(text, self._source, self._naming, self._run)
 
-    def withSchemaEvolution(self) -> "MergeIntoWriter":  # noqa: N802
-        """Add columns of the source that the table lacks."""
-        return self.followed_by(self.builder.withSchemaEvolution())
+    def _named_condition(self, condition: Condition) -> Condition:
+        return self._naming.condition(condition)
 
-    def followed_by(self, builder: MergeBuilder) -> "MergeIntoWriter":
-        """Return the writer with another builder."""
-        return MergeIntoWriter(builder=builder, naming=self.naming)
+    def _named_values(self, assignments: Mapping[str, Value]) -> Mapping[str, Value]:
+        return self._naming.assignments(assignments)
 
     def merge(self) -> Result:
         """Run the MERGE.
@@ -155,40 +157,4 @@ class MergeIntoWriter:
         Raises:
             DmlError: As for the SQL statement.
         """
-        return self.builder.merge()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhenMatchedWriter:
-    """The action on target rows."""
-
-    writer: MergeIntoWriter
-    clause: WhenMatchedBuilder
-
-    def update(self, assignments: Mapping[str, Value]) -> MergeIntoWriter:
-        """Add `UPDATE SET ...`."""
-        return self.writer.followed_by(self.clause.update(self.writer.naming.assignments(assignments)))
-
-    def updateAll(self) -> MergeIntoWriter:  # noqa: N802
-        """Add `UPDATE SET *`."""
-        return self.writer.followed_by(self.clause.updateAll())
-
-    def delete(self) -> MergeIntoWriter:
-        """Add `DELETE`."""
-        return self.writer.followed_by(self.clause.delete())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhenNotMatchedWriter:
-    """The action on source rows that match no target row."""
-
-    writer: MergeIntoWriter
-    clause: WhenNotMatchedBuilder
-
-    def insert(self, assignments: Mapping[str, Value]) -> MergeIntoWriter:
-        """Add `INSERT (...) VALUES (...)`."""
-        return self.writer.followed_by(self.clause.insert(self.writer.naming.assignments(assignments)))
-
-    def insertAll(self) -> MergeIntoWriter:  # noqa: N802
-        """Add `INSERT *`."""
-        return self.writer.followed_by(self.clause.insertAll())
+        return merge_rows(self._merge, self._run, self._source, None)

@@ -4,37 +4,59 @@ Input: names, SQL text, PySpark Columns. Output: the text of a MERGE statement, 
 builder and SQL have the same semantics.
 """
 
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from numbers import Number
+from typing import Generic, Self, TypeVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
+from dml.catalog.registry import ResolvedTable
 from dml.commit import CommitKey, IdempotencyKey
-from dml.errors import AnalysisError, ErrorKind
+from dml.engine.engine import Engine
+from dml.errors import AnalysisError, ErrorKind, NotFoundError
+from dml.hints import did_you_mean
 from dml.result import Result
 from dml.spark.bridge.sessions import named_frames
 from dml.spark.columns import column_sql
-from dml.sqlparse import canonical_text
-from dml.sqlparse.quoting import quote_string, quoted
+from dml.spark.foreign_data import ArrowStream, frame_of_data, is_foreign_data
+from dml.spark.placeholders import statement_identity, view_name
+from dml.sqlparse import parse
+from dml.sqlparse.quoting import quote_name, quote_string, quoted
+from dml.sqlparse.statements import DeleteStatement
 
 __all__ = [
     "Condition",
+    "MatchedAction",
     "MergeBuilder",
+    "MergeClauses",
+    "MergeTarget",
+    "MergeText",
+    "NotMatchedAction",
+    "RunStatement",
+    "Source",
     "Value",
-    "WhenMatchedBuilder",
-    "WhenNotMatchedBuilder",
     "alias_of",
     "assignments_text",
+    "columns_of",
     "condition_text",
+    "equal_columns",
+    "identifier_columns",
+    "key_of",
+    "merge_rows",
     "name_text",
+    "resolve_target",
     "source_of",
     "where_clause",
 ]
 
 Condition = str | Column
+RunStatement = Callable[[str, CommitKey | None], Result]
+"""Runs the text of a MERGE, once under its key if it has one."""
 Value = str | int | float | bool | None | Column
+Source = DataFrame | ArrowStream | str
+"""Rows: a DataFrame of Spark, pandas or Polars, Arrow data, or SQL text: a table's name or a query in parentheses."""
 
 
 def condition_text(condition: object) -> str:
@@ -71,19 +93,120 @@ def name_text(table: object) -> str:
     return table
 
 
-def source_of(source: object) -> DataFrame | str:
-    """Validate the source of a MERGE.
+def source_of(spark: SparkSession, source: object) -> DataFrame | str:
+    """Return the rows of a statement's source as a DataFrame, or as SQL text.
+
+    Args:
+        spark: The session for data of other libraries.
+        source: A `Source`.
 
     Raises:
-        AnalysisError: It is neither a DataFrame nor a string.
+        AnalysisError: It is something else, or Spark has no type for one of its columns.
+        DataError: Spark's type cannot hold a value of it.
     """
     if isinstance(source, DataFrame | str):
         return source
+    if is_foreign_data(source):
+        return frame_of_data(spark, source)
     raise AnalysisError(
-        f"The source of a MERGE is a DataFrame, a table's name or a query in parentheses, not {type(source).__name__}",
+        f"The source must be a DataFrame, Arrow data, a table's name or a query in parentheses, "
+        f"not {type(source).__name__}",
         kind=ErrorKind.INVALID_VALUE,
-        hint="spark.createDataFrame(...) makes a DataFrame of rows",
+        hint="DataFrames of Spark, pandas and Polars will do; a lazy one is collected first. "
+        "spark.createDataFrame(...) takes Python's own rows",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeTarget:
+    """The table that a call merges rows into.
+
+    Attributes:
+        resolved: The table.
+        sql: Its full name as SQL text, with its branch and the alias if one was given.
+        alias: The name that qualifies its columns.
+    """
+
+    resolved: ResolvedTable
+    sql: str
+    alias: str
+
+
+def resolve_target(engine: Engine, table: object) -> MergeTarget:
+    """Resolve the name of a table, with an alias if it has one.
+
+    Raises:
+        AnalysisError: It is not the name of a table.
+        NotFoundError: The table does not exist.
+    """
+    statement = parse(f"DELETE FROM {name_text(table)}")
+    assert isinstance(statement, DeleteStatement)
+    reference = statement.target
+    resolved = engine.registry.resolve(reference.parts)
+    if resolved is None:
+        raise NotFoundError(
+            f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.suggestion(reference.parts)
+        )
+    # The suffix is kept: a branch can be written to, and the statement refuses other suffixes.
+    state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
+    ends = (resolved.metadata_table is not None) + any(part is not None for part in state)
+    suffix = reference.parts[len(reference.parts) - ends :]
+    full = quote_name((resolved.catalog_name, *resolved.identifier, *suffix))
+    return MergeTarget(
+        resolved=resolved,
+        sql=full if reference.alias is None else f"{full} AS {quoted(reference.alias)}",
+        alias=quoted(reference.alias or reference.parts[-1]),
+    )
+
+
+def equal_columns(target: MergeTarget, source_alias: str, names: Sequence[str]) -> str:
+    """Return the condition that columns are equal in target and source, as SQL text."""
+    return " AND ".join(f"{target.alias}.{quoted(name)} = {quoted(source_alias)}.{quoted(name)}" for name in names)
+
+
+def identifier_columns(target: MergeTarget) -> list[str]:
+    """Return the identifier fields of a table that are columns.
+
+    Raises:
+        AnalysisError: It has none, or one is a field of a struct.
+    """
+    schema = target.resolved.table.schema()
+    names = [field.name for field in schema.fields if field.field_id in schema.identifier_field_ids]
+    if len(names) == len(schema.identifier_field_ids) and names:
+        return names
+    what = "identifier fields inside of structs" if schema.identifier_field_ids else "no identifier fields"
+    raise AnalysisError(
+        f"The table {target.sql} has {what}, so the columns that identify a row must be given",
+        kind=ErrorKind.INVALID_VALUE,
+        hint=f"Give them as on=['id'], or declare them: ALTER TABLE {target.sql} SET IDENTIFIER FIELDS id",
+    )
+
+
+def columns_of(source: DataFrame | str, names: object, argument: str) -> tuple[str, ...]:
+    """Return the source columns that an argument names.
+
+    Raises:
+        AnalysisError: It names no column or an unknown one, or is not a name or a sequence.
+    """
+    if not isinstance(names, Sequence):
+        raise AnalysisError(
+            f"{argument} has the names of columns as texts, not {type(names).__name__}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint=f"Write {argument}=['id'], for example",
+        )
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    columns = listed if isinstance(source, str) else source.columns  # Spark checks the columns of a query
+    known = {str(name).lower() for name in columns}
+    for name in listed:
+        if not isinstance(name, str) or name.lower() not in known:
+            raise AnalysisError(
+                f"The source has no column '{name}', which {argument} names",
+                kind=ErrorKind.UNRESOLVED_COLUMN,
+                hint=did_you_mean(str(name), columns),
+            )
+    if not listed:
+        raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Give at least one")
+    return listed
 
 
 def alias_of(alias: object) -> str:
@@ -145,11 +268,11 @@ def key_text(key: object) -> str:
     return ".".join(quoted(part) for part in key.split(".")) if "`" not in key else key
 
 
-def assignments_text(assignments: object) -> str:
-    """Convert assignments to a SET list.
+def checked_assignments(assignments: object) -> Mapping[str, Value]:
+    """Validate assignments.
 
     Raises:
-        AnalysisError: There is no assignment, or a key or value is invalid.
+        AnalysisError: There is none, or they are no mapping.
     """
     if not isinstance(assignments, Mapping):
         raise AnalysisError(
@@ -163,66 +286,185 @@ def assignments_text(assignments: object) -> str:
             kind=ErrorKind.INVALID_ASSIGNMENT,
             hint="Give at least one, as {'column': value}, or use updateAll() / insertAll()",
         )
-    return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in assignments.items())
+    return assignments
 
 
-@dataclass(slots=True, kw_only=True)
-class MergeBuilder:
-    """Builds a MERGE; nothing runs before `merge()`.
+def assignments_text(assignments: object) -> str:
+    """Convert assignments to a SET list.
+
+    Raises:
+        AnalysisError: There is no assignment, or a key or value is invalid.
+    """
+    checked = checked_assignments(assignments)
+    return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in checked.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergeText:
+    """The text of a MERGE without its source. Picklable.
 
     Attributes:
-        run: Runs the statement's text.
         target: The table, as SQL text.
-        source: A DataFrame, or SQL text of a table or of a query in parentheses.
         source_alias: The alias of the source in conditions.
-        on: The ON condition.
+        on: The ON condition, as SQL text.
         clauses: The WHEN clauses so far, as SQL text.
         schema_evolution: Add new columns of the source to the table.
     """
 
-    run: Callable[[str, CommitKey | None], Result]
     target: str
-    source: DataFrame | str
     source_alias: str
-    on: Condition
-    clauses: tuple[str, ...] = field(default=())
+    on: str
+    clauses: tuple[str, ...] = ()
     schema_evolution: bool = False
 
-    def whenMatched(self, condition: Condition | None = None) -> "WhenMatchedBuilder":  # noqa: N802 - PySpark's name
-        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
-        return WhenMatchedBuilder(builder=self, head=when_text("MATCHED", condition))
-
-    def whenNotMatched(self, condition: Condition | None = None) -> "WhenNotMatchedBuilder":  # noqa: N802
-        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
-        return WhenNotMatchedBuilder(builder=self, head=when_text("NOT MATCHED", condition))
-
-    def whenNotMatchedBySource(  # noqa: N802
-        self, condition: Condition | None = None
-    ) -> "WhenMatchedBuilder":
-        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
-        return WhenMatchedBuilder(builder=self, head=when_text("NOT MATCHED BY SOURCE", condition))
-
-    def withSchemaEvolution(self) -> "MergeBuilder":  # noqa: N802
-        """Add columns of the source that the table lacks."""
-        return self.replaced(schema_evolution=True)
-
-    def replaced(self, *, clause: str | None = None, schema_evolution: bool | None = None) -> "MergeBuilder":
-        """Return a builder with an additional clause or another setting."""
-        return MergeBuilder(
-            run=self.run,
-            target=self.target,
-            source=self.source,
-            source_alias=self.source_alias,
-            on=self.on,
-            clauses=self.clauses if clause is None else (*self.clauses, clause),
-            schema_evolution=self.schema_evolution if schema_evolution is None else schema_evolution,
-        )
-
-    def text(self, source: str) -> str:
+    def over(self, source: str) -> str:
         """Return the statement over a source that is given as SQL text."""
         evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
         head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
-        return "\n".join((head, f"ON {condition_text(self.on)}", *self.clauses))
+        return "\n".join((head, f"ON {self.on}", *self.clauses))
+
+
+def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: CommitKey | None) -> Result:
+    """Run a MERGE with the rows of a DataFrame as its source.
+
+    Args:
+        merge: The MERGE.
+        run: Runs the statement, in the session of the rows.
+        rows: The rows.
+        key: The key under which it is applied only once.
+
+    Raises:
+        DmlError: As for the SQL statement.
+    """
+    view = view_name()
+    with named_frames(rows.sparkSession, {view: rows}):
+        return run(merge.over(view), key)
+
+
+def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> IdempotencyKey | None:
+    """Bind an idempotency key to its statement; None if there is no key.
+
+    Args:
+        value: The key, or None.
+        text: The statement.
+        frames: The DataFrames that it names, by name.
+
+    Raises:
+        AnalysisError: The key is invalid.
+    """
+    return None if value is None else IdempotencyKey.of(value, statement_identity(text, frames))
+
+
+class MergeClauses(ABC):
+    """The clauses of a MERGE, with the method names of PySpark's `DataFrame.mergeInto`.
+
+    It never changes: each call returns a new object, so that several statements can share their first clauses.
+    """
+
+    def whenMatched(self, condition: Condition | None = None) -> "MatchedAction[Self]":  # noqa: N802 - PySpark's name
+        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
+        return MatchedAction(self._clause("MATCHED", condition), self._named_values)
+
+    def whenNotMatched(self, condition: Condition | None = None) -> "NotMatchedAction[Self]":  # noqa: N802
+        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
+        return NotMatchedAction(self._clause("NOT MATCHED", condition), self._named_values)
+
+    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "MatchedAction[Self]":  # noqa: N802
+        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call."""
+        return MatchedAction(self._clause("NOT MATCHED BY SOURCE", condition), self._named_values)
+
+    def withSchemaEvolution(self) -> Self:  # noqa: N802
+        """Add columns of the source that the table lacks."""
+        return self._with_text(replace(self._text, schema_evolution=True))
+
+    @property
+    @abstractmethod
+    def _text(self) -> MergeText:
+        """The MERGE so far."""
+
+    @abstractmethod
+    def _with_text(self, text: MergeText) -> Self:
+        """Return the same for another MERGE."""
+
+    def _named_condition(self, condition: Condition) -> Condition:
+        """Return a condition with columns of the source as names."""
+        return condition
+
+    def _named_values(self, assignments: Mapping[str, Value]) -> Mapping[str, Value]:
+        """Return assignments with columns of the source as names."""
+        return assignments
+
+    def _clause(self, kind: str, condition: Condition | None) -> "Callable[[str], Self]":
+        """Return a function that adds a WHEN clause with an action."""
+        head = f"WHEN {kind}"
+        if condition is not None:
+            head += f" AND ({condition_text(self._named_condition(condition))})"
+        merge = self._text
+        return lambda action: self._with_text(replace(merge, clauses=(*merge.clauses, f"{head} THEN {action}")))
+
+
+Clauses = TypeVar("Clauses", bound=MergeClauses)
+NamedValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
+
+
+class MatchedAction(Generic[Clauses]):
+    """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
+
+    def __init__(self, add: Callable[[str], Clauses], named_values: NamedValues) -> None:
+        self._add = add
+        self._named_values = named_values
+
+    def update(self, assignments: Mapping[str, Value]) -> Clauses:
+        """Add `UPDATE SET ...`; values are SQL text, Columns, numbers, booleans or None."""
+        return self._add(f"UPDATE SET {assignments_text(self._named_values(checked_assignments(assignments)))}")
+
+    def updateAll(self) -> Clauses:  # noqa: N802
+        """Add `UPDATE SET *`."""
+        return self._add("UPDATE SET *")
+
+    def delete(self) -> Clauses:
+        """Add `DELETE`."""
+        return self._add("DELETE")
+
+
+class NotMatchedAction(Generic[Clauses]):
+    """The action on source rows that match no target row."""
+
+    def __init__(self, add: Callable[[str], Clauses], named_values: NamedValues) -> None:
+        self._add = add
+        self._named_values = named_values
+
+    def insert(self, assignments: Mapping[str, Value]) -> Clauses:
+        """Add `INSERT (...) VALUES (...)`; values are SQL text, Columns, numbers, booleans or None."""
+        named = self._named_values(checked_assignments(assignments))
+        columns = ", ".join(key_text(key) for key in named)
+        return self._add(f"INSERT ({columns}) VALUES ({', '.join(map(value_sql_text, named.values()))})")
+
+    def insertAll(self) -> Clauses:  # noqa: N802
+        """Add `INSERT *`."""
+        return self._add("INSERT *")
+
+
+class MergeBuilder(MergeClauses):
+    """Builds a MERGE; nothing runs before `merge()`.
+
+    Args:
+        text: The MERGE so far.
+        source: A DataFrame, or SQL text of a table or of a query in parentheses.
+        run: Runs the statement.
+    """
+
+    def __init__(self, text: MergeText, source: DataFrame | str, run: RunStatement) -> None:
+        self._merge = text
+        self._source = source
+        self._run = run
+
+    @property
+    def _text(self) -> MergeText:
+        return self._merge
+
+    def _with_text(self, text: MergeText) -> "MergeBuilder":
+        return MergeBuilder(text, self._source, self._run)
 
     def merge(self, *, idempotency_key: str | None = None) -> Result:
         """Run the MERGE.
@@ -234,71 +476,7 @@ class MergeBuilder:
         Raises:
             DmlError: As for the SQL statement.
         """
-        key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, self.meaning())
-        if isinstance(self.source, str):
-            return self.run(self.text(self.source), key)
-        return self.merge_rows(self.source, key)
-
-    def merge_rows(self, rows: DataFrame, key: CommitKey | None) -> Result:
-        """Run the MERGE with the rows of a DataFrame as its source.
-
-        Args:
-            rows: The rows.
-            key: The key under which it is applied only once.
-
-        Raises:
-            DmlError: As for the SQL statement.
-        """
-        view = f"__rowdelta_source_{uuid.uuid4().hex}"
-        with named_frames(rows.sparkSession, {view: rows}):
-            return self.run(self.text(view), key)
-
-    def meaning(self) -> str:
-        """Return the text that identifies the statement; a DataFrame is replaced by its columns."""
-        if isinstance(self.source, str):
-            return canonical_text(self.text(self.source))
-        return canonical_text(self.text("?")) + f" DataFrame {self.source.schema.simpleString()}"
-
-
-def when_text(kind: str, condition: Condition | None) -> str:
-    """Return the head of a WHEN clause."""
-    return f"WHEN {kind}" + ("" if condition is None else f" AND ({condition_text(condition)})") + " THEN "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhenMatchedBuilder:
-    """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
-
-    builder: MergeBuilder
-    head: str
-
-    def update(self, assignments: Mapping[str, Value]) -> MergeBuilder:
-        """Add `UPDATE SET ...`; values are SQL text, Columns, numbers, booleans or None."""
-        return self.builder.replaced(clause=f"{self.head}UPDATE SET {assignments_text(assignments)}")
-
-    def updateAll(self) -> MergeBuilder:  # noqa: N802
-        """Add `UPDATE SET *`."""
-        return self.builder.replaced(clause=f"{self.head}UPDATE SET *")
-
-    def delete(self) -> MergeBuilder:
-        """Add `DELETE`."""
-        return self.builder.replaced(clause=f"{self.head}DELETE")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhenNotMatchedBuilder:
-    """The action on source rows that match no target row."""
-
-    builder: MergeBuilder
-    head: str
-
-    def insert(self, assignments: Mapping[str, Value]) -> MergeBuilder:
-        """Add `INSERT (...) VALUES (...)`; values are SQL text, Columns, numbers, booleans or None."""
-        assignments_text(assignments)
-        columns = ", ".join(key_text(key) for key in assignments)
-        values = ", ".join(value_sql_text(value) for value in assignments.values())
-        return self.builder.replaced(clause=f"{self.head}INSERT ({columns}) VALUES ({values})")
-
-    def insertAll(self) -> MergeBuilder:  # noqa: N802
-        """Add `INSERT *`."""
-        return self.builder.replaced(clause=f"{self.head}INSERT *")
+        source, merge = self._source, self._merge
+        if isinstance(source, str):
+            return self._run(merge.over(source), key_of(idempotency_key, merge.over(source), {}))
+        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?"), {"?": source}))

@@ -7,6 +7,7 @@ own row-level commands return. The results of procedures have the columns of the
 import html
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
@@ -148,11 +149,33 @@ class Result:
         """Return the row of `collect`."""
         return self.row
 
-    def show(self) -> None:
-        """Print the row as a table."""
-        table = RichTable(*self.columns)
-        table.add_row(*("" if value is None else str(value) for value in self.row))
-        Console().print(table)
+    def count(self) -> int:
+        """Return the number of rows of `collect`, 1."""
+        return len(self.collect())
+
+    def toPandas(self) -> Any:  # noqa: N802 - PySpark's name
+        """Return the row of `collect` as a pandas DataFrame."""
+        return import_module("pandas").DataFrame(self.collect(), columns=self.columns)
+
+    def show(self, n: int = 20, truncate: bool | int = True, vertical: bool = False) -> None:
+        """Print the row as a table; the arguments are those of a DataFrame's `show`.
+
+        Args:
+            n: The number of rows to print; with 0, nothing is printed.
+            truncate: Without effect: counts are short.
+            vertical: Print a line for each count.
+        """
+        del truncate
+        counts = {name: "NULL" if value is None else str(value) for name, value in self.row.asDict().items()}
+        if vertical:
+            table = RichTable("count", "rows")
+            for name, count in counts.items():
+                table.add_row(name, count)
+        else:
+            table = RichTable(*counts)
+            table.add_row(*counts.values())
+        if n > 0:
+            Console().print(table)
 
     def facts(self) -> dict[str, str]:
         """Return the values that the repr and the HTML form show, in order, without zero counts."""

@@ -5,9 +5,7 @@ lake.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -17,35 +15,34 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
-from dml.commit import CommitKey, IdempotencyKey
 from dml.connector import (
     check_catalog_settings,
-    execute_and_refresh,
     install,
-    install_in_derived_sessions,
     table_frame,
-    uninstall,
 )
-from dml.engine.engine import Engine, StatementSettings
-from dml.engine.maintain import compact_after_commit
-from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
+from dml.engine.engine import StatementSettings
+from dml.engine.ownership import follow_spark
 from dml.engine.procedures import remove_orphans, table_health, verify_table
-from dml.errors import AnalysisError, ErrorKind
+from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.hooks import Callbacks
 from dml.maintenance import RemoveOrphanFiles
 from dml.merge_builder import (
     Condition,
     MergeBuilder,
+    MergeText,
+    Source,
     Value,
     alias_of,
     assignments_text,
+    columns_of,
     condition_text,
+    equal_columns,
+    identifier_columns,
     name_text,
+    resolve_target,
     source_of,
     where_clause,
 )
-from dml.patches import patch_pyspark
-from dml.remote import table_calls
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -65,30 +62,19 @@ from dml.result import (
     RewrittenManifests,
     RewrittenTablePath,
 )
-from dml.spark import interception
 from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
-    Arguments,
-    Binding,
-    StatementHandler,
-    active_clone,
     check_not_stopped,
-    is_handler,
-    names_view_of_clone,
-    run_as_handler,
-    run_statement,
-    session_key,
 )
-from dml.spark.table_calls import TableCalls
-from dml.spark_scan.frames import can_plan_scans
-from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
-from dml.sqlparse.names import name_parts
-from dml.sqlparse.quoting import quote_identifier
+from dml.spark.placeholders import fill_placeholders, view_name
+from dml.sqlparse import split_statements
+from dml.sqlparse.quoting import quote_identifier, quoted
+from dml.statement_runner import StatementRunner
 from dml.stream_merge import StreamMerge, stream_merge
 from dml.table_health import TableHealth
 from dml.verification import Verification
 
-__all__ = ["ACTIVE", "Session"]
+__all__ = ["ACTIVE", "Session", "runner_of"]
 
 
 def argument_sql(value: Any) -> str:
@@ -135,14 +121,7 @@ class Session:
     ) -> None:
         self.spark = spark
         self.registry = registry
-        self.engine = Engine(
-            spark=spark,
-            registry=registry,
-            progress=progress,
-            plans_scans=can_plan_scans(spark),
-            callbacks=Callbacks() if callbacks is None else callbacks,
-            compact=compact_after_commit,
-        )
+        self._runner = StatementRunner(spark, registry, progress=progress, callbacks=callbacks)
 
     def __repr__(self) -> str:
         catalogs = ", ".join(self.registry.catalogs)
@@ -157,19 +136,26 @@ class Session:
         *,
         idempotency_key: str | None = None,
         reruns: int | None = None,
+        **values: Any,
     ) -> DataFrame | Result:
         """Run SQL statements.
 
+        Examples:
+            >>> lake.sql("SELECT * FROM db.people WHERE age > :age", {"age": 21}).show()
+            >>> lake.sql("INSERT INTO db.people BY NAME SELECT * FROM {rows}", rows=pandas_frame)
+
         Args:
             text: A query, a row-level statement, INSERT, CREATE / ALTER / DROP, ...; other statements go to Spark
-                unchanged. Several statements, separated by semicolons, run in order; with `args`, an
-                `idempotency_key` or `reruns` the text must be one statement.
+                unchanged. Several statements, separated by semicolons, run in order; with any other argument the text
+                must be one statement.
             args: Values of `:name` or `?` parameters, as in PySpark's `spark.sql`.
             idempotency_key: Run a statement that changes rows only once: if the history of the branch has the key,
                 nothing is done, and the result is that of the first run, with `replayed` set. A key belongs to one
-                statement: the same text, with the same values.
+                statement: the same text, with the same values; a DataFrame counts by its columns.
             reruns: How often a statement that changes rows may run again on the newest snapshot after a conflict with
                 another commit. None for the limits of the session or the table: by default, only after a compaction.
+            **values: Values of `{name}` placeholders: DataFrames of Spark, pandas or Polars and Arrow data as tables,
+                Columns, and constants.
 
         Returns:
             A DataFrame for queries and statements that list something; a `Result` for statements that change rows.
@@ -183,8 +169,12 @@ class Session:
             raise AnalysisError(f"sql() expects a string, got {type(text).__name__}")
         if reruns is not None and (isinstance(reruns, bool) or not isinstance(reruns, int) or reruns < 0):
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
+        if values:
+            check_not_stopped(self.spark)
+            runner = self._runner.for_data(*values.values())
+            return runner.run_over(*fill_placeholders(runner.spark, text, values), args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
-            return self._run_one(text, args, idempotency_key, reruns)
+            return self._runner.run_one(text, args, idempotency_key, reruns)
         return self._run_all(text, args)[-1]
 
     def script(self, text: str) -> tuple[DataFrame | Result, ...]:
@@ -205,46 +195,42 @@ class Session:
             raise AnalysisError(f"script() expects a string, got {type(text).__name__}")
         return self._run_all(text)
 
-    def _run_all(self, text: str, args: Arguments = None) -> tuple[DataFrame | Result, ...]:
+    def _run_all(
+        self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None
+    ) -> tuple[DataFrame | Result, ...]:
         outcomes: list[DataFrame | Result] = []
         for statement in split_statements(text):
             with statement.report_position():
-                outcomes.append(self._run_one(statement.text, args))
+                outcomes.append(self._runner.run_one(statement.text, args))
         return tuple(outcomes)
-
-    def _run_one(
-        self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None
-    ) -> DataFrame | Result:
-        """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
-        with self._on_active_session(text) as session:
-            if idempotency_key is None and reruns is None:
-                return run_statement(session.handler, text, args)
-            with run_as_handler():
-                bound = bind_parameters(text, args, parameter_sql)
-                key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, canonical_text(bound))
-                return execute_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
 
     # ---- rows and files, from Python
 
     def table(self, name: str) -> DataFrame:
         """Return a table as a DataFrame of its current snapshot, or of a branch or tag (`db.t.branch_audit`).
 
+        Examples:
+            >>> lake.table("db.people").where("age > 21").show()
+
         Raises:
             NotFoundError: The table does not exist.
         """
-        with self._on_active_session(name_text(name)) as session:
-            planned = table_frame(session.engine, name)
-        return self.query(f"SELECT * FROM {name}") if planned is None else planned
+        with self._runner.on_active_session(name_text(name)) as runner:
+            planned = table_frame(runner.engine, name)
+        return self._runner.query(f"SELECT * FROM {name}") if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is TRUE; without a condition, all rows.
+
+        Examples:
+            >>> lake.delete("db.people", "age < 0")
 
         Args:
             table: The name of the table, with an alias if the condition uses one.
             condition: SQL text or a PySpark Column.
             idempotency_key: Run it only once under this key; see `sql`.
         """
-        return self.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
+        return self._runner.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
 
     def update(
         self,
@@ -256,37 +242,107 @@ class Session:
     ) -> Result:
         """Update the rows of a table for which a condition is TRUE; without a condition, all rows.
 
+        Examples:
+            >>> lake.update("db.people", {"name": "upper(name)", "home.city": "'Rome'"}, "id = 1")
+
         Args:
             table: The name of the table, with an alias if the condition uses one.
             set: New values by column or nested field: SQL text, a PySpark Column, a number, a boolean or None.
             where: SQL text or a PySpark Column.
             idempotency_key: Run it only once under this key; see `sql`.
         """
-        return self.change(
+        return self._runner.change(
             f"UPDATE {name_text(table)} SET {assignments_text(set)}" + where_clause(where), idempotency_key
         )
 
-    def merge_into(
-        self, source: DataFrame | str, table: str, on: Condition, *, source_alias: str = "source"
-    ) -> MergeBuilder:
-        """Begin a MERGE; see `MergeBuilder` for the clauses, and end with `.merge()`.
+    def insert(self, table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
+        """Insert rows, by the names of their columns; a column of the table that they lack gets its default.
+
+        Examples:
+            >>> lake.insert("db.people", pandas_frame)
 
         Args:
-            source: A DataFrame, a table's name, or a query in parentheses.
+            table: The name of the table.
+            rows: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
+            idempotency_key: Run it only once under this key; see `sql`.
+
+        Raises:
+            DmlError: As for `INSERT INTO table BY NAME`; the table is unchanged.
+        """
+        check_not_stopped(self.spark)
+        source, view = source_of(self.spark, rows), view_name()
+        named, frames = (source, {}) if isinstance(source, str) else (view, {view: source})
+        text = f"INSERT INTO {name_text(table)} BY NAME SELECT * FROM {named}"
+        outcome = self._runner.for_data(source).run_over(text, frames, None, idempotency_key)
+        assert isinstance(outcome, Result)
+        return outcome
+
+    def upsert(
+        self,
+        table: str,
+        rows: Source,
+        on: str | Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Result:
+        """Update the rows of a table that have the key of a new row, and insert the other new rows.
+
+        Examples:
+            >>> lake.upsert("db.people", pandas_frame, on="id")
+
+        It is a MERGE with `UPDATE SET *` and `INSERT *`, so the rows need all columns of the table. Use `merge_into` to
+        change only some columns, to delete rows or to add columns.
+
+        Args:
+            table: The name of the table.
+            rows: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
+            on: The columns that identify a row, in the table and in `rows`; by default the table's identifier fields.
+                NULL equals nothing: a row without a key is inserted.
+            idempotency_key: Run it only once under this key; see `sql`.
+
+        Raises:
+            AnalysisError: A column does not exist, or there is no `on` and the table has no identifier fields.
+            DataError: Several of the new rows have the key of one row of the table.
+            DmlError: As for `MERGE`; the table is unchanged.
+        """
+        check_not_stopped(self.spark)
+        follow_spark(self._runner.engine)
+        target, source = resolve_target(self._runner.engine, table), source_of(self.spark, rows)
+        names = columns_of(source, identifier_columns(target) if on is None else on, "on")
+        alias = "source" if target.alias.lower() != quoted("source") else "rows"
+        builder = self.merge_into(source, table, equal_columns(target, alias, names), source_alias=alias)
+        try:
+            return builder.whenMatched().updateAll().whenNotMatched().insertAll().merge(idempotency_key=idempotency_key)
+        except DataError as error:
+            if error.kind is not ErrorKind.CARDINALITY_VIOLATION:
+                raise
+            raise DataError(
+                f"Several of the new rows have the same {' and '.join(names)}, and the table has a row with it",
+                kind=error.kind,
+                hint=f"Keep one of them, for example with rows.dropDuplicates({list(names)}); nothing was changed",
+            ) from error
+
+    def merge_into(self, source: Source, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
+        """Begin a MERGE; see `MergeBuilder` for the clauses, and end with `.merge()`.
+
+        Examples:
+            >>> (
+            ...     lake.merge_into(changes, "db.people t", "t.id = c.id", source_alias="c")
+            ...     .whenMatched("c.gone").delete()
+            ...     .whenMatched().updateAll()
+            ...     .whenNotMatched().insertAll()
+            ...     .merge()
+            ... )
+
+        Args:
+            source: A DataFrame of Spark, pandas or Polars, Arrow data, a table's name, or a query in parentheses.
             table: The name of the table, with an alias if the conditions use one.
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: The alias of the source in conditions and values.
         """
-        session = self
-        if isinstance(source, DataFrame) and session_key(source.sparkSession) != session_key(self.spark):
-            session = self.on(source.sparkSession)  # temporary views belong to one session
-        return MergeBuilder(
-            run=session.run_merge,
-            target=name_text(table),
-            source=source_of(source),
-            source_alias=alias_of(source_alias),
-            on=condition_text(on),
-        )
+        rows = source_of(self.spark, source)
+        text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
+        return MergeBuilder(text, rows, self._runner.for_data(rows).run_merge)
 
     def stream_merge(
         self,
@@ -302,6 +358,10 @@ class Session:
 
         Each micro-batch is merged once, even if Spark runs it again.
 
+        Examples:
+            >>> stream = lake.stream_merge(changes, "db.people", on=["id"], latest_by="changed_at")
+            >>> stream.whenMatched().updateAll().whenNotMatched().insertAll().start("checkpoints/people")
+
         Args:
             source: A streaming DataFrame.
             table: The name of the table, with an alias if the conditions use one.
@@ -316,10 +376,10 @@ class Session:
             NotFoundError: The table does not exist.
         """
         check_not_stopped(self.spark)
-        follow_spark(self.engine)
+        follow_spark(self._runner.engine)
         return stream_merge(
-            self.engine,
-            self.run_merge,
+            self._runner.engine,
+            self._runner.run_merge,
             source,
             table,
             on,
@@ -350,7 +410,7 @@ class Session:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Take one from the table's metadata table 'snapshots'",
             )
-        return verify_table(self.engine, self._table_parts(table), snapshot_id, every_file=every_file)
+        return verify_table(self._runner.engine, self._runner.table_parts(table), snapshot_id, every_file=every_file)
 
     def health(self, table: str, branch: str | None = None) -> TableHealth:
         """Measure the health of a table: file sizes, deleted rows, overlap, manifests, snapshots, and advice.
@@ -367,7 +427,7 @@ class Session:
             CorruptFileError: A metadata file is missing or damaged.
             ExecutionError: The storage failed.
         """
-        return table_health(self.engine, self._table_parts(table), branch)
+        return table_health(self._runner.engine, self._runner.table_parts(table), branch)
 
     def remove_orphan_files(
         self,
@@ -394,11 +454,11 @@ class Session:
         Raises:
             DmlError: The table does not exist, its orphans cannot be determined, or some could not be deleted.
         """
-        parts = self._table_parts(table)
+        parts = self._runner.table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
-            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self.engine).time_zone))
+            older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self._runner.engine).time_zone))
         call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
-        return remove_orphans(self.engine, parts, call).orphans
+        return remove_orphans(self._runner.engine, parts, call).orphans
 
     def rewrite_data_files(
         self,
@@ -478,7 +538,7 @@ class Session:
             DmlError: The procedure or an argument does not exist, a value is invalid, or the procedure failed.
         """
         given = (f"{name} => {argument_sql(value)}" for name, value in arguments.items() if value is not None)
-        return self.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
+        return self._runner.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
 
     def expire_snapshots(
         self,
@@ -971,126 +1031,42 @@ class Session:
         Raises:
             AnalysisError: The callback is not a function.
         """
-        return self.engine.callbacks.add(callback)
-
-    def _table_parts(self, table: str) -> tuple[str, ...]:
-        """Parse a table's name, and sync the current namespace with Spark's.
-
-        Raises:
-            AnalysisError: The name is not valid.
-        """
-        follow_spark(self.engine)
-        parts = name_parts(name_text(table))
-        if not parts:
-            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
-        return parts
-
-    def change(self, text: str, idempotency_key: str | None = None) -> Result:
-        """Run a statement that changes rows."""
-        result = self._run_one(text, None, idempotency_key)
-        assert isinstance(result, Result)
-        return result
-
-    def run_merge(self, text: str, key: CommitKey | None) -> Result:
-        """Run the MERGE of a builder, which has bound the key to the statement."""
-        with self._on_active_session(text) as session, run_as_handler():
-            result = execute_and_refresh(session.engine, parse_cached(text), text, key)
-        assert isinstance(result, Result)
-        return result
-
-    def query(self, text: str) -> DataFrame:
-        """Run a statement that returns rows."""
-        frame = self._run_one(text)
-        assert isinstance(frame, DataFrame)
-        return frame
+        return self._runner.engine.callbacks.add(callback)
 
     # ---- Spark's own spark.sql
 
-    def handles(self, text: str) -> bool:
-        """Return True if RowDelta runs a statement of `spark.sql`: it changes rows, or names a RowDelta table."""
-        return is_ours(self.engine, first_keyword(text), text, parse_cached)
-
-    def run(self, text: str, args: Any = None) -> DataFrame | Result:
-        """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
-        check_not_stopped(self.spark)
-        bound = bind_parameters(text, args, parameter_sql)
-        return execute_and_refresh(self.engine, parse_cached(bound), bound)
-
-    @property
-    def handler(self) -> StatementHandler:
-        """The handler for the Spark session's statements."""
-        return StatementHandler(
-            handles=self.handles,
-            run=self.run,
-            is_query=is_query,
-            bequeath=self._inherited_binding,
-            calls=self._calls,
-            catalog=self._current_catalog,
-            release=self._release,
-        )
-
-    def _current_catalog(self) -> str:
-        return self.registry.current_catalog
-
-    def _calls(self) -> TableCalls:
-        """Return the handler for PySpark's calls on RowDelta tables."""
-        return table_calls(self.engine)
-
-    # ---- other Spark sessions of the application
-
-    def on(self, spark: SparkSession) -> "Session":
-        """Return this session for another Spark session; both share the current namespace."""
-        return Session(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
-
-    @contextmanager
-    def _on_active_session(self, text: str) -> Iterator["Session"]:
-        """Yield the session for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
-        check_not_stopped(self.spark)
-        follow_spark(self.engine)
-        with active_clone(self.spark) as clone:
-            if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
-                yield self
-            else:
-                yield self.on(clone)
-
-    def _inherited_binding(self) -> Binding:
-        """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
-        registry, engine = replace(self.registry), self.engine
-
-        def handler(spark: SparkSession) -> StatementHandler:
-            return Session(spark, registry, progress=engine.progress, callbacks=engine.callbacks).handler
-
-        return install_in_derived_sessions(handler, registry)
-
-    def enable(self) -> "Session":
+    def enable(self, spark: SparkSession | None = None) -> "Session":
         """Handle RowDelta's statements in `spark.sql`, too.
+
+        Args:
+            spark: Another Spark session of the application, or of the same Connect server, to use the catalogs in; by
+                default the session's own.
 
         Raises:
             SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
-        check_catalog_settings(self.spark, self.registry.catalogs)
-        interception.enable(self.spark, self.handler)
-        install(self.engine)
-        patch_pyspark(self.spark)
+        (self._runner if spark is None or spark is self.spark else self._runner.on(spark)).enable()
         return self
 
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
-        is_own = is_handler(session_key(self.spark), self.handler)
-        interception.disable(self.spark)
-        if not is_own:  # another session's handler replaced this one, or none is enabled
-            self._release()
-
-    def _release(self) -> None:
-        """Remove the catalogs from Spark."""
-        uninstall(self.engine)
-        self.registry.is_current_on_connect = False
+        self._runner.disable()
 
     # ---- catalogs
 
+    @property
+    def catalog(self) -> Catalog:
+        """The current catalog, as PyIceberg's `Catalog`; `registry.catalogs` holds all of them by name.
+
+        Examples:
+            >>> lake.catalog.load_table("db.people").scan().to_arrow()
+        """
+        follow_spark(self._runner.engine)
+        return self.registry.catalogs[self.registry.current_catalog]
+
     def close(self) -> None:
         """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""
-        if is_handler(session_key(self.spark), self.handler):
+        if self._runner.is_enabled:
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()
@@ -1116,6 +1092,11 @@ class Session:
         check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
-        if is_handler(session_key(self.spark), self.handler):
-            install(self.engine)
+        if self._runner.is_enabled:
+            install(self._runner.engine)
         return catalog
+
+
+def runner_of(session: Session) -> StatementRunner:
+    """Return what runs a session's statements: for modules and tests of the package, not for users."""
+    return session._runner  # noqa: SLF001

@@ -23,40 +23,39 @@ from dml.engine.located import locate_error
 from dml.engine.ownership import parse_cached
 from dml.engine.row_level import build_delta
 from dml.engine.row_level_plan import plan_statement
-from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError
-from dml.hints import did_you_mean
+from dml.errors import AnalysisError, DmlError, ErrorKind
 from dml.merge_builder import (
     Condition,
-    MergeBuilder,
-    Value,
-    WhenMatchedBuilder,
-    WhenNotMatchedBuilder,
+    MergeClauses,
+    MergeText,
+    RunStatement,
+    columns_of,
     condition_text,
-    name_text,
+    equal_columns,
+    merge_rows,
+    resolve_target,
 )
 from dml.result import Result
 from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.errors import translate
+from dml.spark.foreign_data import is_foreign_data
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.sqlparse import parse
-from dml.sqlparse.quoting import quote_name, quoted
-from dml.sqlparse.statements import DeleteStatement, MergeStatement
+from dml.sqlparse.quoting import quoted
+from dml.sqlparse.statements import MergeStatement
 from dml.streaming.server_side import engine_of, pack_catalogs, query_id_of
 
-__all__ = ["StreamMerge", "StreamWhenMatched", "StreamWhenNotMatched", "stream_merge"]
+__all__ = ["StreamMerge", "stream_merge"]
 
 NUMBER: Final = "__rowdelta_number"
 
 UNSORTABLE: Final = frozenset({"map", "variant", "interval"})
 """The names of types that Spark cannot sort: names, because PySpark 3.5 has no class for a variant."""
 
-Run = Callable[[str, CommitKey | None], Result]
-
 
 def stream_merge(
     engine: Engine,
-    run: Run,
+    run: RunStatement,
     source: object,
     table: str,
     on: Condition | Sequence[str],
@@ -82,25 +81,13 @@ def stream_merge(
         NotFoundError: The table does not exist.
     """
     if not isinstance(source, DataFrame) or not source.isStreaming:
-        what = "a batch DataFrame" if isinstance(source, DataFrame) else type(source).__name__
+        what = "a batch" if isinstance(source, DataFrame) or is_foreign_data(source) else type(source).__name__
         raise AnalysisError(
             f"The source of stream_merge must be a streaming DataFrame, not {what}",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Take one of spark.readStream; merge_into merges other DataFrames",
+            hint="Take one of spark.readStream; merge_into and upsert merge batches",
         )
-    statement = parse(f"DELETE FROM {name_text(table)}")
-    assert isinstance(statement, DeleteStatement)
-    reference = statement.target
-    resolved = engine.registry.resolve(reference.parts)
-    if resolved is None:
-        raise NotFoundError(
-            f"There is no table '{'.'.join(reference.parts)}'", hint=engine.registry.suggestion(reference.parts)
-        )
-    # The suffix is kept: a branch can be written to, and the statement refuses other suffixes.
-    state = (resolved.branch, resolved.tag, resolved.snapshot_id, resolved.timestamp_ms)
-    ends = (resolved.metadata_table is not None) + any(part is not None for part in state)
-    suffix = reference.parts[len(reference.parts) - ends :]
-    full = quote_name((resolved.catalog_name, *resolved.identifier, *suffix))
+    target = resolve_target(engine, table)
     named = None if isinstance(on, str) or not isinstance(on, Sequence) else columns_of(source, on, "on")
     unique = named if keys is None else columns_of(source, keys, "keys")
     latest = () if latest_by is None else columns_of(source, latest_by, "latest_by")
@@ -113,51 +100,20 @@ def stream_merge(
     if latest:
         check_sortable(source, unique or (), "keys" if keys is not None else "on")
         check_sortable(source, latest, "latest_by")
-    target = quoted(reference.alias or reference.parts[-1])
-    condition = (
-        condition_text(on)
-        if named is None
-        else " AND ".join(f"{target}.{quoted(name)} = {quoted(source_alias)}.{quoted(name)}" for name in named)
-    )
     return StreamMerge(
-        engine=engine,
-        source=source,
-        merge=MergeBuilder(
+        StreamParts(
+            engine=engine,
             run=run,
-            target=full if reference.alias is None else f"{full} AS {quoted(reference.alias)}",
             source=source,
-            source_alias=source_alias,
-            on=condition,
-        ),
-        latest=Latest(keys=unique or (), order=latest),
-        table_uuid=resolved.table.metadata.table_uuid,
-    )
-
-
-def columns_of(source: DataFrame, names: Sequence[str] | str, argument: str) -> tuple[str, ...]:
-    """Return the source columns that an argument names.
-
-    Raises:
-        AnalysisError: It names no column or an unknown one, or is not a name or a sequence.
-    """
-    if not isinstance(names, Sequence):
-        raise AnalysisError(
-            f"{argument} has the names of columns as texts, not {type(names).__name__}",
-            kind=ErrorKind.INVALID_VALUE,
-            hint=f"Write {argument}=['id'], for example",
+            merge=MergeText(
+                target=target.sql,
+                source_alias=source_alias,
+                on=condition_text(on) if named is None else equal_columns(target, source_alias, named),
+            ),
+            latest=Latest(keys=unique or (), order=latest),
+            table_uuid=target.resolved.table.metadata.table_uuid,
         )
-    listed = (names,) if isinstance(names, str) else tuple(names)
-    known = {name.lower() for name in source.columns}
-    for name in listed:
-        if not isinstance(name, str) or name.lower() not in known:
-            raise AnalysisError(
-                f"The source has no column '{name}', which {argument} names",
-                kind=ErrorKind.UNRESOLVED_COLUMN,
-                hint=did_you_mean(str(name), source.columns),
-            )
-    if not listed:
-        raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Give at least one")
-    return listed
+    )
 
 
 def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> None:
@@ -210,64 +166,40 @@ class Latest:
         return batch.withColumn(NUMBER, number).where((col(NUMBER) == 1) | has_null).drop(NUMBER)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamMerge:
+class StreamMerge(MergeClauses):
     """Builds a MERGE of each micro-batch of a stream; nothing runs before `start()`.
 
-    Attributes:
-        engine: The session and its catalogs.
-        source: The stream.
-        merge: The MERGE so far.
-        latest: Selects the rows of a micro-batch to merge.
-        table_uuid: The UUID of the table.
-        settings: Calls of PySpark's stream writer: methods with their arguments.
+    The source of its clauses is one micro-batch, not the whole stream.
+
+    Args:
+        parts: The stream and its MERGE.
     """
 
-    engine: Engine = field(repr=False)
-    source: DataFrame = field(repr=False)
-    merge: MergeBuilder
-    latest: Latest
-    table_uuid: UUID
-    settings: tuple[tuple[str, tuple[Any, ...], Mapping[str, Any]], ...] = ()
+    def __init__(self, parts: "StreamParts") -> None:
+        self._parts = parts
 
-    def whenMatched(self, condition: Condition | None = None) -> "StreamWhenMatched":  # noqa: N802 - PySpark's name
-        """Add `WHEN MATCHED [AND condition] THEN` with the action of the next call."""
-        return StreamWhenMatched(stream=self, clause=self.merge.whenMatched(condition))
+    @property
+    def _text(self) -> MergeText:
+        return self._parts.merge
 
-    def whenNotMatched(self, condition: Condition | None = None) -> "StreamWhenNotMatched":  # noqa: N802
-        """Add `WHEN NOT MATCHED [AND condition] THEN` with the action of the next call."""
-        return StreamWhenNotMatched(stream=self, clause=self.merge.whenNotMatched(condition))
-
-    def whenNotMatchedBySource(self, condition: Condition | None = None) -> "StreamWhenMatched":  # noqa: N802
-        """Add `WHEN NOT MATCHED BY SOURCE [AND condition] THEN` with the action of the next call.
-
-        The source is one micro-batch, not the whole stream.
-        """
-        return StreamWhenMatched(stream=self, clause=self.merge.whenNotMatchedBySource(condition))
-
-    def withSchemaEvolution(self) -> "StreamMerge":  # noqa: N802
-        """Add columns of the source that the table lacks."""
-        return self.followed_by(self.merge.withSchemaEvolution())
+    def _with_text(self, text: MergeText) -> "StreamMerge":
+        return StreamMerge(replace(self._parts, merge=text))
 
     def trigger(self, **when: Any) -> "StreamMerge":
         """Set when micro-batches run, like PySpark's `trigger`: `processingTime="1 minute"`, `availableNow=True`."""
-        return self.set_on_writer("trigger", **when)
+        return self._set_on_writer("trigger", **when)
 
     def outputMode(self, mode: str) -> "StreamMerge":  # noqa: N802
         """Set the rows of an aggregation in a micro-batch, like PySpark's: `append`, `update` or `complete`."""
-        return self.set_on_writer("outputMode", mode)
+        return self._set_on_writer("outputMode", mode)
 
     def queryName(self, name: str) -> "StreamMerge":  # noqa: N802
         """Set the name of the query, like PySpark's."""
-        return self.set_on_writer("queryName", name)
+        return self._set_on_writer("queryName", name)
 
-    def followed_by(self, merge: MergeBuilder) -> "StreamMerge":
-        """Return the stream merge with another builder."""
-        return replace(self, merge=merge)
-
-    def set_on_writer(self, method: str, *values: Any, **named: Any) -> "StreamMerge":
+    def _set_on_writer(self, method: str, *values: Any, **named: Any) -> "StreamMerge":
         """Return the stream merge with an additional call of PySpark's writer."""
-        return replace(self, settings=(*self.settings, (method, values, named)))
+        return StreamMerge(replace(self._parts, settings=(*self._parts.settings, (method, values, named))))
 
     def start(self, checkpoint: str, *, adopt_checkpoint: bool = False) -> StreamingQuery:
         """Start the query.
@@ -288,54 +220,70 @@ class StreamMerge:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="start('checkpoints/orders')",
             )
-        self.check()
-        writer = self.source.writeStream
-        for method, values, named in self.settings:
+        parts = self._parts
+        check_statement(parts)
+        writer = parts.source.writeStream
+        for method, values, named in parts.settings:
             writer = getattr(writer, method)(*values, **named)
-        epoch = StreamEpoch(query_id="", epoch_id=0, table_uuid=self.table_uuid, adopts_checkpoint=adopt_checkpoint)
+        epoch = StreamEpoch(query_id="", epoch_id=0, table_uuid=parts.table_uuid, adopts_checkpoint=adopt_checkpoint)
         function: Callable[[DataFrame, int], None]
-        if is_connect(self.engine.spark):
+        if is_connect(parts.engine.spark):
+            catalogs = pack_catalogs(parts.engine.registry)
             function = RemoteMerge(
-                catalogs=pack_catalogs(self.engine.registry),
-                # `run` cannot be pickled; on the server, `RemoteMerge` replaces it.
-                merge=replace(self.merge, run=cannot_run, source=""),
-                latest=self.latest,
-                epoch=epoch,
-                checkpoint=checkpoint,
+                catalogs=catalogs, merge=parts.merge, latest=parts.latest, epoch=epoch, checkpoint=checkpoint
             )
         else:
-            function = LocalMerge(merge=self.merge, latest=self.latest, epoch=epoch)
+            function = LocalMerge(merge=parts.merge, run=parts.run, latest=parts.latest, epoch=epoch)
         return writer.option("checkpointLocation", checkpoint).foreachBatch(function).start()
 
-    def check(self) -> None:
-        """Plan the MERGE with an empty source and let Spark analyze it, without writing.
 
-        Raises:
-            DmlError: It does not fit the table or the source.
-        """
-        spark = self.engine.spark
-        empty = self.latest.of(spark.createDataFrame([], self.source.schema))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamParts:
+    """A stream and the MERGE of its micro-batches.
 
-        def plan(text: str, _: CommitKey | None) -> Result:
-            statement = parse_cached(text)
-            assert isinstance(statement, MergeStatement)
-            with run_as_handler():
-                planned = plan_statement(self.engine, statement, text)
-                try:
-                    build_delta(self.engine, planned).frame()
-                except PySparkException as error:
-                    raise locate_error(translate(error), statement, text, self.engine) from error
-                finally:
-                    if planned.source is not None:
-                        planned.source.release()
-            return Result(command="MERGE", table="", mode="none")
+    Attributes:
+        engine: The session and its catalogs.
+        run: Runs the MERGE of a micro-batch, on classic Spark.
+        source: The stream.
+        merge: The MERGE so far.
+        latest: Selects the rows of a micro-batch to merge.
+        table_uuid: The UUID of the table.
+        settings: Calls of PySpark's stream writer: methods with their arguments.
+    """
 
-        replace(self.merge, run=plan).merge_rows(empty, None)
+    engine: Engine
+    run: RunStatement
+    source: DataFrame
+    merge: MergeText
+    latest: Latest
+    table_uuid: UUID
+    settings: tuple[tuple[str, tuple[Any, ...], Mapping[str, Any]], ...] = ()
 
 
-def cannot_run(_: str, __: CommitKey | None) -> Result:
-    """Stand in for the function that runs a statement, until the server replaces it."""
-    raise NotImplementedError
+def check_statement(parts: StreamParts) -> None:
+    """Plan the MERGE with an empty source and let Spark analyze it, without writing.
+
+    Raises:
+        DmlError: It does not fit the table or the source.
+    """
+    engine = parts.engine
+    empty = parts.latest.of(engine.spark.createDataFrame([], parts.source.schema))
+
+    def plan(text: str, _: CommitKey | None) -> Result:
+        statement = parse_cached(text)
+        assert isinstance(statement, MergeStatement)
+        with run_as_handler():
+            planned = plan_statement(engine, statement, text)
+            try:
+                build_delta(engine, planned).frame()
+            except PySparkException as error:
+                raise locate_error(translate(error), statement, text, engine) from error
+            finally:
+                if planned.source is not None:
+                    planned.source.release()
+        return Result(command="MERGE", table="", mode="none")
+
+    merge_rows(parts.merge, plan, empty, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,11 +292,13 @@ class LocalMerge:
 
     Attributes:
         merge: The MERGE.
+        run: Runs it, in the session of the micro-batch.
         latest: Selects the rows to merge.
         epoch: The template of the epoch, without query id and number.
     """
 
-    merge: MergeBuilder
+    merge: MergeText
+    run: RunStatement
     latest: Latest
     epoch: StreamEpoch
 
@@ -356,7 +306,7 @@ class LocalMerge:
         """Merge a micro-batch unless the table already has it."""
         try:
             epoch = replace(self.epoch, query_id=running_query_id(), epoch_id=number)
-            self.merge.merge_rows(self.latest.of(batch), epoch)
+            merge_rows(self.merge, self.run, self.latest.of(batch), epoch)
         except DmlError as error:
             raise to_callback_error(error) from error  # so that `awaitTermination` raises the same error
 
@@ -374,7 +324,7 @@ class RemoteMerge:
     """
 
     catalogs: bytes = field(repr=False)
-    merge: MergeBuilder
+    merge: MergeText
     latest: Latest
     epoch: StreamEpoch
     checkpoint: str
@@ -390,42 +340,5 @@ class RemoteMerge:
             assert isinstance(result, Result)
             return result
 
-        replace(self.merge, run=run).merge_rows(
-            self.latest.of(batch), replace(self.epoch, query_id=query_id, epoch_id=number)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamWhenMatched:
-    """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
-
-    stream: StreamMerge
-    clause: WhenMatchedBuilder
-
-    def update(self, assignments: Mapping[str, Value]) -> StreamMerge:
-        """Add `UPDATE SET ...`; values are SQL text, Columns, numbers, booleans or None."""
-        return self.stream.followed_by(self.clause.update(assignments))
-
-    def updateAll(self) -> StreamMerge:  # noqa: N802
-        """Add `UPDATE SET *`."""
-        return self.stream.followed_by(self.clause.updateAll())
-
-    def delete(self) -> StreamMerge:
-        """Add `DELETE`."""
-        return self.stream.followed_by(self.clause.delete())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamWhenNotMatched:
-    """The action on source rows that match no target row."""
-
-    stream: StreamMerge
-    clause: WhenNotMatchedBuilder
-
-    def insert(self, assignments: Mapping[str, Value]) -> StreamMerge:
-        """Add `INSERT (...) VALUES (...)`; values are SQL text, Columns, numbers, booleans or None."""
-        return self.stream.followed_by(self.clause.insert(assignments))
-
-    def insertAll(self) -> StreamMerge:  # noqa: N802
-        """Add `INSERT *`."""
-        return self.stream.followed_by(self.clause.insertAll())
+        epoch = replace(self.epoch, query_id=query_id, epoch_id=number)
+        merge_rows(self.merge, run, self.latest.of(batch), epoch)

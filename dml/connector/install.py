@@ -12,8 +12,10 @@ the JAR's format.
 """
 
 import importlib
+import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
@@ -31,9 +33,12 @@ from dml.spark.bridge.sessions import jar_loader, session_state, weak_session
 from dml.spark.bridge.values import java_class
 from dml.spark.callbacks import take_callbacks
 from dml.spark.handlers import Binding, StatementHandler, session_key
+from dml.spark.settings import settings_below
 from dml.spark_scan.workers import has_python_readers, user_data_source
 
 __all__ = ["check_catalog_settings", "install", "install_in_derived_sessions", "register_format", "uninstall"]
+
+LOG = logging.getLogger(__name__)
 
 ICEBERG: Final = "iceberg"
 
@@ -85,7 +90,7 @@ BUILT_IN: Final = "builtin"
 
 
 def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
-    """Refuse settings that define a catalog by a missing class, such as settings for Iceberg's JAR without the JAR.
+    """Refuse settings that define a catalog by a missing class; warn of others for Iceberg's JAR if it is missing.
 
     A catalog that Spark's settings define stays Spark's. If its class is missing, it fails only at the first table that
     is looked up in it.
@@ -110,6 +115,44 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
             hint=f"Remove this setting and all that begin with {key}{instead}. Or add the JAR that has the class",
             setting=key,
         )
+    catalogs, extensions = settings_below(spark, CATALOG_SETTINGS), spark.conf.get(EXTENSION_SETTING, None) or ""
+    for message in leftover_settings(catalogs, extensions, partial(has_class, spark)):
+        if message not in WARNED:
+            WARNED.add(message)
+            LOG.warning("%s", message)
+
+
+WARNED: Final[set[str]] = set()
+"""The warnings of `check_catalog_settings` so far: each is logged once."""
+
+CATALOG_SETTINGS: Final = "spark.sql.catalog."
+EXTENSION_SETTING: Final = "spark.sql.extensions"
+OF_THE_JAR: Final = "org.apache.iceberg."
+
+
+def leftover_settings(catalogs: Mapping[str, str], extensions: str, is_present: Callable[[str], bool]) -> Iterator[str]:
+    """Yield a warning for each setting for Iceberg's JAR whose class is missing.
+
+    They do RowDelta's catalogs no harm: Spark ignores an extension that it cannot load, and a catalog fails only when a
+    statement names it.
+
+    Args:
+        catalogs: The settings that begin with `spark.sql.catalog.`, by the rest of their names.
+        extensions: The value of `spark.sql.extensions`.
+        is_present: Returns whether Spark finds a class.
+    """
+    for name, kind in catalogs.items():
+        if "." not in name and kind.startswith(OF_THE_JAR) and not is_present(kind):
+            yield (
+                f"Spark's setting {CATALOG_SETTINGS}{name} is for Iceberg's JAR, which is not on the class path. "
+                f"Remove it and all that begin with it; add_catalog('{name}', ...) makes the catalog available"
+            )
+    for kind in map(str.strip, extensions.split(",")):
+        if kind.startswith(OF_THE_JAR) and not is_present(kind):
+            yield (
+                f"Spark's setting {EXTENSION_SETTING} names {kind} of Iceberg's JAR, which is not on the class path. "
+                "Remove it: RowDelta needs no extension, and dml.extend(builder) adds its own"
+            )
 
 
 def install(engine: Engine) -> bool:

@@ -232,7 +232,8 @@ def correct(session: Session, variant: Variant, console: Console) -> list[tuple[
     outcomes = []
     for text in texts:
         began = time.perf_counter()
-        result = session.change(text)
+        result = session.sql(text)
+        assert isinstance(result, Result)
         seconds = time.perf_counter() - began
         console.print(f"  {result!r}", highlight=False, soft_wrap=True)
         outcomes.append((seconds, affected_rows(result)))

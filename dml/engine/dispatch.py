@@ -82,6 +82,7 @@ SPARKS_KEYWORDS: Final = frozenset(
         "OPTIMIZE",
         "REFRESH",
         "REPAIR",
+        "RESTORE",
         "SET",
         "SHOW",
         "UNCACHE",
@@ -90,6 +91,13 @@ SPARKS_KEYWORDS: Final = frozenset(
 )
 """Statements of Spark and of other engines about tables, which may be meant for a RowDelta table."""
 
+
+MAINTENANCE: Final = {
+    "OPTIMIZE": ("rewrite_data_files",),
+    "RESTORE": ("rollback_to_snapshot", "rollback_to_timestamp"),
+    "VACUUM": ("expire_snapshots", "remove_orphan_files"),
+}
+"""The procedures that do what other engines have statements for."""
 
 RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement | Truncate
 """Statements that change the rows of a table."""
@@ -266,9 +274,21 @@ def run_in_spark(engine: Engine, text: str) -> DataFrame:
             sql=text,
             position=0,
             length=len(text.split("\n", maxsplit=1)[0]),
-            hint=f"{page('SQL reference')} lists the statements on Iceberg tables; query metadata in tables such as "
+            hint=suggest_call(engine, keyword, named)
+            or f"{page('SQL reference')} lists the statements on Iceberg tables; query metadata in tables such as "
             f"'{'.'.join(named)}.snapshots'",
         ) from error
+
+
+def suggest_call(engine: Engine, keyword: str, table: tuple[str, ...]) -> str | None:
+    """Suggest the procedures to call instead of another engine's statement; None if there are none."""
+    procedures = MAINTENANCE.get(keyword)
+    resolved = engine.registry.resolve(table)
+    if procedures is None or resolved is None:
+        return None
+    name = ".".join(resolved.identifier)
+    calls = [f"CALL {resolved.catalog_name}.system.{procedure}('{name}', ...)" for procedure in procedures]
+    return f"Use {' or '.join(calls)}; {page('SQL reference')} has their arguments"
 
 
 def suggest_procedure(engine: Engine, names: list[str]) -> str:

@@ -57,6 +57,15 @@ WORKER_SETTINGS: Final = {
 keeps its own."""
 
 
+INTERACTIVE_SETTINGS: Final = {"spark.sql.repl.eagerEval.enabled": "true"}
+"""Settings for interactive use: a DataFrame at the prompt shows its first rows, as text or in a notebook as HTML."""
+
+
+def is_interactive() -> bool:
+    """Return True in a REPL or a notebook. Elsewhere the repr of a DataFrame, in a log for example, runs no job."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
 def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Return the given session, the active one, or a new local one with RowDelta's SQL extension.
 
@@ -74,7 +83,7 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     if found is not None:
         return found
     with status_line("Starting Spark ..."):
-        return new_session(dict(settings or {}))
+        return new_session({**(INTERACTIVE_SETTINGS if is_interactive() else {}), **(settings or {})})
 
 
 def new_session(chosen: dict[str, str]) -> SparkSession:

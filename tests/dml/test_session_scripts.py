@@ -49,6 +49,26 @@ def test_a_script_returns_a_result_for_each_statement(lake: dml.Session) -> None
         lake.script(1)  # type: ignore[arg-type]
 
 
+def test_a_statement_without_rows_says_that_it_is_done(lake: dml.Session) -> None:
+    """It is a DataFrame for everything else."""
+    done = lake.sql("CREATE TABLE db.other (id INT)")
+    assert isinstance(done, DataFrame)
+    assert repr(done) == "Done (no rows)"
+    assert (done.columns, done.collect(), done.count(), len(done.toPandas())) == ([], [], 0, 0)
+    assert repr(lake.sql("SHOW TABLES IN db")).startswith("DataFrame[")
+
+
+def test_a_result_is_read_like_the_dataframe_of_spark(lake: dml.Session, capsys: pytest.CaptureFixture[str]) -> None:
+    result = lake.sql("INSERT INTO db.t VALUES (1, 'a')")
+    assert isinstance(result, Result)
+    assert result.count() == len(result.collect()) == 1
+    assert result.toPandas().to_dict("list") == {name: [value] for name, value in result.first().asDict().items()}
+    result.show(truncate=False)
+    assert "num_inserted_rows" in capsys.readouterr().out
+    result.show(n=0)
+    assert not capsys.readouterr().out
+
+
 def test_the_first_error_ends_the_run_and_says_what_has_run(lake: dml.Session) -> None:
     script = "INSERT INTO db.t VALUES (1, 'a');\nDELETE FROM db.t WHERE idd = 1;\nINSERT INTO db.t VALUES (2, 'b')"
     with pytest.raises(dml.AnalysisError) as caught:

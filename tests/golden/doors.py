@@ -154,7 +154,7 @@ class LakeSql(Entrance):
         return outcome_of(self.lake.sql(sql))
 
     def query(self, sql: str) -> pa.Table:
-        return arrow_table(self.lake.query(sql))
+        return arrow_table(self.lake.sql(sql))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -46,7 +46,7 @@ class Lake:
 
     def rows(self, name: str, columns: str = "*") -> list[str]:
         """The rows that we read."""
-        return canonical(arrow_table(self.session.query(f"SELECT {columns} FROM {name}")))
+        return canonical(arrow_table(self.session.sql(f"SELECT {columns} FROM {name}")))
 
     def files(self, name: str, content: FileContent) -> list[ContentFile]:
         """The live files of a kind."""

@@ -60,7 +60,7 @@ def without_lineage(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_rows(lake: Lake, table: str, *columns: str) -> list[dict[str, Any]]:
-    return rows_of(arrow_table(lake.session.query(f"SELECT {', '.join(columns) or '*'} FROM {table}")))
+    return rows_of(arrow_table(lake.session.sql(f"SELECT {', '.join(columns) or '*'} FROM {table}")))
 
 
 def changed(rows: list[dict[str, Any]], inserted: dict[str, Any]) -> dict[int, dict[str, Any]]:

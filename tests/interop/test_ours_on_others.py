@@ -43,7 +43,7 @@ def changed(rows: dict[int, str]) -> dict[int, str]:
 
 def by_id(lake: Lake, name: str) -> dict[int, str]:
     """The rows that we read."""
-    found = lake.session.query(f"SELECT id, s FROM {name}").collect()
+    found = lake.session.sql(f"SELECT id, s FROM {name}").collect()
     rows = {row.id: row.s for row in found}
     assert len(rows) == len(found)
     return rows
@@ -91,7 +91,7 @@ def test_files_without_field_ids_and_with_int96(lake: Lake, mode: str, version: 
     expected = changed({i: f"s{i}" for i in ids})
     lake.run(name, *CHANGES)
     assert by_id(lake, name) == expected
-    times = lake.session.query(f"SELECT DISTINCT ts FROM {name} WHERE ts IS NOT NULL").collect()
+    times = lake.session.sql(f"SELECT DISTINCT ts FROM {name} WHERE ts IS NOT NULL").collect()
     assert [row.ts for row in times] == [moment]
 
 
@@ -215,7 +215,7 @@ def test_position_deletes_of_several_data_files_in_one_file(lake: Lake, mode: st
             ]
         ),
     )
-    gone = {row.id for row in lake.session.query(f"SELECT id, _pos FROM {name}").collect() if row["_pos"] in (0, 2)}
+    gone = {row.id for row in lake.session.sql(f"SELECT id, _pos FROM {name}").collect() if row["_pos"] in (0, 2)}
     commit_files(table, delete_files=[delete_file(table, written, FileContent.POSITION_DELETES, 0, ())])
     rows = {i: s for i, s in rows.items() if i not in gone}
     assert len(rows) == 20 - 2 * len(data)
@@ -250,7 +250,7 @@ def test_a_row_that_was_replaced_by_an_equality_delete_is_a_new_one(lake: Lake) 
     """As streaming engines write upserts: the delete and the new row in one commit, which know nothing of row ids."""
     name, _ = filled(lake, "copy-on-write", 3)
     table = lake.table(name)
-    before = {row.id: row["_row_id"] for row in lake.session.query(f"SELECT id, _row_id FROM {name}").collect()}
+    before = {row.id: row["_row_id"] for row in lake.session.sql(f"SELECT id, _row_id FROM {name}").collect()}
     keys = pa.table([[7]], schema=pa.schema([with_id("id", pa.int64(), 1)]))
     delete = delete_file(table, keys, FileContent.EQUALITY_DELETES, 0, (), equality_ids=(1,))
     path = Path(table.location().removeprefix("file://")) / "data" / "upsert.parquet"
@@ -266,7 +266,7 @@ def test_a_row_that_was_replaced_by_an_equality_delete_is_a_new_one(lake: Lake) 
         file_size_in_bytes=path.stat().st_size,
     )
     commit_files(table, data_files=[new], delete_files=[delete])
-    found = {row.id: (row.s, row["_row_id"]) for row in lake.session.query(f"SELECT *, _row_id FROM {name}").collect()}
+    found = {row.id: (row.s, row["_row_id"]) for row in lake.session.sql(f"SELECT *, _row_id FROM {name}").collect()}
     assert found.keys() == before.keys()
     assert found[7] == ("upsert", max(before.values()) + 1)
     assert {i: row_id for i, (_, row_id) in found.items() if i != 7} == {i: r for i, r in before.items() if i != 7}

@@ -7,6 +7,7 @@ import pytest
 
 from dml.catalog.credentials import storage_properties
 from dml.errors import DmlError
+from dml.session import runner_of
 from tests.services.lakes import Lake
 from tests.services.postgresql import PASSWORD, PostgreSql
 from tests.services.seaweedfs import SECRET_KEY
@@ -37,7 +38,9 @@ def test_credentials_are_in_no_text_and_in_no_file(
         with pytest.raises(DmlError) as raised:
             session.update(name, {"s": "raise_error('no')"})
     table = lake.table(name)
-    texts = [repr(one) for one in (session, session.registry, session.engine, table, table.io, frame, *results)]
+    texts = [
+        repr(one) for one in (session, session.registry, runner_of(session).engine, table, table.io, frame, *results)
+    ]
     texts += [planned, explained.collect()[0][0], table.metadata.model_dump_json(), caplog.text]
     texts += [str(raised.value), repr(raised.value.__dict__), str(raised.value.__cause__)]
     texts += [f"{key}={value}" for key, value in spark.sparkContext.getConf().getAll()]

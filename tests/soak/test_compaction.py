@@ -102,7 +102,7 @@ def test_writers_beside_a_compaction(
         print(f"{version}, {mode}: {len(results)} statements, {again} of them again; {len(compactions)} compactions")
         assert sum(one.rewritten_data_files_count for one in compactions), "something was compacted"
         for snapshot in {one.snapshot_id for one in ancestry(table)} - loading:
-            (row,) = lake.query(f"SELECT sum(v) FROM db.t VERSION AS OF {snapshot}").collect()
+            (row,) = lake.sql(f"SELECT sum(v) FROM db.t VERSION AS OF {snapshot}").collect()
             assert row[0] == writers * ROWS * AMOUNT, snapshot
         assert lake.verify("db.t", every_file=True).ok
         shown = sorted(repr(tuple(row)) for row in lake.table("db.t").collect())

@@ -510,7 +510,7 @@ WAYS: dict[str, Callable[[CallMachine], DataFrame]] = {
     "load": lambda it: it.spark.read.format("iceberg").load(it.name),
     "spark.sql": lambda it: it.spark.sql(f"SELECT * FROM {it.name}"),
     "lake.table": lambda it: it.lake.table(f"db.{it.short}"),
-    "lake.sql": lambda it: it.lake.query(f"SELECT * FROM db.{it.short}"),
+    "lake.sql": lambda it: it.lake.sql(f"SELECT * FROM db.{it.short}"),
     "VERSION AS OF": lambda it: it.spark.sql(f"SELECT * FROM {it.name} VERSION AS OF {it.states[-1][0]}"),
 }
 """Ways to the newest state of a table."""

@@ -397,13 +397,13 @@ class TableMachine(RuleBasedStateMachine):
     def check_rows(self, ours: str) -> None:
         """Our reader and PyIceberg's find the model's rows."""
         rows = self.duck.rows(self.name)
-        mine = canonical_rows(arrow_table(self.lake.query(f"SELECT * FROM {self.name}")))
+        mine = canonical_rows(arrow_table(self.lake.sql(f"SELECT * FROM {self.name}")))
         assert mine == rows, ours
         assert canonical_rows(self.table().scan().to_arrow()) == rows, f"as PyIceberg reads: {ours}"
 
     def check_lineage(self, expected: Expected, sequence_number: int) -> None:
         """Row ids stay with their rows and are never used again; sequence numbers tell who was updated when."""
-        found = self.lake.query(f"SELECT uid, _row_id, _last_updated_sequence_number FROM {self.name}").collect()
+        found = self.lake.sql(f"SELECT uid, _row_id, _last_updated_sequence_number FROM {self.name}").collect()
         now = {row[0]: (row[1], row[2]) for row in found}
         ids = [row_id for row_id, _ in now.values() if row_id is not None]
         assert len(ids) == len(set(ids)), "row ids are unique"

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 import dml
-from dml.merge_builder import MergeBuilder, WhenMatchedBuilder, WhenNotMatchedBuilder
+from dml.merge_builder import MatchedAction, MergeBuilder, MergeClauses, NotMatchedAction
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -29,7 +29,7 @@ from dml.result import (
     RewrittenDataFiles,
     RewrittenTablePath,
 )
-from dml.stream_merge import StreamMerge, StreamWhenMatched, StreamWhenNotMatched
+from dml.stream_merge import StreamMerge
 
 __all__ = ["public_api"]
 
@@ -41,21 +41,17 @@ RETURNED = (
     Decision,
     ExpiredSnapshots,
     ImportedFiles,
+    MatchedAction,
     MergeBuilder,
+    MergeClauses,
+    NotMatchedAction,
     PublishedSnapshot,
     RegisteredTable,
     RewrittenDataFiles,
-    MergeBuilder,
-    PublishedSnapshot,
-    RegisteredTable,
     RewrittenTablePath,
     StreamMerge,
-    StreamWhenMatched,
-    StreamWhenNotMatched,
-    WhenMatchedBuilder,
-    WhenNotMatchedBuilder,
 )
-"""Classes that users hold without naming them."""
+"""Classes that users hold without naming them, so that their `__init__` is not for users."""
 
 
 def public_api() -> str:
@@ -78,7 +74,7 @@ def described(name: str, value: Any) -> Iterator[str]:
     elif dataclasses.is_dataclass(value):
         yield from (f"    {name}.{one.name}: {annotation(value, one.name)}" for one in dataclasses.fields(value))
     for member, what in sorted(vars(value).items()):
-        if member.startswith("_") and member not in {"__init__", "__enter__", "__exit__"}:
+        if member.startswith("_") and (member not in {"__init__", "__enter__", "__exit__"} or value in RETURNED):
             continue
         inner = what.__func__ if isinstance(what, staticmethod | classmethod) else what
         if isinstance(inner, property):

@@ -7,7 +7,8 @@ Input: objects of PySpark. Output: the JVM's objects behind classic ones. Reader
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from functools import cache
+from typing import Any, Final, cast
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -160,12 +161,33 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
         schema: The columns.
     """
     if not is_classic(spark):
-        return spark.createDataFrame([], schema)
+        frame = spark.createDataFrame([], schema)
+        return frame if schema.fields else finished(frame)
     session = classic_session(spark)
     if not schema.fields:
-        return DataFrame(session.emptyDataFrame(), spark)
+        return finished(DataFrame(session.emptyDataFrame(), spark))
     rows, columns = java_class("java.util.ArrayList")(), session.parseDataType(schema.json())
     return DataFrame(session.createDataFrame(rows, columns), spark)
+
+
+def finished(frame: DataFrame) -> DataFrame:
+    """Return the DataFrame without columns that a statement such as CREATE TABLE returns: a prompt shows `FINISHED`."""
+    frame.__class__ = finished_class(type(frame))
+    return frame
+
+
+@cache
+def finished_class(kind: type) -> type:
+    """Return a subclass of a class of DataFrames, of which there are two, that shows `FINISHED`."""
+
+    def show_finished(_: object) -> str:
+        return FINISHED
+
+    methods = {"__repr__": show_finished, "_repr_html_": show_finished, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), methods)
+
+
+FINISHED: Final = "Done (no rows)"
 
 
 @contextmanager

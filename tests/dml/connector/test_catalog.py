@@ -157,15 +157,15 @@ def test_namespaces_are_created_changed_and_dropped(lake, spark):
 def test_a_catalog_is_there_while_the_session_is_enabled(lake, spark):
     """Installing twice does no harm, and a catalog of Spark's own settings stays Spark's."""
     name = lake.create("id bigint")
-    assert install(lake.session.engine)
-    assert install(lake.session.engine)
+    assert install(lake.engine)
+    assert install(lake.engine)
     assert spark.table(f"lake.{name}").columns == ["id"]
-    uninstall(lake.session.engine)
+    uninstall(lake.engine)
     with pytest.raises(AnalysisException):
         spark.table(f"lake.{name}")
     spark.conf.set("spark.sql.catalog.lake", "org.example.Other")
     try:
-        install(lake.session.engine)
-        assert not catalogs_of(lake.session.engine).contains("lake")
+        install(lake.engine)
+        assert not catalogs_of(lake.engine).contains("lake")
     finally:
         spark.conf.unset("spark.sql.catalog.lake")

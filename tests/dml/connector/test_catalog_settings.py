@@ -1,4 +1,4 @@
-"""Spark settings that define a catalog are refused if the class is missing."""
+"""Spark settings for Iceberg's JAR are refused or reported if the JAR is missing."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dml
+from dml.connector.install import leftover_settings
 
 pytestmark = pytest.mark.spark
 
@@ -51,10 +52,25 @@ def test_a_catalog_that_is_added_is_looked_at_too(setting, spark: SparkSession, 
         assert list(lake.registry.catalogs) == ["lake"]
 
 
-def test_catalogs_that_spark_can_load_and_those_of_others_are_left_alone(
-    setting, spark: SparkSession, tmp_path: Path
+def test_catalogs_that_spark_can_load_are_left_alone_and_others_are_reported_once(
+    setting, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     setting("lake", PRESENT)
     setting("elsewhere", JAR + "SparkCatalog")
-    with dml.connect(str(tmp_path), spark=spark) as lake:
-        assert lake.sql("SHOW NAMESPACES").collect() == []
+    for _ in range(2):
+        with dml.connect(str(tmp_path), spark=spark) as lake:
+            assert lake.sql("SHOW NAMESPACES").collect() == []
+    reported = [record.getMessage() for record in caplog.records if "Iceberg's JAR" in record.getMessage()]
+    assert len(reported) == 1
+    assert "spark.sql.catalog.elsewhere " in reported[0]
+    assert "add_catalog('elsewhere', ...)" in reported[0]
+
+
+def test_an_extension_of_the_missing_jar_is_reported() -> None:
+    """The setting is static, so no running session can get it."""
+    ours, theirs = "org.example.Extension", JAR + "extensions.IcebergSparkSessionExtensions"
+    settings = {"lake": JAR + "SparkCatalog", "lake.type": "org.apache.iceberg.x", "other": PRESENT}
+    warnings = list(leftover_settings(settings, f"{ours}, {theirs}", lambda _: False))
+    assert [warning.split(" ")[2] for warning in warnings] == ["spark.sql.catalog.lake", "spark.sql.extensions"]
+    assert theirs in warnings[1]
+    assert not list(leftover_settings(settings, f"{ours}, {theirs}", lambda _: True))

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 import dml
 from dml.connector.install import catalogs_of
 from dml.patches import PATCHES
+from dml.session import runner_of
 from dml.spark import callbacks
 from dml.spark.bridge import gateway
 from dml.spark.bridge.gateway import KnownClass, is_worth_logging, jvm_view
@@ -100,7 +101,7 @@ def test_after_disable_each_replaced_attribute_is_the_one_of_before(lake, active
     monkeypatch.setattr(callbacks, "PARSER_STAYS", type(callbacks.PARSER_STAYS)())
     dml.disable(spark)
     before = state_of_pyspark()
-    session = lake.session.on(spark)
+    session = runner_of(lake.session).on(spark)
     session.enable()
     changed = state_of_pyspark()
     session.disable()

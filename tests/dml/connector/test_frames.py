@@ -130,7 +130,7 @@ def test_a_table_that_is_dropped_is_gone_for_spark_table(lake, spark, name):
 def test_a_table_that_spark_keeps_is_loaded_anew_for_each_scan(lake, spark, name, monkeypatch):
     """As before Spark 4.1: its newer rows, and no other table of the name."""
     monkeypatch.setattr(table, "has_feature", lambda feature: feature is not Feature.TABLE_RELOAD)
-    engine = lake.session.engine
+    engine = lake.engine
     resolved = engine.registry.resolve(("lake", *name.split(".")))
     kept = table.SparkTable(lambda: engine, TableState.of(engine, resolved, None, None))
     lake.session.sql(f"DELETE FROM {name} WHERE id < 4")

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from dml import limits
 from dml.connector import install, stream
 from dml.errors import SetupError, SqlError
+from dml.session import Session
 from dml.spark import extension, task_frames
 from dml.spark.bridge import internals, sessions, writers
 from dml.spark.bridge.internals import Internal, JavaField, PrivateField, SparkClass
@@ -154,13 +155,14 @@ def read_table(lake: Lake, name: str) -> None:
 
 
 def read_in_sql(lake: Lake, name: str) -> None:
-    session = lake.session.on(lake.session.spark)  # a new one: a session asks once whether Spark plans scans
+    # A new one, because a session asks once whether Spark plans scans.
+    session = Session(lake.session.spark, lake.session.registry, progress=False)
     assert sorted(map(tuple, session.table(name).collect())) == EXPECTED
-    assert sorted(map(tuple, session.query(f"SELECT * FROM {name}").collect())) == EXPECTED
+    assert sorted(map(tuple, session.sql(f"SELECT * FROM {name}").collect())) == EXPECTED
 
 
 def read_without_catalogs(lake: Lake, name: str) -> None:
-    assert not install(lake.session.engine)
+    assert not install(lake.engine)
     read_in_sql(lake, name)
     assert lake.session.sql(f"UPDATE {name} SET id = id + 1 WHERE id = 3").rows_updated == 1
 

@@ -39,7 +39,7 @@ def planned(monkeypatch):
 
 def as_on_connect(lake, text):
     """A query as it is read where Spark does not plan our scans."""
-    engine = replace(lake.session.engine, plans_scans=False)
+    engine = replace(lake.engine, plans_scans=False)
     return run_query(engine, parse(text), text)
 
 

@@ -185,7 +185,7 @@ def test_columns_that_come_with_the_stream(lake, stream):
 @pytest.mark.parametrize(
     ("begin", "error", "message"),
     [
-        (lambda lake, s, t: merge(lake, s, t, s.spark.range(1)), AnalysisError, "not a batch DataFrame"),
+        (lambda lake, s, t: merge(lake, s, t, s.spark.range(1)), AnalysisError, "not a batch"),
         (lambda lake, s, t: merge(lake, s, "db.nothing"), NotFoundError, "nothing"),
         (lambda lake, s, t: merge(lake, s, t, on=["idd"]), AnalysisError, "has no column 'idd'"),
         (lambda lake, s, t: merge(lake, s, t, latest_by="when"), AnalysisError, "has no column 'when'"),

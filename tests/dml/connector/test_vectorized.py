@@ -32,7 +32,7 @@ def read(lake, spark, monkeypatch):
             listed = [f"`{column}`" for column in columns.split(", ")] if columns != "*" else ["*"]
             return [
                 spark.table(f"lake.{name}").selectExpr(*listed),
-                lake.session.query(f"SELECT {columns} FROM {name}"),
+                lake.session.sql(f"SELECT {columns} FROM {name}"),
             ]
 
         found = []

@@ -26,10 +26,11 @@ from pyiceberg.types import (
 from pyspark.sql import SparkSession
 
 import dml
+from dml.engine.engine import Engine
 from dml.iceberg import metadata_json
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
-from dml.session import Session
+from dml.session import Session, runner_of
 
 COMMANDS = ("delete", "update", "merge")
 NAME_OF_TABLE = re.compile(r"db\.\w+")
@@ -68,6 +69,11 @@ class Lake:
     session: Session
     numbers: Iterator[int] = field(default_factory=itertools.count)
     computed: dict[Hashable, Any] = field(default_factory=dict)
+
+    @property
+    def engine(self) -> Engine:
+        """The context of the session's statements."""
+        return runner_of(self.session).engine
 
     def new_name(self) -> str:
         return f"db.t{next(self.numbers)}"
@@ -126,7 +132,7 @@ class Lake:
             if read is not None:
                 return sorted(read, key=repr)
             query = f"SELECT * FROM {query}"
-        return sorted((tuple(row) for row in self.session.query(query).collect()), key=repr)
+        return sorted((tuple(row) for row in self.session.sql(query).collect()), key=repr)
 
     def data_files(self, name: str) -> list[ContentFile]:
         """The live data files."""

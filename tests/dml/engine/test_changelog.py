@@ -200,7 +200,7 @@ def test_the_view_is_fixed_to_its_snapshots(lake: Lake) -> None:
     lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
     assert lake.rows(f"SELECT * FROM {name[3:]}_changes") == []
     assert lake.rows(call) == [(f"`{name[3:]}_changes`",)]
-    (row,) = lake.session.query(f"SELECT * FROM {name[3:]}_changes").collect()
+    (row,) = lake.session.sql(f"SELECT * FROM {name[3:]}_changes").collect()
     assert row.asDict() == {
         "the id": 1,
         "the.data": "a",

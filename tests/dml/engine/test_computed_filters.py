@@ -53,7 +53,7 @@ def rows_read(lake: Lake, query: str) -> int:
     """Return the number of rows that Spark gets of the only table of a query."""
     statement = parse(query)
     assert isinstance(statement, Query)
-    engine = lake.session.engine
+    engine = lake.engine
     tables = StatementTables(statement=query, spark=engine.spark, registry=engine.registry)
     views = query_views(engine, statement.fragment, tables, StatementSettings.of(engine, query))
     (frame,) = views.frames.values()

@@ -43,12 +43,12 @@ def test_histories_mark_the_current_row_with_the_last_timestamp(lake: Lake, sent
         WHEN NOT MATCHED THEN INSERT (id, v, valid_to) VALUES (s.id, s.v, {end})""")
     shown = f"SELECT id, v, CAST(valid_to AS STRING) FROM {name}"
     assert lake.rows(shown) == [(1, "a", "2024-05-01 00:00:00"), (2, "b", sentinel), (3, "C", sentinel)]
-    assert lake.session.query(f"EXPLAIN DELETE FROM {name} WHERE valid_to = {end}").collect()
+    assert lake.session.sql(f"EXPLAIN DELETE FROM {name} WHERE valid_to = {end}").collect()
     sql(f"UPDATE {name} SET v = 'now' WHERE valid_to = {end} AND id = 2")
     sql(f"DELETE FROM {name} WHERE valid_to = {end} AND v <> 'now'")
     assert lake.rows(shown) == [(1, "a", "2024-05-01 00:00:00"), (2, "now", sentinel)]
     for table in ("partitions", "files", "manifests", "entries"):
-        assert lake.session.query(f"SELECT * FROM {name}.{table}").count() > 0, table
+        assert lake.session.sql(f"SELECT * FROM {name}.{table}").count() > 0, table
     metric = "CAST(readable_metrics.valid_to.{} AS STRING)"
     bounds = lake.rows(f"SELECT {metric.format('lower_bound')}, {metric.format('upper_bound')} FROM {name}.files")
     assert sentinel in {bound for row in bounds for bound in row}

@@ -6,7 +6,7 @@ pytestmark = pytest.mark.spark
 
 
 def explained(lake, sql):
-    ((text,),) = lake.session.query(f"EXPLAIN {sql}").collect()
+    ((text,),) = lake.session.sql(f"EXPLAIN {sql}").collect()
     return text
 
 

@@ -113,7 +113,7 @@ def test_each_function_computes_what_the_transform_of_its_name_does(lake, zone, 
     )
     for transform, call, columns in transforms:
         selected = ", ".join(f"{call.format(column)} AS c_{column}" for column in columns)
-        found = lake.session.query(f"SELECT id, {selected} FROM {name} ORDER BY id").collect()
+        found = lake.session.sql(f"SELECT id, {selected} FROM {name} ORDER BY id").collect()
         assert len(found) == len(rows)
         for column in columns:
             kind, arrow = TYPES[column]
@@ -172,7 +172,7 @@ def test_asking_for_types_logs_no_error(lake, monkeypatch):
     assert lake.rows("SELECT lake.system.bucket(16, 34), system.truncate(2, 'abc')") == [(3, "ab")]
     assert seen == []
     with pytest.raises(AnalysisError):
-        lake.session.query("SELECT nope FROM range(1)")
+        lake.session.sql("SELECT nope FROM range(1)")
     assert len(seen) == 1  # the logger works
 
 
@@ -202,7 +202,7 @@ def test_without_a_table_they_are_known_too(lake):
 def test_what_a_function_does_not_take_is_refused_at_its_place(lake, call, message):
     name = lake.create("i INT, f DOUBLE, ts TIMESTAMP, d DATE")
     with pytest.raises(AnalysisError, match=message) as caught:
-        lake.session.query(f"SELECT i,\n {call} FROM {name}").collect()
+        lake.session.sql(f"SELECT i,\n {call} FROM {name}").collect()
     assert (caught.value.line, caught.value.column) == (2, 2)
     with pytest.raises(AnalysisError, match=message):
         lake.session.sql(f"DELETE FROM {name} WHERE {call} IS NULL")
@@ -222,7 +222,7 @@ def test_files_are_pruned_by_transforms_that_keep_the_order(lake):
     }
     for condition, (ids, files) in conditions.items():
         assert set(lake.rows(f"SELECT id FROM {name} WHERE {condition}")) == ids, condition
-        ((plan,),) = lake.session.query(f"EXPLAIN UPDATE {name} SET id = 0 WHERE {condition}").collect()
+        ((plan,),) = lake.session.sql(f"EXPLAIN UPDATE {name} SET id = 0 WHERE {condition}").collect()
         assert f"scan: {files} of 4 data files" in plan, condition
     # A condition on whole partitions needs no look at their rows.
     deleted = lake.session.sql(f"DELETE FROM {name} WHERE system.days(ts) = DATE '2026-01-02'")
@@ -244,7 +244,7 @@ def test_rows_of_a_bucket_are_replaced_and_deleted(lake, function):
 
 def planned(lake, statement):
     """What EXPLAIN says of a statement: data files of the scan, and its filter."""
-    ((plan,),) = lake.session.query(f"EXPLAIN {statement}").collect()
+    ((plan,),) = lake.session.sql(f"EXPLAIN {statement}").collect()
     found = re.search(r"scan: (\d+) of (\d+) data files.*filter: (.*)", plan)
     assert found is not None, plan
     return int(found[1]), int(found[2]), found[3]

@@ -288,7 +288,7 @@ def twin(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iterator[Twin]:
 
     def run(text: str) -> list[Result]:
         results: list[Result] = []
-        waiting.append(lambda: results.append(other.change(text, "k")))
+        waiting.append(lambda: results.append(other.sql(text, idempotency_key="k")))
         return results
 
     yield run

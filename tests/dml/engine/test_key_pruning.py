@@ -291,5 +291,5 @@ def test_a_source_that_is_large_beside_its_target_is_not_evaluated_for_keys_that
     monkeypatch.setattr(limits, "MAX_PRUNING_SOURCE_BYTES", limit)
     monkeypatch.setattr(limits, "PRUNING_SOURCE_DIVISOR", 1 << 40)
     statement = f"MERGE INTO {table} t USING (SELECT int(id) AS k FROM range(12, 18)) s ON t.st.n = s.k "
-    ((plan,),) = lake.session.query(f"EXPLAIN {statement} WHEN MATCHED THEN DELETE").collect()
+    ((plan,),) = lake.session.sql(f"EXPLAIN {statement} WHEN MATCHED THEN DELETE").collect()
     assert f"scan: {1 if limit > 0 else 4} of 4 data files" in plan

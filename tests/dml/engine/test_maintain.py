@@ -124,7 +124,7 @@ def test_options_that_do_not_fit_maintenance_are_ignored(lake):
     rewrite = "maintenance.rewrite."
     limited = {f"{rewrite}partial-progress.enabled": "true", f"{rewrite}max-files-to-rewrite": "2"}
     name = small_files(lake, files=1, **limited)
-    state = module.MaintainedTable(lake.session.engine, ("lake", *name.split(".")), commit_bytes=7)
+    state = module.MaintainedTable(lake.engine, ("lake", *name.split(".")), commit_bytes=7)
     options = module.compaction_options(state)
     assert options == {"max-files-to-rewrite": "2", "max-file-group-size-bytes": "7"}
 
@@ -154,7 +154,7 @@ def test_only_the_branch_in_the_name_is_compacted(lake):
     lake.session.sql(f"ALTER TABLE {name} CREATE BRANCH audit")
     lake.session.maintain(f"{name}.branch_audit")
     assert len(lake.data_files(name)) == 5
-    assert lake.session.query(f"SELECT * FROM {name}.files.branch_audit").count() == 1
+    assert lake.session.sql(f"SELECT * FROM {name}.files.branch_audit").count() == 1
 
 
 def small_files(lake: Lake, *, files: int = 5, partitions: int = 1, clauses: str = "", **properties: str) -> str:
@@ -221,7 +221,7 @@ def test_a_second_maintainer_ends_and_names_the_first(lake, monkeypatch):
     def rewrite_while_another_begins(*arguments):
         def second() -> None:
             try:
-                module.maintain(lake.session.engine, ("lake", *name.split(".")))
+                module.maintain(lake.engine, ("lake", *name.split(".")))
             except CommitConflictError as error:
                 found.append(error)
 
@@ -430,7 +430,7 @@ GROUPS = [SimpleNamespace(number=number, size=10, partition=None) for number in 
 
 
 def test_a_group_that_fails_is_tried_alone_and_does_not_stop_the_others(lake):
-    rewrite = Groups(lake.session.engine, bad=1)
+    rewrite = Groups(lake.engine, bad=1)
     with pytest.raises(ExecutionError, match="of 5 groups failed group 1: a file is damaged"):
         module.run_rewrite(rewrite, GROUPS, lambda: False, 30)
     assert rewrite.batches == [[0, 1, 2], [0], [1], [2], [3, 4]]
@@ -440,7 +440,7 @@ def test_a_lease_that_is_lost_between_two_commits_does_not_lose_what_was_done(la
     def lost() -> bool:
         raise CommitConflictError("another one")
 
-    rewrite = Groups(lake.session.engine)
+    rewrite = Groups(lake.engine)
     with pytest.raises(ExecutionError, match=r"0 data files of 0 bytes .* failed the last 2 groups: another one"):
         module.run_rewrite(rewrite, GROUPS, lost, 30)
     assert rewrite.batches == [[0, 1, 2]]
@@ -525,7 +525,7 @@ def test_a_trigger_leaves_the_table_to_a_maintainer_that_is_at_work(lake, caplog
 
 def test_the_plan_is_a_value_for_other_tools(lake):
     name = small_files(lake)
-    plan = plan_maintenance(lake.session.engine, ("lake", *name.split(".")))
+    plan = plan_maintenance(lake.engine, ("lake", *name.split(".")))
     assert [one.step for one in plan.needed] == [MaintenanceStep.REWRITE_DATA_FILES]
     assert plan.decisions == lake.session.maintain(f"lake.{name}", plan=True).decisions
 

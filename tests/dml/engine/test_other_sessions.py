@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dml
 from dml.errors import NotFoundError
+from dml.result import Result
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -130,6 +131,10 @@ def test_a_dataframe_of_another_session_is_merged_there(spark: SparkSession, lak
     result = merge.whenMatched().updateAll().whenNotMatched().insertAll().merge()
     assert (result.rows_updated, result.rows_inserted) == (1, 1)
     assert lake.rows(target) == [(1, "new"), (2, "new")]
+    assert lake.session.insert(target, frame.where("id = 2")).rows_inserted == 1
+    gone = lake.session.sql(f"DELETE FROM {target} WHERE id IN (SELECT id FROM {{rows}})", rows=frame)
+    assert isinstance(gone, Result)
+    assert gone.rows_deleted == 3
 
 
 def test_a_new_session_has_its_own_time_zone(spark: SparkSession, lake: Lake) -> None:

@@ -44,5 +44,28 @@ def test_a_name_that_is_no_table_is_refused_by_every_procedure(lake: Lake) -> No
         ):
             parts = ("lake", *text.split("."))
             with pytest.raises(error, match=message) as raised:
-                list(procedure.run(lake.session.engine, parts, required))
+                list(procedure.run(lake.engine, parts, required))
             assert raised.value.hint, (procedure.name, text)
+
+
+@pytest.mark.parametrize(
+    ("statement", "procedures"),
+    [
+        ("OPTIMIZE {}", ["rewrite_data_files"]),
+        ("VACUUM {} RETAIN 168 HOURS", ["expire_snapshots", "remove_orphan_files"]),
+        ("RESTORE TABLE {} TO VERSION AS OF 1", ["rollback_to_snapshot", "rollback_to_timestamp"]),
+    ],
+)
+def test_statements_of_other_engines_name_the_procedures_to_call(
+    lake: Lake, statement: str, procedures: list[str]
+) -> None:
+    name = lake.once("of other engines", lambda: lake.create("id BIGINT"))
+    with pytest.raises(dml.NotSupportedError) as caught:
+        lake.session.sql(statement.format(name))
+    for procedure in procedures:
+        assert f"CALL lake.system.{procedure}('{name}', ...)" in str(caught.value)
+
+
+def test_the_default_namespace_that_is_missing_is_explained(lake: Lake) -> None:
+    with pytest.raises(dml.NotFoundError, match="current namespace until USE names another one, as in USE db"):
+        lake.session.sql("SHOW TABLES")

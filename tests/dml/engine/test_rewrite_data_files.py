@@ -130,7 +130,7 @@ def test_errors_point_at_the_argument(lake: Lake, small: str) -> None:
 def test_rows_are_sorted(lake: Lake, small: str) -> None:
     done = lake.session.rewrite_data_files(small, sort_order="k DESC, id", options={"compression-factor": "0.9"})
     assert done.added_data_files_count == 1
-    read = lake.session.query(f"SELECT k, id FROM {small}").collect()
+    read = lake.session.sql(f"SELECT k, id FROM {small}").collect()
     assert [tuple(row) for row in read] == sorted(map(tuple, read), key=lambda row: (-row[0], row[1]))
     assert len(read) == 28
 

@@ -317,4 +317,4 @@ def test_a_function_that_the_user_replaced_is_the_users(
     plan = own_session.sql(f"EXPLAIN {statement}").collect()[0][0]
     assert PAST_SPARK not in plan
     own_session.sql(statement)
-    assert sorted(tuple(row) for row in own_session.query("SELECT * FROM db.t").collect()) == sorted(rows)
+    assert sorted(tuple(row) for row in own_session.sql("SELECT * FROM db.t").collect()) == sorted(rows)

@@ -43,7 +43,7 @@ def new_files(kind: Kind, name: str, rows: str, columns: str = "id, k, s") -> li
 
 def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> bool:
     """Whether a statement matches a row of the files, by its probe."""
-    engine, text = kind.lake.session.engine, statement.replace("{t}", name)
+    engine, text = kind.lake.engine, statement.replace("{t}", name)
     planned = plan_statement(engine, parse(text), text)
     try:
         keys = None if planned.source is None else planned.source.keys()
@@ -70,7 +70,7 @@ def test_other_keys_are_ruled_out_without_spark(kind: Kind, statement: str, aske
 def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, statement: str) -> None:
     """The rows that the statement changes are those of its own snapshot, also after other files have been asked."""
     name = kind.filled()
-    engine, text = kind.lake.session.engine, statement.replace("{t}", name)
+    engine, text = kind.lake.engine, statement.replace("{t}", name)
     planned = plan_statement(engine, parse(text), text)
     try:
         planned_frames = set(planned.views.frames)
@@ -119,7 +119,7 @@ def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_d
     """The statement knows the type that the column had."""
     name, session = kind.create("id INT, k INT, s STRING"), kind.lake.session
     session.sql(f"INSERT INTO {name} VALUES (1, 0, 'old')")
-    engine, text = session.engine, UPDATE.replace("{t}", name)
+    engine, text = kind.lake.engine, UPDATE.replace("{t}", name)
     planned = plan_statement(engine, parse(text), text)
     session.sql(f"ALTER TABLE {name} ALTER COLUMN id TYPE BIGINT")
     session.sql(f"ALTER TABLE {name} ADD COLUMN more INT")

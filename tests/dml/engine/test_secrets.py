@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 import dml
 from dml.errors import DmlError
+from dml.session import runner_of
 from tests.dml.catalog.test_secrets import PLACES, SECRET, told
 
 pytestmark = pytest.mark.spark
@@ -40,7 +41,7 @@ def test_statements_show_log_and_write_no_secret(
         for text in ("SHOW CREATE TABLE db.t", "SHOW TBLPROPERTIES db.t", "SELECT * FROM db.t.snapshots"):
             shown += [repr(row) for row in session.sql(text).collect()]
         table = catalog.load_table(("db", "t"))
-        objects = (session, session.registry, session.engine, catalog, table, table.io, *done)
+        objects = (session, session.registry, runner_of(session).engine, catalog, table, table.io, *done)
         shown += [repr(one) for one in objects] + [str(one) for one in objects]
         shown.append(repr(table.metadata))
 

@@ -44,7 +44,7 @@ def test_sketches_of_live_rows(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> N
     assert file.file_size_in_bytes == len(content)
     assert content[-file.file_footer_size_in_bytes :].startswith(b"PFA1{")
     puffin = PuffinFile(content)
-    frame = session.query(f"SELECT id, d FROM {name}").toArrow()
+    frame = session.sql(f"SELECT id, d FROM {name}").toArrow()
     for place, column in ((0, "id"), (2, "d")):
         sketch = ThetaSketch()
         sketch.update(frame[column].combine_chunks())
@@ -104,7 +104,7 @@ def test_what_has_no_statistics(lake: Lake) -> None:
     with pytest.raises(NotSupportedError, match="is a part of the table"):
         session.compute_table_stats(f"{name}.files")
     with pytest.raises(AnalysisError, match="'columns'"):
-        session.query(f"CALL system.compute_table_stats('{name}', columns => array('id', NULL))")
+        session.sql(f"CALL system.compute_table_stats('{name}', columns => array('id', NULL))")
     assert lake.state(name) == before
     empty = lake.create("id INT")
     assert (session.compute_table_stats(empty), session.compute_partition_stats(empty)) == (None, None)

@@ -47,7 +47,7 @@ def value(number: int) -> Any:
 
 def values(lake: Lake, name: str) -> dict[int, tuple[str | None, Any]]:
     """The rows of a table as RowDelta reads them."""
-    rows = lake.session.query(f"SELECT id, s, to_json(v) FROM {name}").collect()
+    rows = lake.session.sql(f"SELECT id, s, to_json(v) FROM {name}").collect()
     assert len({row[0] for row in rows}) == len(rows)
     return {number: (s, None if text is None else json.loads(text)) for number, s, text in rows}
 
@@ -223,9 +223,9 @@ def test_dataframes_and_tables_of_queries_have_them(lake: Lake, spark: SparkSess
     frame.where("id < 2").writeTo(f"lake.{name}").append()
     found = frame.selectExpr("id", "v AS w").join(frame, "id").selectExpr("sum(variant_get(w, '$.a', 'int'))").collect()
     assert found[0][0] == sum(range(6)), "of the state before"
-    row = lake.session.query(f"SELECT v FROM {name} WHERE id = 5").collect()[0]
+    row = lake.session.sql(f"SELECT v FROM {name} WHERE id = 5").collect()[0]
     assert row.v.toPython() == {"a": 5}
-    assert [row.v.toPython() for row in lake.session.query(f"SELECT v FROM {name} WHERE p = 1").toLocalIterator()]
+    assert [row.v.toPython() for row in lake.session.sql(f"SELECT v FROM {name} WHERE p = 1").toLocalIterator()]
     batch = spark.createDataFrame([(9, row.v)], "id BIGINT, v VARIANT")
     merge = lake.session.merge_into(batch, f"{name} t", "t.id = source.id")
     assert merge.whenNotMatched().insert({"id": "source.id", "v": "source.v"}).merge().rows_inserted == 1

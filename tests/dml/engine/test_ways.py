@@ -56,7 +56,7 @@ def targets(engine_lake: Lake) -> dict[str, list[str]]:
 def explained(lake: Lake, statement: str, name: str) -> tuple[str, str]:
     """Return the way that EXPLAIN tells of, and the files that are opened."""
     try:
-        ((plan,),) = lake.session.query("EXPLAIN " + statement.replace("{t}", name)).collect()
+        ((plan,),) = lake.session.sql("EXPLAIN " + statement.replace("{t}", name)).collect()
     except DmlError as error:
         return f"refused ({type(error).__name__})", ""
     rows, scan = re.search(r"rows: (.*)", plan), re.search(r"scan: (\d+ of \d+) data files", plan)

@@ -10,6 +10,9 @@ from unittest import mock
 
 import call_cases
 import connect_statements
+import pandas
+import polars
+import pyarrow
 import pytest
 from connect_port import another_session, connect_session
 from pyspark.errors import PySparkException
@@ -291,6 +294,24 @@ def current_catalog(lake):
     lake.sql("DROP TABLE lake.db.short PURGE")
 
 
+def data_of_other_libraries(lake):
+    """Data of Polars, pandas and Arrow reaches the server; its views last as long as a query needs them."""
+    lake.sql("CREATE TABLE db.foreign (id BIGINT, s STRING, at TIMESTAMP_NTZ)")
+    day = datetime.datetime(2020, 1, 1)  # noqa: DTZ001  without a zone
+    rows = polars.DataFrame({"id": [1, 2], "s": ["a", None], "at": [day, None]})
+    assert affected(lake.upsert("db.foreign", rows, on="id")) == (0, 0, 2)
+    assert affected(lake.upsert("db.foreign", rows.with_columns(s=polars.lit("b")), on=["id"])) == (2, 0, 0)
+    assert lake.insert("db.foreign", pandas.DataFrame({"id": [3]}), idempotency_key="k").rows_inserted == 1
+    assert lake.insert("db.foreign", pandas.DataFrame({"id": [3]}), idempotency_key="k").replayed
+    found = lake.sql(
+        "SELECT * FROM db.foreign WHERE id IN (SELECT id FROM {ids}) AND s = {s}",
+        ids=pyarrow.table({"id": [1, 3]}),
+        s="b",
+    )
+    assert [tuple(row) for row in found.collect()] == [(1, "b", day)]
+    assert [tuple(row) for row in found.collect()] == [(1, "b", day)]
+
+
 connect_statements.run(spark)
 connect_columns.run(spark)
 with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
@@ -312,6 +333,7 @@ with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=sp
     hooks(lake)
     current_catalog(lake)
     ways_in(lake)
+    data_of_other_libraries(lake)
 with tempfile.TemporaryDirectory() as warehouse, dml.connect(warehouse, spark=spark) as lake:
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     connect_scripts.run(lake)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dml.errors import SetupError
+from dml.spark import launch
 from dml.spark.launch import (
     GIB,
     LOG_SETTINGS,
@@ -141,6 +142,20 @@ def test_on_a_cluster_nothing_is_taken_from_this_machine(master):
 
 def test_the_settings_of_the_log_are_installed():
     assert Path(LOG_SETTINGS).is_file()
+
+
+def test_data_frames_show_their_rows_at_a_prompt_only(monkeypatch):
+    """In a program the repr of a DataFrame, which a log may print, runs no query; the user's setting counts first."""
+    started = []
+    monkeypatch.setattr(launch, "active_session", lambda: None)
+    monkeypatch.setattr(launch, "check_java", lambda _: 17)
+    monkeypatch.setattr(launch, "start_session", started.append)
+    monkeypatch.delattr(sys, "ps1", raising=False)
+    spark_session()
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    spark_session()
+    spark_session(settings={"spark.sql.repl.eagerEval.enabled": "false"})
+    assert [settings.get("spark.sql.repl.eagerEval.enabled") for settings in started] == [None, "true", "false"]
 
 
 @pytest.mark.spark

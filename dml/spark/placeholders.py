@@ -1,0 +1,120 @@
+"""Fill in the `{name}` placeholders of a statement, and name DataFrames in statements. Driver.
+
+Input: a statement's text, and values. Output: the text with SQL literals and the names of temporary views instead, and
+the DataFrames of these views.
+
+    SELECT * FROM {rows} WHERE day = {day}    ->    SELECT * FROM __rowdelta_source_1f.. WHERE day = DATE '2026-11-01'
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from string import Formatter
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.errors import AnalysisError, ErrorKind
+from dml.spark.bridge.gateway import Py4JError
+from dml.spark.columns import parameter_sql
+from dml.spark.foreign_data import frame_of_data, is_foreign_data
+from dml.sqlparse import canonical_text
+
+__all__ = ["fill_placeholders", "statement_identity", "view_name"]
+
+
+def view_name() -> str:
+    """Return a new name for the temporary view of a statement's source."""
+    return f"__rowdelta_source_{uuid.uuid4().hex}"
+
+
+def statement_identity(text: str, frames: Mapping[str, DataFrame]) -> str:
+    """Return the text by which an idempotency key knows a statement: each DataFrame counts by its columns.
+
+    Args:
+        text: The statement.
+        frames: The DataFrames by the names of their views.
+    """
+    for name in frames:
+        text = text.replace(name, "?")
+    return canonical_text(text) + "".join(f" DataFrame {frame.schema.simpleString()}" for frame in frames.values())
+
+
+def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, DataFrame]]:
+    """Fill in the placeholders of a statement.
+
+    Args:
+        spark: The session.
+        text: The statement. Braces that are no placeholder are doubled, as in Python's `str.format`.
+        values: DataFrames, data of other libraries, Columns and constants by name.
+
+    Returns:
+        The statement, and its DataFrames by the names of the views that must exist while it runs.
+
+    Raises:
+        AnalysisError: A placeholder has no value, or a value no placeholder.
+        NotSupportedError: A Column has no SQL text.
+    """
+    formatter = StatementFormatter(spark)
+    try:
+        return formatter.vformat(text, (), values), formatter.frames
+    except (ValueError, AttributeError, TypeError) as error:
+        raise AnalysisError(
+            f"The placeholders of the statement cannot be read: {error}",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Write a placeholder as {name}, and other braces twice, as {{ and }}",
+        ) from error
+
+
+class StatementFormatter(Formatter):
+    """Formats values as SQL; `frames` collects the DataFrames by view."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.frames: dict[str, DataFrame] = {}
+        self._spark = spark
+        self._views: dict[int, str] = {}
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, int | str]:
+        """Return the SQL text of a placeholder's value, and the name of the value."""
+        try:
+            value, name = super().get_field(field_name, args, kwargs)
+        except (KeyError, IndexError) as error:
+            raise AnalysisError(
+                f"The placeholder {{{field_name}}} has no value",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Pass one by name, as sql(text, name=value), and write other braces twice, as {{ and }}",
+            ) from error
+        return self._sql(value), name
+
+    def check_unused_args(self, used_args: set[int | str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Raise for a value without a placeholder: it may be a misspelt argument.
+
+        Raises:
+            AnalysisError: There is one.
+        """
+        for name in kwargs:
+            if name not in used_args:
+                raise AnalysisError(
+                    f"sql() got a value '{name}', but the text has no placeholder {{{name}}}",
+                    kind=ErrorKind.INVALID_VALUE,
+                    hint="Values of :name and ? are given as args; other arguments are idempotency_key and reruns",
+                )
+
+    @staticmethod
+    def _constant(value: object) -> str:
+        try:
+            return parameter_sql(value)
+        except (PySparkException, Py4JError, AttributeError, TypeError) as error:
+            raise AnalysisError(
+                f"A value of the type {type(value).__name__} has no SQL text: {error}",
+                kind=ErrorKind.INVALID_VALUE,
+                hint="Give constants, Columns, DataFrames of Spark, pandas or Polars, or Arrow data",
+            ) from error
+
+    def _sql(self, value: object) -> str:
+        if not isinstance(value, DataFrame) and not is_foreign_data(value):
+            return self._constant(value)
+        name = self._views.setdefault(id(value), view_name())
+        if name not in self.frames:
+            self.frames[name] = value if isinstance(value, DataFrame) else frame_of_data(self._spark, value)
+        return name

@@ -1,0 +1,252 @@
+"""Run the statements of one Spark session on the catalogs of RowDelta: those of `Session` and of `spark.sql`. Driver.
+
+Input: the text of a statement. Output: a DataFrame or a `Result`. `Session` is what users hold; it calls this.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dml.catalog.registry import CatalogRegistry
+from dml.commit import CommitKey
+from dml.connector import (
+    check_catalog_settings,
+    execute_and_refresh,
+    install,
+    install_in_derived_sessions,
+    uninstall,
+)
+from dml.engine.engine import Engine
+from dml.engine.maintain import compact_after_commit
+from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
+from dml.errors import AnalysisError, ErrorKind
+from dml.hooks import Callbacks
+from dml.merge_builder import key_of, name_text
+from dml.patches import patch_pyspark
+from dml.remote import table_calls
+from dml.result import Result
+from dml.spark import interception
+from dml.spark.bridge.sessions import is_classic, named_frames
+from dml.spark.columns import parameter_sql
+from dml.spark.handlers import (
+    Arguments,
+    Binding,
+    StatementHandler,
+    active_clone,
+    check_not_stopped,
+    is_handler,
+    names_view_of_clone,
+    run_as_handler,
+    run_statement,
+    session_key,
+)
+from dml.spark.table_calls import TableCalls
+from dml.spark_scan.frames import can_plan_scans
+from dml.sqlparse import bind_parameters, first_keyword
+from dml.sqlparse.names import name_parts
+
+__all__ = ["StatementRunner"]
+
+
+class StatementRunner:
+    """Runs the statements of one Spark session.
+
+    Args:
+        spark: The Spark session.
+        registry: The catalogs.
+        progress: Show a progress bar in a terminal for long statements.
+        callbacks: The functions to call after each commit; None for none.
+
+    Attributes:
+        spark: The Spark session.
+        registry: The catalogs and the current namespace.
+        engine: The context of its statements.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        registry: CatalogRegistry,
+        *,
+        progress: bool = True,
+        callbacks: Callbacks | None = None,
+    ) -> None:
+        self.spark = spark
+        self.registry = registry
+        self.engine = Engine(
+            spark=spark,
+            registry=registry,
+            progress=progress,
+            plans_scans=can_plan_scans(spark),
+            callbacks=Callbacks() if callbacks is None else callbacks,
+            compact=compact_after_commit,
+        )
+
+    def run_one(
+        self,
+        text: str,
+        args: Arguments = None,
+        idempotency_key: str | None = None,
+        reruns: int | None = None,
+        frames: Mapping[str, DataFrame] | None = None,
+    ) -> DataFrame | Result:
+        """Run a text that must be one statement, for example because it contains a caller's names and conditions.
+
+        Args:
+            text: The statement.
+            args: Values of its parameters.
+            idempotency_key: See `sql`.
+            reruns: See `sql`.
+            frames: The DataFrames that it names, by view.
+        """
+        with self.on_active_session(text) as runner:
+            if idempotency_key is None and reruns is None:
+                return run_statement(runner.handler, text, args)
+            with run_as_handler():
+                bound = bind_parameters(text, args, parameter_sql)
+                key = key_of(idempotency_key, bound, frames or {})
+                return execute_and_refresh(runner.engine, parse_cached(bound), bound, key, reruns)
+
+    def run_over(
+        self,
+        text: str,
+        frames: Mapping[str, DataFrame],
+        args: Arguments = None,
+        idempotency_key: str | None = None,
+        reruns: int | None = None,
+    ) -> DataFrame | Result:
+        """Run one statement over DataFrames, by the names of their views."""
+        with ExitStack() as views:
+            for name, frame in frames.items():
+                views.enter_context(named_frames(frame.sparkSession, {name: frame}))
+            outcome = self.run_one(text, args, idempotency_key, reruns, frames)
+            if isinstance(outcome, DataFrame) and not is_classic(self.spark):
+                views.pop_all()  # a Connect server looks up the views when the query runs
+        return outcome
+
+    def table_parts(self, table: str) -> tuple[str, ...]:
+        """Parse a table's name, and sync the current namespace with Spark's.
+
+        Raises:
+            AnalysisError: The name is not valid.
+        """
+        follow_spark(self.engine)
+        parts = name_parts(name_text(table))
+        if not parts:
+            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
+        return parts
+
+    def change(self, text: str, idempotency_key: str | None = None) -> Result:
+        """Run a statement that changes rows."""
+        result = self.run_one(text, None, idempotency_key)
+        assert isinstance(result, Result)
+        return result
+
+    def run_merge(self, text: str, key: CommitKey | None) -> Result:
+        """Run the MERGE of a builder, which has bound the key to the statement."""
+        with self.on_active_session(text) as runner, run_as_handler():
+            result = execute_and_refresh(runner.engine, parse_cached(text), text, key)
+        assert isinstance(result, Result)
+        return result
+
+    def query(self, text: str) -> DataFrame:
+        """Run a statement that returns rows."""
+        frame = self.run_one(text)
+        assert isinstance(frame, DataFrame)
+        return frame
+
+    # ---- Spark's own spark.sql
+
+    def handles(self, text: str) -> bool:
+        """Return True if RowDelta runs a statement of `spark.sql`: it changes rows, or names a RowDelta table."""
+        return is_ours(self.engine, first_keyword(text), text, parse_cached)
+
+    def run(self, text: str, args: Any = None) -> DataFrame | Result:
+        """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
+        check_not_stopped(self.spark)
+        bound = bind_parameters(text, args, parameter_sql)
+        return execute_and_refresh(self.engine, parse_cached(bound), bound)
+
+    @property
+    def handler(self) -> StatementHandler:
+        """The handler for the Spark session's statements."""
+        return StatementHandler(
+            handles=self.handles,
+            run=self.run,
+            is_query=is_query,
+            bequeath=self._inherited_binding,
+            calls=self._calls,
+            catalog=self._current_catalog,
+            release=self._release,
+        )
+
+    def _current_catalog(self) -> str:
+        return self.registry.current_catalog
+
+    def _calls(self) -> TableCalls:
+        """Return the handler for PySpark's calls on RowDelta tables."""
+        return table_calls(self.engine)
+
+    # ---- other Spark sessions of the application
+
+    def on(self, spark: SparkSession) -> "StatementRunner":
+        """Return the runner for another Spark session; both share the current namespace."""
+        return StatementRunner(spark, self.registry, progress=self.engine.progress, callbacks=self.engine.callbacks)
+
+    def for_data(self, *values: object) -> "StatementRunner":
+        """Return the runner for the session of the first DataFrame: temporary views belong to one session."""
+        frame = next((value for value in values if isinstance(value, DataFrame)), None)
+        if frame is None or session_key(frame.sparkSession) == session_key(self.spark):
+            return self
+        return self.on(frame.sparkSession)
+
+    @contextmanager
+    def on_active_session(self, text: str) -> Iterator["StatementRunner"]:
+        """Yield the runner for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
+        check_not_stopped(self.spark)
+        follow_spark(self.engine)
+        with active_clone(self.spark) as clone:
+            if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
+                yield self
+            else:
+                yield self.on(clone)
+
+    def _inherited_binding(self) -> Binding:
+        """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
+        registry, engine = replace(self.registry), self.engine
+
+        def handler(spark: SparkSession) -> StatementHandler:
+            return StatementRunner(spark, registry, progress=engine.progress, callbacks=engine.callbacks).handler
+
+        return install_in_derived_sessions(handler, registry)
+
+    def enable(self) -> None:
+        """Handle RowDelta's statements in `spark.sql`, too.
+
+        Raises:
+            SetupError: Spark's settings define a catalog of the same name with a missing class.
+        """
+        check_catalog_settings(self.spark, self.registry.catalogs)
+        interception.enable(self.spark, self.handler)
+        install(self.engine)
+        patch_pyspark(self.spark)
+
+    @property
+    def is_enabled(self) -> bool:
+        """True if `spark.sql` of the session calls this runner."""
+        return is_handler(session_key(self.spark), self.handler)
+
+    def disable(self) -> None:
+        """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
+        is_own = self.is_enabled
+        interception.disable(self.spark)
+        if not is_own:  # another session's handler replaced this one, or none is enabled
+            self._release()
+
+    def _release(self) -> None:
+        """Remove the catalogs from Spark."""
+        uninstall(self.engine)
+        self.registry.is_current_on_connect = False
