@@ -23,9 +23,12 @@ from dml.connector import (
     execute_and_refresh,
     install,
     install_in_derived_sessions,
+    run_and_refresh,
     table_frame,
     uninstall,
 )
+from dml.ddl import DdlResult
+from dml.engine.dispatch import frame_of_rows
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
@@ -76,11 +79,10 @@ from dml.spark.handlers import (
     is_handler,
     names_view_of_clone,
     run_as_handler,
-    run_statement,
     session_key,
 )
+from dml.spark.runtime import Runtime
 from dml.spark.table_calls import TableCalls
-from dml.spark_scan.frames import can_plan_scans
 from dml.sqlparse import bind_parameters, canonical_text, first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_identifier
@@ -115,34 +117,40 @@ class Session:
     """Row-level DML, queries and table statements on the catalogs of a session.
 
     Args:
-        spark: The Spark session that runs the work.
+        spark: The Spark session that runs the work, or the owner of one that starts on first use.
         registry: The catalogs.
         progress: Show a progress bar in a terminal for long statements.
         callbacks: The functions to call after each commit; None for none.
 
     Attributes:
-        spark: The Spark session.
         registry: The catalogs and the current namespace.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Runtime,
         registry: CatalogRegistry,
         *,
         progress: bool = True,
         callbacks: Callbacks | None = None,
     ) -> None:
-        self.spark = spark
         self.registry = registry
         self.engine = Engine(
-            spark=spark,
+            runtime=spark if isinstance(spark, Runtime) else Runtime(spark),
             registry=registry,
             progress=progress,
-            plans_scans=can_plan_scans(spark),
             callbacks=Callbacks() if callbacks is None else callbacks,
             compact=compact_after_commit,
         )
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session. The first use of a session that `dml.connect` is to start starts it.
+
+        Raises:
+            SetupError: Java is missing or too old, or Spark does not start.
+        """
+        return self.engine.spark
 
     def __repr__(self) -> str:
         catalogs = ", ".join(self.registry.catalogs)
@@ -194,13 +202,17 @@ class Session:
         self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None
     ) -> DataFrame | Result:
         """Run a text that must be one statement, for example because it contains a caller's names and conditions."""
-        with self._on_active_session(text) as session:
-            if idempotency_key is None and reruns is None:
-                return run_statement(session.handler, text, args)
-            with run_as_handler():
-                bound = bind_parameters(text, args, parameter_sql)
-                key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, canonical_text(bound))
-                return execute_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
+        outcome = self.outcome(text, args, idempotency_key, reruns)
+        return frame_of_rows(self.engine, outcome) if isinstance(outcome, DdlResult) else outcome
+
+    def outcome(
+        self, text: str, args: Arguments = None, idempotency_key: str | None = None, reruns: int | None = None
+    ) -> DataFrame | DdlResult | Result:
+        """Run one statement, and return rows about tables as values: without Spark, if it has not started."""
+        with self._on_active_session(text) as session, run_as_handler():
+            bound = bind_parameters(text, args, parameter_sql)
+            key = None if idempotency_key is None else IdempotencyKey.of(idempotency_key, canonical_text(bound))
+            return run_and_refresh(session.engine, parse_cached(bound), bound, key, reruns)
 
     # ---- rows and files, from Python
 
@@ -293,7 +305,7 @@ class Session:
             AnalysisError: The source is not a stream, or lacks the columns.
             NotFoundError: The table does not exist.
         """
-        check_not_stopped(self.spark)
+        self._check_not_stopped()
         follow_spark(self.engine)
         return stream_merge(
             self.engine,
@@ -990,7 +1002,7 @@ class Session:
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
-        check_not_stopped(self.spark)
+        self._check_not_stopped()
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parse_cached(bound), bound)
 
@@ -1023,13 +1035,20 @@ class Session:
     @contextmanager
     def _on_active_session(self, text: str) -> Iterator["Session"]:
         """Yield the session for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
-        check_not_stopped(self.spark)
+        if self.engine.runtime.known is not None:
+            yield self
+            return
+        self._check_not_stopped()
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
                 yield self
             else:
                 yield self.on(clone)
+
+    def _check_not_stopped(self) -> None:
+        if self.engine.runtime.is_started:
+            check_not_stopped(self.spark)
 
     def _inherited_binding(self) -> Binding:
         """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
@@ -1046,6 +1065,9 @@ class Session:
         Raises:
             SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
+        if not self.engine.runtime.is_started:
+            self.engine.runtime.prepare = self.enable
+            return self
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
@@ -1054,10 +1076,16 @@ class Session:
 
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
-        is_own = is_handler(session_key(self.spark), self.handler)
+        if not self.engine.runtime.is_started:
+            self.engine.runtime.prepare = None
+            return
+        is_own = self._is_enabled()
         interception.disable(self.spark)
         if not is_own:  # another session's handler replaced this one, or none is enabled
             self._release()
+
+    def _is_enabled(self) -> bool:
+        return self.engine.runtime.is_started and is_handler(session_key(self.spark), self.handler)
 
     def _release(self) -> None:
         """Remove the catalogs from Spark."""
@@ -1068,7 +1096,7 @@ class Session:
 
     def close(self) -> None:
         """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""
-        if is_handler(session_key(self.spark), self.handler):
+        if self._is_enabled():
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()
@@ -1091,9 +1119,10 @@ class Session:
         Raises:
             SetupError: The catalog cannot be loaded.
         """
-        check_catalog_settings(self.spark, (name,))
+        if self.engine.runtime.is_started:
+            check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
-        if is_handler(session_key(self.spark), self.handler):
+        if self._is_enabled():
             install(self.engine)
         return catalog

@@ -21,6 +21,7 @@ from rich.table import Table
 from dml.active_session import DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database
 from dml.catalog.tables import list_tables
+from dml.ddl import DdlResult
 from dml.ddl.namespaces import child_namespaces
 from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
@@ -79,7 +80,7 @@ def open_session(
         settings: Spark settings.
 
     Raises:
-        SetupError: Java, Spark or the catalog does not start.
+        SetupError: The catalog does not start.
     """
     options: dict[str, Any] = {**properties, **({} if warehouse is None else {"warehouse": warehouse})}
     database = embedded_database(warehouse or DEFAULT_WAREHOUSE)
@@ -114,9 +115,12 @@ def run_sql(session: Session, text: str, *, output: str, limit: int, idempotency
 def run_statement(session: Session, text: str, output: str, limit: int, idempotency_key: str | None = None) -> None:
     """Run one statement and print its result."""
     try:
-        outcome = session.sql(text, idempotency_key=idempotency_key)
+        outcome = session.outcome(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
+        elif isinstance(outcome, DdlResult):
+            if outcome.columns:
+                print_listed([name for name, _ in outcome.columns], outcome.rows, output, limit)
         elif outcome.columns:
             with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
@@ -215,13 +219,20 @@ def run_maintenance(
 
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:
     """Print the rows of a query."""
-    if output == "table":
-        rows = frame.limit(limit + 1).collect()
-        print_table(frame.columns, rows[:limit])
-        if len(rows) > limit:
-            Console(stderr=True).print(f"The first {limit} rows; --limit shows more, --format csv shows all")
+    is_table = output == "table"
+    rows = frame.limit(limit + 1).collect() if is_table else frame.toLocalIterator()
+    print_listed(frame.columns, rows, output, limit)
+
+
+def print_listed(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: str, limit: int) -> None:
+    """Print rows; of a table the first `limit`."""
+    if output != "table":
+        print_rows(columns, rows, output, sys.stdout)
         return
-    print_rows(frame.columns, frame.toLocalIterator(), output, sys.stdout)
+    rows = list(rows)
+    print_table(columns, rows[:limit])
+    if len(rows) > limit:
+        Console(stderr=True).print(f"The first {limit} rows; --limit shows more, --format csv shows all")
 
 
 def plain_console() -> Console:

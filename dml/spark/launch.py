@@ -25,7 +25,7 @@ from dml.spark.extension import extend, is_remote
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 from dml.spark.workers import is_local
 
-__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
+__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session", "usable_cores"]
 
 MINIMUM_PYTHON: Final = (3, 11)
 JAVA_HINT: Final = (
