@@ -1066,7 +1066,7 @@ class Session:
             SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
         if not self.engine.runtime.is_started:
-            self.engine.runtime.prepare = self.enable
+            self.engine.runtime.announce(self.enable)
             return self
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
@@ -1077,7 +1077,7 @@ class Session:
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
         if not self.engine.runtime.is_started:
-            self.engine.runtime.prepare = None
+            self.engine.runtime.withdraw()
             return
         is_own = self._is_enabled()
         interception.disable(self.spark)
@@ -1096,7 +1096,7 @@ class Session:
 
     def close(self) -> None:
         """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""
-        if self._is_enabled():
+        if self._is_enabled() or not self.engine.runtime.is_started:
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()

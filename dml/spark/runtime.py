@@ -13,12 +13,13 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final
-from zoneinfo import available_timezones
+from typing import Any, Final
+from zoneinfo import ZoneInfo
 
 import pyspark
 from pyspark.sql import SparkSession
 
+from dml.spark.bridge.sessions import builder_options
 from dml.spark.extension import is_remote
 from dml.spark.launch import active_session, default_settings, spark_session, usable_cores
 from dml.spark.settings import settings_below, settings_of
@@ -36,8 +37,6 @@ class Runtime:
         spark: The session; None starts one on first use, unless the program has started one by then.
         settings: Spark settings for a new session, which override `default_settings`.
 
-    Attributes:
-        prepare: Called once with a session that has just started, before anything else uses it.
     """
 
     def __init__(self, spark: SparkSession | None = None, *, settings: Mapping[str, str] | None = None) -> None:
@@ -45,7 +44,7 @@ class Runtime:
         self._given = dict(settings or {})
         self._is_ready = spark is not None
         self._lock = threading.RLock()
-        self.prepare: Callable[[], object] | None = None
+        self._prepare: Callable[[], object] | None = None
 
     @staticmethod
     def of(spark: SparkSession | None, *, settings: Mapping[str, str] | None = None) -> "Runtime":
@@ -73,17 +72,38 @@ class Runtime:
         if self._is_ready:
             assert self._spark is not None
             return self._spark
-        with self._lock:  # `prepare` asks for the session in this thread
+        with self._lock:  # preparing it asks for the session in this thread
             if self._spark is None:
+                PENDING[:] = [other for other in PENDING if other is not self]
                 self._spark = spark_session(settings=self._given)
                 try:
-                    if self.prepare is not None:
-                        self.prepare()
+                    if self._prepare is not None:
+                        self._prepare()
                 except BaseException:
                     self._spark = None
                     raise
                 self._is_ready = True
             return self._spark
+
+    def announce(self, prepare: Callable[[], object]) -> None:
+        """Make PySpark's `SparkSession.builder.getOrCreate()` start this session until it has started.
+
+        Programs such as dbt ask PySpark for the session that `dml.connect` has opened.
+
+        Args:
+            prepare: Called once with the session that has started, before anything else uses it.
+        """
+        self._prepare = prepare
+        PENDING[:] = [self]
+        builder: Any = SparkSession.Builder
+        if builder.getOrCreate is not get_or_create:
+            ORIGINAL[:] = [builder.getOrCreate]
+            builder.getOrCreate = get_or_create
+
+    def withdraw(self) -> None:
+        """Undo `announce`."""
+        self._prepare = None
+        PENDING[:] = [other for other in PENDING if other is not self]
 
     @cached_property
     def _known(self) -> Mapping[str, str] | None:
@@ -111,6 +131,22 @@ class Runtime:
         """`spark.sql.session.timeZone`, which is the JVM's time zone unless it is set."""
         known = self.known
         return (self.spark.conf.get(TIME_ZONE) or "UTC") if known is None else known[TIME_ZONE]
+
+
+PENDING: Final[list[Runtime]] = []
+"""The runtime that `SparkSession.builder.getOrCreate()` starts, if there is one."""
+
+ORIGINAL: Final[list[Callable[[Any], SparkSession]]] = []
+"""PySpark's `SparkSession.Builder.getOrCreate`, once it has been replaced."""
+
+
+def get_or_create(self: Any) -> SparkSession:
+    """Do PySpark's `getOrCreate`, after starting the session that is pending."""
+    if PENDING and not is_remote(builder_options(self)):
+        runtime = PENDING[0]
+        if not runtime.is_started:
+            _ = runtime.spark
+    return ORIGINAL[0](self)
 
 
 ENVIRONMENT: Final = (
@@ -167,6 +203,7 @@ def known_settings(environment: Mapping[str, str], chosen: Mapping[str, str]) ->
 
 LOCAL_TIME: Final = Path("/etc/localtime")
 NAMED_ZONE: Final = Path("/etc/timezone")
+ZONE: Final = re.compile(r"UTC|GMT|[A-Z]\w+(/[\w+-]+)+")
 
 
 def machine_time_zone(environment: Mapping[str, str]) -> str | None:
@@ -180,7 +217,15 @@ def machine_time_zone(environment: Mapping[str, str]) -> str | None:
         found = str(LOCAL_TIME.readlink()).rpartition("zoneinfo/")[2]
         if NAMED_ZONE.is_file() and NAMED_ZONE.read_text(encoding="utf-8").strip() != found:
             return None  # which of the two counts depends on the JVM
-    return found if found in available_timezones() else None
+    return found if found is not None and is_zone(found) else None
+
+
+def is_zone(name: str) -> bool:
+    """Return whether a name is a time zone's in the database that Python and the JVM share."""
+    try:
+        return ZONE.fullmatch(name) is not None and ZoneInfo(name) is not None
+    except (ValueError, OSError, KeyError):  # there is none of this name
+        return False
 
 
 LOCAL_CORES: Final = re.compile(r"local\[\s*(\d+)\s*[,\]]")
