@@ -1077,7 +1077,7 @@ class Session:
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
         if not self.engine.runtime.is_started:
-            self.engine.runtime.withdraw()
+            self.engine.runtime.withdraw(self.enable)
             return
         is_own = self._is_enabled()
         interception.disable(self.spark)

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 import pyspark
 from pyspark.sql import SparkSession
 
-from dml.spark.bridge.sessions import builder_options
+from dml.spark.bridge.sessions import PendingContext, builder_options, has_pending_context, set_pending_context
 from dml.spark.extension import is_remote
 from dml.spark.launch import active_session, default_settings, spark_session, usable_cores
 from dml.spark.settings import settings_below, settings_of
@@ -44,7 +44,7 @@ class Runtime:
         self._given = dict(settings or {})
         self._is_ready = spark is not None
         self._lock = threading.RLock()
-        self._prepare: Callable[[], object] | None = None
+        self._prepare: list[Callable[[], object]] = []
 
     @staticmethod
     def of(spark: SparkSession | None, *, settings: Mapping[str, str] | None = None) -> "Runtime":
@@ -52,6 +52,8 @@ class Runtime:
 
         A session of Spark Connect, and one in a JVM that spark-submit has started, starts at once.
         """
+        if spark is None and PENDING:
+            return PENDING[0]
         found = spark if spark is not None else active_session()
         if found is None and ("PYSPARK_GATEWAY_PORT" in os.environ or is_remote(dict(settings or {}))):
             found = spark_session(settings=settings)
@@ -60,7 +62,7 @@ class Runtime:
     @property
     def is_started(self) -> bool:
         """Whether there is a session, of this runtime or of the program: then it decides what statements mean."""
-        return self._spark is not None or active_session() is not None
+        return self._spark is not None or (not has_pending_context() and active_session() is not None)
 
     @property
     def spark(self) -> SparkSession:
@@ -74,11 +76,11 @@ class Runtime:
             return self._spark
         with self._lock:  # preparing it asks for the session in this thread
             if self._spark is None:
-                PENDING[:] = [other for other in PENDING if other is not self]
+                self._forget()
                 self._spark = spark_session(settings=self._given)
                 try:
-                    if self._prepare is not None:
-                        self._prepare()
+                    for prepare in self._prepare:
+                        prepare()
                 except BaseException:
                     self._spark = None
                     raise
@@ -86,24 +88,32 @@ class Runtime:
             return self._spark
 
     def announce(self, prepare: Callable[[], object]) -> None:
-        """Make PySpark's `SparkSession.builder.getOrCreate()` start this session until it has started.
+        """Let PySpark's own calls start this session, until it has started.
 
-        Programs such as dbt ask PySpark for the session that `dml.connect` has opened.
+        `SparkSession.builder.getOrCreate()`, `SparkSession.getActiveSession()` and `F.col("id")` find the session of
+        the process, which `dml.connect` has opened.
 
         Args:
             prepare: Called once with the session that has started, before anything else uses it.
         """
-        self._prepare = prepare
+        self._prepare.append(prepare)
         PENDING[:] = [self]
+        set_pending_context(PendingContext(lambda: self.spark.sparkContext))
         builder: Any = SparkSession.Builder
         if builder.getOrCreate is not get_or_create:
             ORIGINAL[:] = [builder.getOrCreate]
             builder.getOrCreate = get_or_create
 
-    def withdraw(self) -> None:
+    def withdraw(self, prepare: Callable[[], object]) -> None:
         """Undo `announce`."""
-        self._prepare = None
-        PENDING[:] = [other for other in PENDING if other is not self]
+        self._prepare = [other for other in self._prepare if other != prepare]
+        if not self._prepare:
+            self._forget()
+
+    def _forget(self) -> None:
+        if self in PENDING:
+            PENDING.clear()
+            set_pending_context(None)
 
     @cached_property
     def _known(self) -> Mapping[str, str] | None:
@@ -134,7 +144,7 @@ class Runtime:
 
 
 PENDING: Final[list[Runtime]] = []
-"""The runtime that `SparkSession.builder.getOrCreate()` starts, if there is one."""
+"""The runtime that PySpark's own calls start, if there is one."""
 
 ORIGINAL: Final[list[Callable[[Any], SparkSession]]] = []
 """PySpark's `SparkSession.Builder.getOrCreate`, once it has been replaced."""
@@ -143,9 +153,7 @@ ORIGINAL: Final[list[Callable[[Any], SparkSession]]] = []
 def get_or_create(self: Any) -> SparkSession:
     """Do PySpark's `getOrCreate`, after starting the session that is pending."""
     if PENDING and not is_remote(builder_options(self)):
-        runtime = PENDING[0]
-        if not runtime.is_started:
-            _ = runtime.spark
+        _ = PENDING[0].spark
     return ORIGINAL[0](self)
 
 
