@@ -17,7 +17,7 @@ from dml.merge_builder import Condition, MergeBuilder, Source, Value
 from dml.result import Result
 from dml.session import ACTIVE, Session
 from dml.spark import interception
-from dml.spark.launch import spark_session
+from dml.spark.runtime import Runtime
 from dml.stream_merge import StreamMerge
 from dml.table_health import TableHealth
 from dml.verification import Verification
@@ -69,24 +69,23 @@ def connect(
         warehouse: The folder of the embedded catalog (SQLite and local files). Without warehouse and catalog it is
             `./warehouse`.
         catalog: The name of a PyIceberg catalog, from its configuration or described by `properties`.
-        spark: The Spark session; by default the active one, or a new local one.
+        spark: The Spark session; by default the active one, or a new one that starts on first use.
         progress: Show a progress bar in a terminal for long statements.
-        settings: Spark settings, if a Spark session is started.
+        settings: Spark settings, if a Spark session is started. They are read when it starts.
         **properties: PyIceberg's catalog properties (`type`, `uri`, ...; others as `**{"s3.region": "..."}`).
 
     Returns:
         The session, which becomes the active one of the module's functions.
 
     Raises:
-        SetupError: Java, Spark or the catalog does not start.
+        SetupError: The catalog does not start. `Session.spark` raises what keeps Spark from starting.
     """
     name = catalog or DEFAULT_CATALOG
     if warehouse is None and catalog is None:
         warehouse = DEFAULT_WAREHOUSE
     loaded = load(name, warehouse, **properties)
-    started = spark_session(spark, settings=settings)
     registry = CatalogRegistry(catalogs={name: loaded}, current_catalog=name)
-    session = Session(started, registry, progress=progress)
+    session = Session(Runtime.of(spark, settings=settings), registry, progress=progress)
     session.enable()
     ACTIVE[:] = [session]
     return session

@@ -52,6 +52,16 @@ MAX_DRIVER_SOURCE_FILES: Final = 8
 DRIVER_SOURCE_BATCH_ROWS: Final = 1024
 """Rows that the driver decodes of such a file before it compares their size with the limit. Estimate."""
 
+MAX_DRIVER_BYTES: Final = 32 * 2**20
+"""Files that a statement reads in this process if Spark has not started. Above it, Spark starts, in 4 to 8 seconds, and
+its tasks read them. The driver reads and writes this much in about 2 seconds."""
+
+MAX_LITERAL_VALUES: Final = 10_000
+"""Constants in the VALUES of an INSERT that are converted in this process if Spark has not started. Estimate."""
+
+MAX_DRIVER_FILES: Final = 64
+"""The same in data files, which the driver reads one after the other. Estimate."""
+
 MAX_RANGE_SOURCE_BYTES: Final = 16 * 2**20
 """Sources whose new rows are one range, which one task writes. Above it, Spark joins and makes the ranges."""
 

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from dml import limits
 from dml.spark.bridge.gateway import Py4JError
+from dml.spark.runtime import Runtime
 
 __all__ = ["TaskCounts", "progress_bar", "task_counts"]
 
@@ -29,18 +30,18 @@ TaskCounts = tuple[int, int]
 
 @contextmanager
 def progress_bar(
-    spark: SparkSession, description: str, *, enabled: bool = True, stream: TextIO | None = None
+    runtime: Runtime, description: str, *, enabled: bool = True, stream: TextIO | None = None
 ) -> Iterator[None]:
     """Show the progress of the Spark jobs of the enclosed code.
 
     Args:
-        spark: The session; on Connect nothing is shown.
+        runtime: The owner of the session; nothing is shown on Connect, or without a session.
         description: The label of the bar, `MERGE lake.db.flights`.
         enabled: False shows nothing.
         stream: The stream to write to, by default standard error; nothing is shown unless it is a terminal.
     """
     target = stream or sys.stderr
-    context = spark_context(spark) if enabled and target.isatty() else None
+    context = spark_context(runtime.spark) if enabled and target.isatty() and runtime.is_started else None
     if context is None:
         yield
         return

@@ -67,6 +67,7 @@ from dml.spark.handlers import (
     check_not_stopped,
 )
 from dml.spark.placeholders import fill_placeholders, view_name
+from dml.spark.runtime import Runtime
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
@@ -101,27 +102,34 @@ class Session:
     """Row-level DML, queries and table statements on the catalogs of a session.
 
     Args:
-        spark: The Spark session that runs the work.
+        spark: The Spark session that runs the work, or the owner of one that starts on first use.
         registry: The catalogs.
         progress: Show a progress bar in a terminal for long statements.
         callbacks: The functions to call after each commit; None for none.
 
     Attributes:
-        spark: The Spark session.
         registry: The catalogs and the current namespace.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Runtime,
         registry: CatalogRegistry,
         *,
         progress: bool = True,
         callbacks: Callbacks | None = None,
     ) -> None:
-        self.spark = spark
         self.registry = registry
         self._runner = StatementRunner(spark, registry, progress=progress, callbacks=callbacks)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session. The first use of a session that `dml.connect` is to start starts it.
+
+        Raises:
+            SetupError: Java is missing or too old, or Spark does not start.
+        """
+        return self._runner.spark
 
     def __repr__(self) -> str:
         catalogs = ", ".join(self.registry.catalogs)
@@ -1066,7 +1074,7 @@ class Session:
 
     def close(self) -> None:
         """Restore Spark's own `spark.sql` and close the catalogs' connections; the Spark session stays open."""
-        if self._runner.is_enabled:
+        if self._runner.is_enabled or not self._runner.is_started:
             self.disable()
         for catalog in self.registry.catalogs.values():
             catalog.close()
@@ -1089,7 +1097,8 @@ class Session:
         Raises:
             SetupError: The catalog cannot be loaded.
         """
-        check_catalog_settings(self.spark, (name,))
+        if self._runner.is_started:
+            check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
         if self._runner.is_enabled:

@@ -23,12 +23,13 @@ from rich.table import Table
 from dml.active_session import DEFAULT_CATALOG, DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database, is_embedded
 from dml.catalog.tables import list_tables
+from dml.ddl import DdlResult
 from dml.ddl.namespaces import child_namespaces
 from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError, SqlError
 from dml.result import Decision, Result
-from dml.session import Session
+from dml.session import Session, runner_of
 from dml.spark.errors import translate
 from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import first_keyword, split_statements
@@ -91,7 +92,7 @@ def open_session(
 
     Raises:
         NotFoundError: The folder has no warehouse.
-        SetupError: Java, Spark or the catalog does not start.
+        SetupError: The catalog does not start.
     """
     options: dict[str, Any] = {**properties, **({} if warehouse is None else {"warehouse": warehouse})}
     folder = missing_warehouse(warehouse, catalog, properties)
@@ -188,9 +189,12 @@ def run_statement(
 ) -> None:
     """Run one statement and print its result."""
     try:
-        outcome = session.sql(text, idempotency_key=idempotency_key)
+        outcome = runner_of(session).outcome(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
+        elif isinstance(outcome, DdlResult):
+            if outcome.columns:
+                print_listed([name for name, _ in outcome.columns], outcome.rows, output, limit)
         elif outcome.columns:
             with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
@@ -295,13 +299,20 @@ def run_maintenance(
 
 def print_frame(frame: DataFrame, output: str, limit: int) -> None:
     """Print the rows of a query."""
-    if output == "table":
-        rows = frame.limit(limit + 1).collect()
-        print_table(frame.columns, rows[:limit])
-        if len(rows) > limit:
-            Console(stderr=True).print(f"The first {limit} rows; --limit shows more, --format csv shows all")
+    is_table = output == "table"
+    rows = frame.limit(limit + 1).collect() if is_table else frame.toLocalIterator()
+    print_listed(frame.columns, rows, output, limit)
+
+
+def print_listed(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: str, limit: int) -> None:
+    """Print rows; of a table the first `limit`."""
+    if output != "table":
+        print_rows(columns, rows, output, sys.stdout)
         return
-    print_rows(frame.columns, frame.toLocalIterator(), output, sys.stdout)
+    rows = list(rows)
+    print_table(columns, rows[:limit])
+    if len(rows) > limit:
+        Console(stderr=True).print(f"The first {limit} rows; --limit shows more, --format csv shows all")
 
 
 def plain_console() -> Console:

@@ -17,8 +17,11 @@ from dml.connector import (
     execute_and_refresh,
     install,
     install_in_derived_sessions,
+    run_and_refresh,
     uninstall,
 )
+from dml.ddl import DdlResult
+from dml.engine.dispatch import frame_of_rows
 from dml.engine.engine import Engine
 from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
@@ -40,11 +43,10 @@ from dml.spark.handlers import (
     is_handler,
     names_view_of_clone,
     run_as_handler,
-    run_statement,
     session_key,
 )
+from dml.spark.runtime import Runtime
 from dml.spark.table_calls import TableCalls
-from dml.spark_scan.frames import can_plan_scans
 from dml.sqlparse import bind_parameters, first_keyword
 from dml.sqlparse.names import name_parts
 
@@ -55,35 +57,46 @@ class StatementRunner:
     """Runs the statements of one Spark session.
 
     Args:
-        spark: The Spark session.
+        spark: The Spark session, or the owner of one that starts on first use.
         registry: The catalogs.
         progress: Show a progress bar in a terminal for long statements.
         callbacks: The functions to call after each commit; None for none.
 
     Attributes:
-        spark: The Spark session.
         registry: The catalogs and the current namespace.
         engine: The context of its statements.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | Runtime,
         registry: CatalogRegistry,
         *,
         progress: bool = True,
         callbacks: Callbacks | None = None,
     ) -> None:
-        self.spark = spark
         self.registry = registry
         self.engine = Engine(
-            spark=spark,
+            runtime=spark if isinstance(spark, Runtime) else Runtime(spark),
             registry=registry,
             progress=progress,
-            plans_scans=can_plan_scans(spark),
             callbacks=Callbacks() if callbacks is None else callbacks,
             compact=compact_after_commit,
         )
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session. The first use of one that has not started starts it.
+
+        Raises:
+            SetupError: Java is missing or too old, or Spark does not start.
+        """
+        return self.engine.spark
+
+    @property
+    def is_started(self) -> bool:
+        """True if there is a Spark session."""
+        return self.engine.runtime.is_started
 
     def run_one(
         self,
@@ -102,13 +115,22 @@ class StatementRunner:
             reruns: See `sql`.
             frames: The DataFrames that it names, by view.
         """
-        with self.on_active_session(text) as runner:
-            if idempotency_key is None and reruns is None:
-                return run_statement(runner.handler, text, args)
-            with run_as_handler():
-                bound = bind_parameters(text, args, parameter_sql)
-                key = key_of(idempotency_key, bound, frames or {})
-                return execute_and_refresh(runner.engine, parse_cached(bound), bound, key, reruns)
+        outcome = self.outcome(text, args, idempotency_key, reruns, frames)
+        return frame_of_rows(self.engine, outcome) if isinstance(outcome, DdlResult) else outcome
+
+    def outcome(
+        self,
+        text: str,
+        args: Arguments = None,
+        idempotency_key: str | None = None,
+        reruns: int | None = None,
+        frames: Mapping[str, DataFrame] | None = None,
+    ) -> DataFrame | DdlResult | Result:
+        """Run one statement as `run_one` does, but return rows about tables as values, which needs no Spark."""
+        with self.on_active_session(text) as runner, run_as_handler():
+            bound = bind_parameters(text, args, parameter_sql)
+            key = key_of(idempotency_key, bound, frames or {})
+            return run_and_refresh(runner.engine, parse_cached(bound), bound, key, reruns)
 
     def run_over(
         self,
@@ -166,7 +188,7 @@ class StatementRunner:
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
-        check_not_stopped(self.spark)
+        self._check_not_stopped()
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parse_cached(bound), bound)
 
@@ -206,13 +228,20 @@ class StatementRunner:
     @contextmanager
     def on_active_session(self, text: str) -> Iterator["StatementRunner"]:
         """Yield the runner for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
-        check_not_stopped(self.spark)
+        if self.engine.runtime.known is not None:
+            yield self
+            return
+        self._check_not_stopped()
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
                 yield self
             else:
                 yield self.on(clone)
+
+    def _check_not_stopped(self) -> None:
+        if self.is_started:
+            check_not_stopped(self.spark)
 
     def _inherited_binding(self) -> Binding:
         """Return the binding of derived Spark sessions: the same catalogs, with their own current namespace."""
@@ -229,6 +258,9 @@ class StatementRunner:
         Raises:
             SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
+        if not self.is_started:
+            self.engine.runtime.announce(self.enable)
+            return
         check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
         install(self.engine)
@@ -237,10 +269,13 @@ class StatementRunner:
     @property
     def is_enabled(self) -> bool:
         """True if `spark.sql` of the session calls this runner."""
-        return is_handler(session_key(self.spark), self.handler)
+        return self.is_started and is_handler(session_key(self.spark), self.handler)
 
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
+        if not self.is_started:
+            self.engine.runtime.withdraw(self.enable)
+            return
         is_own = self.is_enabled
         interception.disable(self.spark)
         if not is_own:  # another session's handler replaced this one, or none is enabled

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyiceberg.table import Table
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
 from dml.spark.bridge.sessions import is_classic, named_frames
 from dml.spark.iceberg_functions import replace_iceberg_functions
+from dml.spark.runtime import Runtime
 from dml.spark.versions import Feature, has_feature
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.render import relation_aliases, render
@@ -36,12 +37,12 @@ class StatementTables:
 
     Attributes:
         statement: The statement's text.
-        spark: The session.
+        runtime: The owner of the Spark session.
         registry: The catalogs.
     """
 
     statement: str
-    spark: SparkSession
+    runtime: Runtime
     registry: CatalogRegistry
     _loaded: dict[tuple[str, ...], Table] = field(init=False, repr=False, default_factory=dict)
 
@@ -53,14 +54,16 @@ class StatementTables:
 
     def is_temporary_view(self, name: str) -> bool:
         """Return whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
-        catalog, quoted_name = self.spark.catalog, quoted(name)
+        if self.runtime.known is not None:
+            return False
+        catalog, quoted_name = self.runtime.spark.catalog, quoted(name)
         return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
 
     def is_view(self, reference: TableReference) -> bool:
         """Return whether Spark finds a view in a RowDelta catalog."""
-        if not (is_classic(self.spark) and has_feature(Feature.CATALOG_VIEWS)):
+        if not (is_classic(self.runtime.spark) and has_feature(Feature.CATALOG_VIEWS)):
             return False
-        return self.spark.catalog.tableExists(quote_name(reference.parts))
+        return self.runtime.spark.catalog.tableExists(quote_name(reference.parts))
 
     def missing(self, reference: TableReference) -> NotFoundError:
         """Return the error for a table that no RowDelta catalog has."""
@@ -80,7 +83,7 @@ class StatementViews:
 
     Attributes:
         statement: The statement's text.
-        spark: The session.
+        runtime: The owner of the Spark session.
         catalogs: The names of RowDelta's catalogs.
         places: Placeholders by the place of the reference to a RowDelta table.
         full_names: The catalog, namespace and name of the table, by the same places.
@@ -89,7 +92,7 @@ class StatementViews:
     """
 
     statement: str
-    spark: SparkSession
+    runtime: Runtime
     catalogs: tuple[str, ...]
     places: Mapping[Span, str]
     full_names: Mapping[Span, tuple[str, ...]]
@@ -121,20 +124,21 @@ class StatementViews:
 
     def frame(self, text: str) -> DataFrame:
         """Do the work of `sql` for a text without Iceberg functions."""
+        spark = self.runtime.spark
         used: dict[str, Any] = {name: frame for name, frame in self.frames.items() if name in text}
         if not used:
-            return self.spark.sql(text)
-        if is_classic(self.spark):
+            return spark.sql(text)
+        if is_classic(spark):
             # Statements in other threads of this session use the same placeholders.
             unique = uuid.uuid4().hex
             for name in used:
                 text = text.replace(name, name + unique)
-            with named_frames(self.spark, {name + unique: frame for name, frame in used.items()}):
-                return self.spark.sql(text)
+            with named_frames(spark, {name + unique: frame for name, frame in used.items()}):
+                return spark.sql(text)
         escaped = text.replace("{", "{{").replace("}", "}}")
         for name in used:
             escaped = escaped.replace(name, "{" + name + "}")
-        return self.spark.sql(escaped, None, **used)
+        return spark.sql(escaped, None, **used)
 
 
 def views_of(
@@ -179,7 +183,7 @@ def views_of(
                 raise tables.missing(reference)
     return StatementViews(
         statement=tables.statement,
-        spark=tables.spark,
+        runtime=tables.runtime,
         catalogs=tuple(tables.registry.catalogs),
         places=places,
         full_names=full_names,

@@ -4,7 +4,7 @@ Input: calls of Spark's planner, through py4j. Output: tables, scans and lists o
 run RowDelta's statements; this package only translates. `install` registers a session's catalogs with Spark.
 """
 
-from dml.connector.caches import execute_and_refresh
+from dml.connector.caches import execute_and_refresh, run_and_refresh
 from dml.connector.install import (
     check_catalog_settings,
     install,
@@ -20,6 +20,7 @@ __all__ = [
     "install",
     "install_in_derived_sessions",
     "register_format",
+    "run_and_refresh",
     "table_frame",
     "uninstall",
 ]

@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame
 
 from dml.commit import CommitKey
 from dml.connector.state import load_tables_once
-from dml.engine.dispatch import execute
+from dml.ddl import DdlResult
+from dml.engine.dispatch import execute, frame_of_rows
 from dml.engine.engine import Engine, is_connect
 from dml.engine.procedures import PROCEDURES, table_of_call
 from dml.engine.reruns import run_with_reruns
@@ -34,7 +35,7 @@ from dml.sqlparse.statements import (
     UpdateStatement,
 )
 
-__all__ = ["execute_and_refresh"]
+__all__ = ["execute_and_refresh", "run_and_refresh"]
 
 
 def execute_and_refresh(
@@ -44,6 +45,18 @@ def execute_and_refresh(
     idempotency_key: CommitKey | None = None,
     reruns: int | None = None,
 ) -> DataFrame | Result:
+    """Do `run_and_refresh`, and return rows as a DataFrame."""
+    outcome = run_and_refresh(engine, statement, text, idempotency_key, reruns)
+    return frame_of_rows(engine, outcome) if isinstance(outcome, DdlResult) else outcome
+
+
+def run_and_refresh(
+    engine: Engine,
+    statement: Statement,
+    text: str,
+    idempotency_key: CommitKey | None = None,
+    reruns: int | None = None,
+) -> DataFrame | DdlResult | Result:
     """Run a statement, then refresh what Spark has cached of the table that it changed.
 
     Args:
@@ -54,13 +67,15 @@ def execute_and_refresh(
         reruns: How often it may run again after a conflict; None for what the session or the table says.
     """
 
-    def run() -> DataFrame | Result:
+    def run() -> DataFrame | DdlResult | Result:
+        if engine.runtime.known is not None:
+            return execute(engine, statement, text, idempotency_key)
         with load_tables_once(engine.spark):
             return execute(engine, statement, text, idempotency_key)
 
     outcome = run_with_reruns(engine, statement, text, run, reruns)
     changed = changed_table(engine, statement)
-    if changed is not None:
+    if changed is not None and engine.runtime.known is None:
         refresh_caches(engine, changed.parts, columns_may_differ=isinstance(statement, AlterTable | CreateTable))
     return outcome
 

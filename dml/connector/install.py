@@ -33,6 +33,7 @@ from dml.spark.bridge.sessions import jar_loader, session_state, weak_session
 from dml.spark.bridge.values import java_class
 from dml.spark.callbacks import take_callbacks
 from dml.spark.handlers import Binding, StatementHandler, session_key
+from dml.spark.runtime import Runtime
 from dml.spark.settings import settings_below
 from dml.spark_scan.workers import has_python_readers, user_data_source
 
@@ -184,7 +185,10 @@ def install_in_derived_sessions(binding: Binding, registry: CatalogRegistry) -> 
             seen.add(key)
             # Nothing reports the end of such a session: a catalog with a strong reference would keep both forever.
             session = weak_session(spark)
-            put_catalogs(Engine(spark=spark, registry=registry), lambda: Engine(spark=session(), registry=registry))
+            put_catalogs(
+                Engine(runtime=Runtime(spark), registry=registry),
+                lambda: Engine(runtime=Runtime(session()), registry=registry),
+            )
         return binding(spark)
 
     return bind

@@ -452,7 +452,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
     parts = name_parts(name)
     if not parts or not can_plan_scans(engine.spark):
         return None
-    tables = StatementTables(statement=name, spark=engine.spark, registry=engine.registry)
+    tables = StatementTables(statement=name, runtime=engine.runtime, registry=engine.registry)
     resolved = tables.resolve(reference_of(parts))
     if resolved is None or resolved.metadata_table is not None:
         return None

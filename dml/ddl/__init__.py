@@ -9,10 +9,11 @@ from dml.ddl.namespaces import match_names
 from dml.ddl.new_schema import schema_from_json
 from dml.ddl.run_ddl import DdlStatement, execute
 from dml.ddl.snapshot_references import needs_empty_snapshot
-from dml.ddl.tables import DdlResult
+from dml.ddl.tables import NO_ROWS, DdlResult
 from dml.ddl.types import parse_type, type_text
 
 __all__ = [
+    "NO_ROWS",
     "DdlResult",
     "DdlStatement",
     "create_table",

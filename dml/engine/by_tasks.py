@@ -11,29 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import pyarrow as pa
 from pyiceberg.table import Table
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 from dml import limits
-from dml.engine.sent_source import SentSource
+from dml.engine.sent_source import SentSource, bytes_read
 from dml.engine.writes import (
     TASK_COMMIT_SCHEMA,
     MoreReports,
     WriteOutcome,
     checked_reports,
     collect_outcome,
+    delete_uncommitted,
     task_reports,
     with_live_storage,
 )
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import SourceMatches, TaskReport
+from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
 from dml.options import DistributionMode
 from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
+from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
 from dml.spark.workers import check_writes
-from dml.tasks.row_task import RowTask, discard
+from dml.tasks.row_task import RowTask, Sink, discard
 from dml.tasks.task_input import TaskInput
 from dml.write.carried_rows import CopyRows, RewriteRun
 from dml.write.converted_deletes import ConvertDeletes
@@ -41,11 +44,11 @@ from dml.write.delta_writer import WriteTask
 from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["convert_by_tasks", "copy_by_tasks", "write_by_tasks", "write_merge_by_tasks"]
+__all__ = ["convert_by_tasks", "copy_by_tasks", "write_batch", "write_by_tasks", "write_merge_by_tasks"]
 
 
 def write_by_tasks(
-    spark: SparkSession,
+    runtime: Runtime,
     program: Program,
     context: ScanContext,
     groups: Sequence[Sequence[ScanTask]],
@@ -55,7 +58,7 @@ def write_by_tasks(
     """Run a program over a scan whose filters select exactly the rows of the statement, and write the result.
 
     Args:
-        spark: The session.
+        runtime: The owner of the Spark session.
         program: A projection, or changes without a join.
         context: The scan context that all groups share.
         groups: The scan tasks that each task reads; for changes, whole files.
@@ -70,12 +73,56 @@ def write_by_tasks(
     """
     if not groups:
         return collect_outcome([], table, spec)
-    check_writes(spark, table, spec.context)
     task = RowTask(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
-    frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-    return collect_outcome(task_reports(frame, table, spec), table, spec)
+    return collect_outcome(write_reports(runtime, groups, task, table, spec), table, spec)
+
+
+def write_reports(
+    runtime: Runtime, groups: Sequence[Sequence[ScanTask]], task: RowTask, table: Table, spec: WriterSpec
+) -> Sequence[TaskReport]:
+    """Run the tasks of a write, and return what they report.
+
+    If Spark has not started, a single task in this process reads a few small files, sooner than Spark would start.
+
+    Args:
+        runtime: The owner of the Spark session.
+        groups: The files that each task reads.
+        task: The function of the tasks.
+        table: The table to write.
+        spec: The write.
+    """
+    if runtime.known is not None and are_few(groups):
+        numbers = pa.record_batch([pa.array(range(len(groups)), pa.int64())], names=["id"])
+        return driver_reports(task, numbers, table, spec)
+    check_writes(runtime.spark, table, spec.context)
+    frame = task_frame(runtime.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+    return task_reports(frame, table, spec)
+
+
+def are_few(groups: Sequence[Sequence[ScanTask]]) -> bool:
+    """Return whether the driver reads and writes the files of all groups sooner than Spark starts."""
+    files = [task for group in groups for task in group]
+    return len(files) <= limits.MAX_DRIVER_FILES and sum(map(bytes_read, files)) <= limits.MAX_DRIVER_BYTES
+
+
+def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
+    """Write rows that the driver holds.
+
+    Raises:
+        DmlError: Writing failed. No files are left behind.
+    """
+    return collect_outcome(driver_reports(WriteTask(spec), batch, table, spec), table, spec)
+
+
+def driver_reports(task: Sink | RowTask, batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> list[TaskReport]:
+    """Run a write as one task in this process: file names are unique within a task."""
+    try:
+        return [report_from_bytes(found.column(0)[0].as_py()) for found in task(iter([batch]))]
+    except BaseException:
+        delete_uncommitted(table, spec.context)
+        raise
 
 
 def copy_by_tasks(
@@ -143,7 +190,7 @@ def convert_by_tasks(
 
 
 def write_merge_by_tasks(
-    spark: SparkSession,
+    runtime: Runtime,
     source: SentSource,
     scan: Scan,
     groups: Sequence[Sequence[ScanTask]],
@@ -160,7 +207,7 @@ def write_merge_by_tasks(
     or a second job if they are many.
 
     Args:
-        spark: The session.
+        runtime: The owner of the Spark session.
         source: The source.
         scan: The scan of the target.
         groups: Its scan tasks by Spark task, whole files.
@@ -174,9 +221,9 @@ def write_merge_by_tasks(
         DmlError: Reading or writing failed. No files are left behind.
         PySparkException: Spark failed. No files are left behind.
     """
-    check_writes(spark, table, spec.context)
+    check_writes(runtime.spark, table, spec.context)
     merge = MergeJobs(
-        spark=spark,
+        spark=runtime.spark,
         source=source,
         # Tasks probe the source itself, so the reader needs no key filter.
         context=replace(scan.context, key_filter=None),

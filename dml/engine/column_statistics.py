@@ -183,7 +183,7 @@ def sketch_columns(
     """Sketch columns of the live rows of a snapshot, in tasks."""
     columns = list(dict.fromkeys(path[0].field_id for path in fields))
     scan = TableScan(table=table, snapshot_id=snapshot.snapshot_id, schema=schema, columns=tuple(columns)).plan_for(
-        engine.spark
+        engine.runtime
     )
     sketches = [ThetaSketch() for _ in fields]
     groups = scan.read.groups(scan.plan.tasks, StatementSettings.of(engine).parallelism)

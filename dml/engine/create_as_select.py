@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pyiceberg.table import Table
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from dml import ddl
 from dml.catalog import LoadState
@@ -30,36 +29,34 @@ from dml.model.columns import value_name
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
 from dml.spark.bridge.gateway import Py4JError
-from dml.spark.bridge.sessions import empty_frame
 from dml.sqlparse.statements import CreateTable
 from dml.views import StatementTables
 
 __all__ = ["CreateAsSelect", "create_table", "drop_empty", "run_create"]
 
 
-def create_table(engine: Engine, statement: CreateTable, sql: str) -> DataFrame | Result:
+def create_table(engine: Engine, statement: CreateTable, sql: str) -> ddl.DdlResult | Result:
     """Create or replace a table; with AS SELECT together with its rows.
 
     Raises:
         DmlError: the table exists already or does not fit, or the query failed.
     """
     settings = StatementSettings.of(engine, sql)
-    nothing = empty_frame(engine.spark, StructType([]))
     if statement.query is None:
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
-        return nothing
+        return ddl.NO_ROWS
     started = time.perf_counter()
-    tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
+    tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
     views = query_views(engine, statement.query, tables, settings)
     rows = views.sql(views.text(statement.query))
     if statement.if_not_exists and engine.registry.resolve(statement.table.parts) is not None:
-        return nothing
+        return ddl.NO_ROWS
     try:
         return run_create(CreateAsSelect(engine, statement, sql, rows, settings, started, tables=tables))
     except AlreadyExistsError:
         if not statement.if_not_exists:
             raise
-        return nothing  # another writer was faster
+        return ddl.NO_ROWS  # another writer was faster
 
 
 @dataclass(frozen=True, slots=True)

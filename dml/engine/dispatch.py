@@ -13,7 +13,7 @@ from dml.catalog.tables import namespace_exists
 from dml.catalog.translation import is_unreachable
 from dml.catalog.translation import translate as translate_foreign
 from dml.commit import CommitKey
-from dml.ddl.tables import load_table
+from dml.ddl.tables import NO_ROWS, DdlResult, load_table
 from dml.engine.create_as_select import create_table
 from dml.engine.empty_branch import create_empty_branch
 from dml.engine.engine import Engine, StatementSettings, is_connect
@@ -63,7 +63,7 @@ from dml.sqlparse.statements import (
     Use,
 )
 
-__all__ = ["execute"]
+__all__ = ["execute", "frame_of_rows"]
 
 SPARKS_KEYWORDS: Final = frozenset(
     [
@@ -105,7 +105,7 @@ RowChange = DeleteStatement | UpdateStatement | MergeStatement | InsertStatement
 
 def execute(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None = None
-) -> DataFrame | Result:
+) -> DataFrame | DdlResult | Result:
     """Run a statement.
 
     Args:
@@ -123,14 +123,14 @@ def execute(
     except DmlError:
         raise
     except Exception as error:
-        if is_jvm_exit(error, engine.spark):
+        if caused_by_jvm(error, engine):
             raise jvm_exit_error() from error
         raise
 
 
 def execute_and_translate(
     engine: Engine, statement: Statement, text: str, idempotency_key: CommitKey | None
-) -> DataFrame | Result:
+) -> DataFrame | DdlResult | Result:
     """Run a statement; translate errors of Spark, catalogs and storage to RowDelta's."""
     try:
         if idempotency_key is not None:
@@ -144,17 +144,22 @@ def execute_and_translate(
         # PyIceberg indexes columns by dotted names: a column `a.b` collides with a field `b` of a column `a`.
         raise AnalysisError(str(error), sql=text, hint="Rename columns so that every dotted name is unique") from error
     except (PySparkException, Py4JError) as error:
-        if is_jvm_exit(error, engine.spark):
+        if caused_by_jvm(error, engine):
             raise
         raise locate_error(translate(error), statement, text, engine) from error
     except Exception as error:
-        if not is_unreachable(error) or is_jvm_exit(error, engine.spark):
+        if not is_unreachable(error) or caused_by_jvm(error, engine):
             raise
         properties = {name: catalog.properties for name, catalog in engine.registry.catalogs.items()}
         raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials
 
 
-def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Result:
+def caused_by_jvm(error: BaseException, engine: Engine) -> bool:
+    """Return whether the exit of Spark's JVM caused an error."""
+    return engine.runtime.is_started and is_jvm_exit(error, engine.spark)
+
+
+def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | DdlResult | Result:
     """Run a statement without translating Spark's exceptions."""
     match statement:
         case Query():
@@ -339,7 +344,7 @@ def run_use(engine: Engine, statement: Use, text: str) -> None:
     enter(engine, catalog_name, namespace)
 
 
-def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
+def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame | DdlResult:
     reference = table_of(statement)
     if reference is not None and is_spark_table(engine, reference):
         return spark_sql(engine, text)
@@ -347,11 +352,15 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame:
         return refresh_table(engine, statement)
     if isinstance(statement, AnalyzeTable):
         analyze_table(engine, statement)
-        return empty_frame(engine.spark, StructType([]))
+        return NO_ROWS
     if isinstance(statement, AlterTable) and create_empty_branch(engine, statement):
-        return empty_frame(engine.spark, StructType([]))
+        return NO_ROWS
     time_zone = StatementSettings.of(engine).time_zone
-    result = ddl.execute(statement, engine.registry, time_zone=time_zone)
+    return ddl.execute(statement, engine.registry, time_zone=time_zone)
+
+
+def frame_of_rows(engine: Engine, result: DdlResult) -> DataFrame:
+    """Return the rows of a statement about tables as a DataFrame."""
     if not result.columns:
         return empty_frame(engine.spark, StructType([]))
     schema = ", ".join(f"`{name}` {kind}" for name, kind in result.columns)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from dml import limits
@@ -14,7 +15,8 @@ from dml.hook_options import HookOptions
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
-from dml.spark.settings import replaces_any, settings_below, settings_of
+from dml.spark.runtime import Runtime, local_cores
+from dml.spark.settings import replaces_any
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import SettingReader, integer_setting, max_task_failures, parallel_tasks
@@ -77,8 +79,7 @@ class StatementSettings:
         Raises:
             AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
         """
-        spark = engine.spark
-        get = settings_of(spark)
+        get = engine.runtime.settings()
 
         def flag(key: str) -> bool:
             return (get(key, "false") or "false").lower() == "true"
@@ -93,13 +94,12 @@ class StatementSettings:
         return StatementSettings(
             rules=SqlRules(
                 case_sensitive=flag("spark.sql.caseSensitive"),
-                # If unset, it is the JVM's time zone, which may change as well.
-                time_zone=spark.conf.get("spark.sql.session.timeZone") or "UTC",
+                time_zone=engine.runtime.time_zone,
                 trees=tree_reading(
                     any(flag(key) for key in LITERAL_SETTINGS)
                     or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
                     or (get(COLLATION, UTF8_BINARY) or UTF8_BINARY).upper() != UTF8_BINARY
-                    or calls_replaced(spark, statement)
+                    or calls_replaced(engine.runtime, statement)
                 ),
                 catalogs=tuple(engine.registry.catalogs),
             ),
@@ -108,8 +108,8 @@ class StatementSettings:
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,
             wap_id=wap_id or None,
-            parallelism=parallelism_of(spark, get),
-            iceberg=settings_below(spark, ICEBERG_SETTINGS),
+            parallelism=parallelism_of(engine.runtime, get),
+            iceberg=engine.runtime.settings_below(ICEBERG_SETTINGS),
         )
 
 
@@ -134,11 +134,12 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 """Spark 4.0 compares two strings without a column by this setting's collation. Its default is `UTF8_BINARY`."""
 
 
-def calls_replaced(spark: SparkSession, statement: str) -> bool:
+def calls_replaced(runtime: Runtime, statement: str) -> bool:
     """Return whether a statement calls a user-defined function that sqlglot parses as one of Spark's."""
-    return bool(called_functions(statement, NO_BUILT_INS)) or replaces_any(
-        spark, called_functions(statement, BUILT_INS)
-    )
+    if called_functions(statement, NO_BUILT_INS):
+        return True
+    # A session that has not started has no functions of the user.
+    return runtime.known is None and replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
 
 
 def tree_reading(is_other: bool) -> TreeReading:
@@ -148,9 +149,12 @@ def tree_reading(is_other: bool) -> TreeReading:
     return TreeReading.ALIKE if has_feature(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
 
 
-def parallelism_of(spark: SparkSession, get: SettingReader) -> int:
+def parallelism_of(runtime: Runtime, get: SettingReader) -> int:
     """Return how many tasks run at once. A Connect server does not report it: without a setting, 8 is assumed."""
-    context = None if is_connect(spark) else spark.sparkContext
+    known = runtime.known
+    if known is not None:
+        return parallel_tasks(get, local_cores(known["spark.master"]))
+    context = None if is_connect(runtime.spark) else runtime.spark.sparkContext
     if context is not None:
         return parallel_tasks(get, int(context.defaultParallelism))
     return integer_setting(get, "spark.default.parallelism", 0) or integer_setting(
@@ -172,30 +176,34 @@ class Engine:
     """A session: Spark, its catalogs, and how it reports progress and commits.
 
     Attributes:
-        spark: The Spark session.
+        runtime: The owner of the Spark session.
         registry: The catalogs.
         progress: Whether long statements show their progress.
-        plans_scans: Whether Spark itself plans the scans in queries: not on Connect, nor before 4.0.
         callbacks: Functions that are called after each commit.
         compact: Compacts a table, by name, given the options of its triggers; None for sessions without triggers.
     """
 
-    spark: SparkSession
+    runtime: Runtime
     registry: CatalogRegistry
     progress: bool = False
-    plans_scans: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
     compact: "Callable[[Engine, tuple[str, ...], HookOptions], None] | None" = None
 
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session, which starts on first use."""
+        return self.runtime.spark
+
     def commit_summary(self) -> dict[str, str]:
         """Return the summary entries that identify the engine, for every snapshot."""
-        get = settings_of(self.spark)
+        get = self.runtime.settings()
+        is_known = self.runtime.known is not None
         app_id = get("spark.app.id", None)
-        if not app_id and not is_connect(self.spark):
+        if not app_id and not is_known and not is_connect(self.spark):
             app_id = self.spark.sparkContext.applicationId
         facts = {
             "engine-name": "spark",
-            "engine-version": self.spark.version,
+            "engine-version": pyspark.__version__ if is_known else self.spark.version,
             "spark.app.id": app_id,
             "app-id": app_id,
             "app-name": get("spark.app.name", None) or "",
@@ -205,4 +213,4 @@ class Engine:
 
     def max_failures(self) -> int:
         """Return how often Spark tries a task before the job fails."""
-        return max_task_failures(settings_of(self.spark))
+        return max_task_failures(self.runtime.settings())

@@ -45,7 +45,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
         case InsertStatement() as insert:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
-            tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
+            tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
             views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql))
             return views.sql(f"{statement.prefix}{views.text(fragment)}")
         case _:

@@ -24,16 +24,16 @@ from dml.commit import (
     StreamEpoch,
     conservation_summary,
 )
-from dml.engine.by_tasks import write_by_tasks
+from dml.engine.by_tasks import write_batch, write_by_tasks
 from dml.engine.delta_query import value_sql
-from dml.engine.distribution import distribute_rows, orders_rows, scatters, sorts
+from dml.engine.distribution import distribute_rows, distribution_mode, orders_rows, scatters, sorts
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
 from dml.engine.row_level_plan import run_or_fall_back
-from dml.engine.scanned_rows import ScannedRows, plain_targets, scanned_rows
+from dml.engine.scanned_rows import ScannedRows, literal_batch, plain_targets, scanned_rows
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fit_insert
 from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
 from dml.engine.writes import (
@@ -50,8 +50,9 @@ from dml.model.columns import DeltaLayout, value_name
 from dml.model.manifest import is_unpartitioned
 from dml.model.summary_keys import ROWS_INSERTED
 from dml.model.write_task import WriteContext
-from dml.options import SPARK_FANOUT_ENABLED, IsolationLevel, choice, integer
+from dml.options import SPARK_FANOUT_ENABLED, DistributionMode, IsolationLevel, choice, integer
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
+from dml.plan.literal_rows import literal_columns
 from dml.plan.row_delta_plan import RawValue, ThroughSpark, ValueSource, raw_name
 from dml.progress import progress_bar
 from dml.result import Result
@@ -182,8 +183,52 @@ def run_insert(
     Raises:
         DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
+    if given is None and engine.runtime.known is not None:
+        written = insert_literals(engine, statement, sql, idempotency_key)
+        if written is not None:
+            return written
     planned = plan_insert_statement(engine, statement, sql, idempotency_key, given)
     return run_write(planned.write, planned.rows, planned.frame)
+
+
+def insert_literals(
+    engine: Engine, statement: InsertStatement, sql: str, idempotency_key: CommitKey | None
+) -> Result | None:
+    """Append rows of constants without Spark, as one task; None if Spark may convert, move or refuse them.
+
+    Raises:
+        DmlError: As `run_insert`.
+    """
+    started = time.perf_counter()
+    is_plain = statement.mode is InsertMode.APPEND and not (
+        statement.options
+        or statement.partition
+        or statement.by_name
+        or statement.with_schema_evolution
+        or statement.ctes
+        or statement.query.tables
+    )
+    if not is_plain:
+        return None
+    start = start_statement(engine, statement.target, sql, "INSERT", idempotency_key=idempotency_key)
+    target, settings = start.target, start.settings
+    columns = literal_columns(statement.query, settings.rules)
+    table = target.table
+    if columns is None or settings.policy is not StoreAssignmentPolicy.ANSI:
+        return None
+    if not table.sort_order().is_unsorted or accepts_any_schema(table):
+        return None
+    plan = plan_insert(statement, target.names, [f"col{place}" for place in range(1, len(columns) + 1)])
+    targets = plain_targets(plan)
+    batch = None if isinstance(targets, ThroughSpark) else literal_batch(columns, targets, settings.policy)
+    if batch is None or isinstance(targets, ThroughSpark):
+        return None
+    write = plan_rows_write(engine, target, "INSERT", started)
+    mode = distribution_mode(table, write.context.properties)
+    if mode is DistributionMode.RANGE or write.context.options.fanout is False:
+        return None
+    layout = DeltaLayout(value_ids=tuple(column.field_id for column, _ in targets))
+    return commit_rows(write, write_batch(batch, table, replace(write.task.spec, layout=layout)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,10 +538,10 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
         DmlError: Writing or committing failed. No files are left behind.
     """
     engine, target, table = write.engine, write.target, write.target.table
-    with progress_bar(engine.spark, f"{write.command} {target.resolved.name}", enabled=engine.progress):
+    with progress_bar(engine.runtime, f"{write.command} {target.resolved.name}", enabled=engine.progress):
         if isinstance(rows, ScannedRows):
             spec = replace(write.task.spec, layout=DeltaLayout(value_ids=rows.value_ids))
-            written = write_by_tasks(engine.spark, rows.program, rows.context, rows.groups, table, spec)
+            written = write_by_tasks(engine.runtime, rows.program, rows.context, rows.groups, table, spec)
         else:
             rows = distribute_rows(rows, table, write.context.properties)
             written = run_writer(rows, write.task, table, write.task.spec)

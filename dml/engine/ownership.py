@@ -97,6 +97,8 @@ def follow_spark(engine: Engine) -> bool:
     Returns:
         Whether it is.
     """
+    if engine.runtime.known is not None:
+        return False
     if is_connect(engine.spark):
         return engine.registry.is_current_on_connect
     if not has_feature(Feature.DATA_SOURCE_V2):

@@ -33,7 +33,7 @@ from dml.plan.table_read import table_read
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
-from dml.spark_scan.frames import read_frame
+from dml.spark_scan.frames import can_plan_scans, read_frame
 from dml.spark_scan.scan import SparkRead
 from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
@@ -105,7 +105,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     settings = StatementSettings.of(engine, statement)
-    tables = StatementTables(statement=statement, spark=engine.spark, registry=engine.registry)
+    tables = StatementTables(statement=statement, runtime=engine.runtime, registry=engine.registry)
     views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
     text = views.text(query.fragment)
     return views.sql(exclude_from_stars(text, hidden_columns(views)) if query.fragment.has_star else text)
@@ -162,7 +162,7 @@ def table_frame(
         rules=settings.rules,
         parallelism=settings.parallelism,
     )
-    plans_scan = engine.plans_scans and bool(schema.fields)
+    plans_scan = can_plan_scans(engine.spark) and bool(schema.fields)
     is_computed = read.is_grouped and not read.is_filtered
     if plans_scan and (is_joined or is_computed or not read.is_all_known):
         frame = read_frame(engine.spark, scan, read.extremes)
@@ -170,7 +170,7 @@ def table_frame(
             return frame
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
-    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.spark, find_whole_files=read.is_grouped)
+    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime, find_whole_files=read.is_grouped)
     if plans_scan:
         # Spark can prune nothing more, so the frame gets this plan; read_frame declines if Python workers would read
         # it. Without a plan, for a grouped query on all rows of the files, tasks may compute partial groups.

@@ -12,6 +12,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
+from dml.ddl import DdlResult
 from dml.engine.engine import Engine, StatementSettings
 from dml.errors import CommitConflictError
 from dml.options import integer, num_reruns, num_reruns_after_compaction
@@ -66,9 +67,9 @@ def run_with_reruns(
     engine: Engine,
     statement: Statement,
     text: str,
-    run: Callable[[], DataFrame | Result],
+    run: Callable[[], DataFrame | DdlResult | Result],
     reruns: int | None = None,
-) -> DataFrame | Result:
+) -> DataFrame | DdlResult | Result:
     """Run a statement, and rerun it after conflicts up to its limits.
 
     Args:

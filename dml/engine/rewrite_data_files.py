@@ -153,7 +153,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
     table, options = rewrite.table, rewrite.options
     if call.dry_run:
         return dry_run_rows(rewrite.expected_counters(), rewrite.decisions())
-    with progress_bar(engine.spark, f"REWRITE {rewrite.resolved.name}", enabled=engine.progress):
+    with progress_bar(engine.runtime, f"REWRITE {rewrite.resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
     if options.remove_dangling_deletes:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.transforms import IdentityTransform
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from dml import limits
 from dml.commit import CommitKey, DeleteFiles
@@ -60,6 +60,7 @@ from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
 from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
+from dml.spark.runtime import Runtime
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import MergeStatement, PartitionValue, Truncate
@@ -138,7 +139,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     spec = writer_spec(engine, planned, delta, len(groups), context)
     check_writable(spec)
     planned_at = time.perf_counter()
-    with progress_bar(engine.spark, f"{command} {target.resolved.name}", enabled=engine.progress):
+    with progress_bar(engine.runtime, f"{command} {target.resolved.name}", enabled=engine.progress):
         written = write_delta(engine, planned, delta, way, groups, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
@@ -190,13 +191,13 @@ def write_delta(
         UncomputableValueError: Only Spark can compute a value. No files are left behind.
         DmlError: A job failed. No files are left behind.
     """
-    table, spark = planned.target.table, engine.spark
+    table, runtime = planned.target.table, engine.runtime
     if isinstance(way, ThroughSpark):
         return run_writer(distribute(delta, planned, spec.context), WriteTask(spec), table, spec)
     if way.source is None:
-        return write_by_tasks(spark, way.program, delta.scan.context, groups, table, spec)
+        return write_by_tasks(runtime, way.program, delta.scan.context, groups, table, spec)
     mode = delta.distribution.mode
-    return write_merge_by_tasks(spark, way.source, delta.scan, groups, spec, table, distribution=mode)
+    return write_merge_by_tasks(runtime, way.source, delta.scan, groups, spec, table, distribution=mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +205,7 @@ class Delta:
     """A row delta, not yet evaluated.
 
     Attributes:
-        spark: The session.
+        runtime: The owner of the Spark session.
         planned: The statement.
         assign: The rules of store assignment.
         way: The way to compute it, if rows change.
@@ -213,7 +214,7 @@ class Delta:
         source_keys: The join keys of a MERGE's source, if the scan was filtered by them.
     """
 
-    spark: SparkSession
+    runtime: Runtime
     planned: PlannedStatement
     assign: Assign
     way: Way
@@ -243,7 +244,7 @@ class Delta:
         planned, scan = self.planned, self.scan
         parallelism = planned.settings.parallelism
         groups = self.groups if self.whole_files else scan.read.groups(scan.plan.tasks, parallelism)
-        views = planned.views.with_frame(planned.target_view, scan.frame(self.spark, groups))
+        views = planned.views.with_frame(planned.target_view, scan.frame(self.runtime.spark, groups))
         return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
@@ -293,9 +294,9 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     )
     # A DELETE removes files whose rows all match without opening them.
     finds_whole_files = plan.command is Command.DELETE and plan.condition.pruning_is_exact
-    scan = read.plan_for(engine.spark, find_whole_files=finds_whole_files)
+    scan = read.plan_for(engine.runtime, find_whole_files=finds_whole_files)
     delta = Delta(
-        spark=engine.spark,
+        runtime=engine.runtime,
         planned=planned,
         assign=assign,
         way=select_way(plan, scan.plan, computed),
@@ -303,8 +304,10 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
         distribution=distribution_of(planned),
         source_keys=keys,
     )
-    if isinstance(computed, ThroughSpark) or computed.source is None:
-        delta.frame()  # analyze the statement, so that errors are raised before anything runs
+    # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid:
+    # Spark is not started to confirm it.
+    if isinstance(computed, ThroughSpark) or (computed.source is None and engine.runtime.known is None):
+        delta.frame()
     return delta
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import DataType, StructType
 from dml.engine.distribution import groups_in_place
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import snapshot_to_read
-from dml.model.columns import FILE_ORDINAL
+from dml.model.columns import FILE_ORDINAL, value_name
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
 from dml.plan.plain_scan import NOT_PLAIN, PlainScan, plain_scan
@@ -39,6 +39,7 @@ __all__ = [
     "ScannedRows",
     "Targets",
     "has_type",
+    "literal_batch",
     "plain_rows",
     "plain_targets",
     "scanned_rows",
@@ -263,6 +264,45 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
         return is_same_type(spark_types.DecimalType(value.type.precision, value.type.scale), kind)
     known = COMPUTED.get(value.type)
     return known is not None and is_same_type(known, kind)
+
+
+def literal_batch(
+    columns: Sequence[Sequence[Literal]], targets: Targets, policy: StoreAssignmentPolicy
+) -> pa.RecordBatch | None:
+    """Return constants as they are stored: columns `v0`, `v1`, ... for the targets; None if only Spark converts them.
+
+    Args:
+        columns: The values of each column of the query.
+        targets: The target columns.
+        policy: The rules of store assignment.
+    """
+    arrays, rows = [], len(columns[0])
+    for column, source in targets:
+        if isinstance(source, Literal):
+            stored: list[Literal | None] = [source] * rows
+        else:
+            stored = [stored_literal(value, column, policy) for value in columns[source]]
+        known = [one for one in stored if one is not None]
+        if len(known) < rows or (column.required and any(one.value is None for one in known)):
+            return None
+        arrays.append(pa.concat_arrays([pa.array([one.value], one.type) for one in known]))
+    return pa.RecordBatch.from_arrays(arrays, names=list(map(value_name, range(len(arrays)))))
+
+
+def stored_literal(value: Literal, column: NestedField, policy: StoreAssignmentPolicy) -> Literal | None:
+    """Return a constant as it is stored in a column; None if only Spark can convert it, or refuses to."""
+    kind = literal_type(value.type)
+    if kind is None or not column.field_type.is_primitive:
+        return None
+    stored = stored_in(value, kind, Schema(), column, policy)
+    return stored if isinstance(stored, Literal) else None
+
+
+def literal_type(kind: pa.DataType) -> DataType | None:
+    """Return Spark's type for the type of a constant."""
+    if pa.types.is_decimal(kind):
+        return spark_types.DecimalType(kind.precision, kind.scale)
+    return spark_types.NullType() if kind == pa.null() else COMPUTED.get(kind)
 
 
 def plain_targets(plan: InsertPlan) -> Targets | ThroughSpark:

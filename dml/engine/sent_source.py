@@ -59,7 +59,7 @@ from dml.write.sent_rows import (
     stream_bytes,
 )
 
-__all__ = ["SentSource", "default_limit", "send_source"]
+__all__ = ["SentSource", "bytes_read", "default_limit", "send_source"]
 
 LOG = logging.getLogger(__name__)
 

@@ -253,7 +253,7 @@ def start_statement(
     settings = StatementSettings.of(engine, sql)
     if not may_stage:
         settings = replace(settings, wap_id=None, wap_branch=None)
-    tables = StatementTables(statement=sql, spark=engine.spark, registry=engine.registry)
+    tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
     )
@@ -504,8 +504,8 @@ def missing_target(reference: TableReference, sql: str, tables: StatementTables,
     """Return the error for a target that no RowDelta catalog has."""
     name = ".".join(reference.parts)
     # A Spark Connect server does not have RowDelta's catalogs: it would fail on names of three parts.
-    asks = is_classic(tables.spark) or reference.parts[0] not in tables.registry.catalogs
-    if asks and tables.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
+    asks = is_classic(tables.runtime.spark) or reference.parts[0] not in tables.registry.catalogs
+    if asks and tables.runtime.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
         return rejection(
             reference,
             sql,

@@ -25,7 +25,7 @@ from dml.read.projection import arrow_type
 from dml.rows.program import Column, Value
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["NOT_PLAIN", "PlainScan", "plain_scan"]
+__all__ = ["NOT_PLAIN", "PlainScan", "parts", "plain_scan", "query_tree"]
 
 SELECT_PARTS: Final = frozenset({"expressions", "from_", "where"})
 TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when"})

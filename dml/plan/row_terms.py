@@ -56,14 +56,19 @@ from dml.rows.program import (
 from dml.sqlparse.constants import Constant, Kind, TimeZone, constant
 
 __all__ = [
+    "INTEGER_DIGITS",
+    "MAX_PRECISION",
     "Columns",
     "Scope",
     "compared_terms",
+    "literal",
     "member_term",
+    "number",
     "row_term",
     "selected_value",
     "sql_text",
     "stored_value",
+    "strip_parentheses",
     "uncomputed_part",
     "value_term",
 ]

@@ -127,7 +127,7 @@ class RemoteRead:
             snapshot_id=state.snapshot_id,
             schema=state.schema,
             columns=tuple(field.field_id for field in state.schema.fields),
-        ).plan_for(spark)
+        ).plan_for(self.engine.runtime)
         return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism))
 
     def metadata_rows(self) -> DataFrame:

@@ -27,6 +27,7 @@ from dml.remote.writes import NO_PROVIDERS
 from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
+from dml.spark.runtime import Runtime
 from dml.spark.table_calls import StreamCall
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
@@ -209,7 +210,7 @@ class LocalInsert:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write the micro-batch, unless the table has it already."""
-        engine = replace(self.engine, spark=batch.sparkSession, progress=False)
+        engine = replace(self.engine, runtime=Runtime(batch.sparkSession), progress=False)
         try:
             self.insert.run(engine, batch, running_query_id(), number)
         except DmlError as error:

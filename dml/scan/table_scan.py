@@ -28,6 +28,7 @@ from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import ScanSize, scan_size
 from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, ChangeDistribution, TaskGroups, split, whole_file_groups
 from dml.spark.bridge.sessions import empty_frame
+from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field
 from dml.spark.workers import check_reads
@@ -83,14 +84,15 @@ class TableScan:
             bounded_id=bounded_id,
         )
 
-    def plan_for(self, spark: SparkSession, *, find_whole_files: bool = False) -> "Scan":
+    def plan_for(self, runtime: Runtime, *, find_whole_files: bool = False) -> "Scan":
         """Plan the scan for tasks of a session.
 
         Raises:
             SetupError: Tasks cannot open the table's files.
             DmlError: As `plan_scan`.
         """
-        check_reads(spark, self.table)
+        if runtime.known is None:  # a session that has not started has only local workers
+            check_reads(runtime.spark, self.table)
         return Scan(read=self, plan=self.plan(find_whole_files=find_whole_files))
 
     def context(self, tasks: Iterable[ScanTask], *, all_match: bool = False) -> ScanContext:

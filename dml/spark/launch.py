@@ -30,7 +30,7 @@ from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 from dml.spark.workers import is_local
 from dml.status_line import status_line
 
-__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
+__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session", "usable_cores"]
 
 MINIMUM_PYTHON: Final = (3, 11)
 JAVA_HINT: Final = (

@@ -15,6 +15,7 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.engine.engine import Engine
 from dml.errors import CorruptFileError
+from dml.spark.runtime import Runtime
 
 __all__ = ["engine_of", "pack_catalogs", "query_id_of"]
 
@@ -43,7 +44,7 @@ def engine_of(batch: DataFrame, packed: bytes) -> Engine:
     Raises:
         SetupError: A catalog cannot be loaded here.
     """
-    return Engine(spark=batch.sparkSession, registry=registry_of(packed))
+    return Engine(runtime=Runtime(batch.sparkSession), registry=registry_of(packed))
 
 
 QUERY_IDS: Final[dict[str, str]] = {}

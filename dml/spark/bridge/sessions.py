@@ -19,6 +19,7 @@ from dml.spark.bridge.gateway import JavaObject, java_class
 from dml.spark.bridge.names import BUILDER_OPTIONS, FORMATTER_VIEWS, FRAME, SESSION
 
 __all__ = [
+    "PendingContext",
     "activate",
     "active_context",
     "analyzed_plan",
@@ -28,6 +29,7 @@ __all__ = [
     "empty_frame",
     "frame_of_plan",
     "frames_of_formatter",
+    "has_pending_context",
     "instantiated_session",
     "internal_rows",
     "is_classic",
@@ -37,6 +39,7 @@ __all__ = [
     "optimized_plan",
     "query_execution",
     "session_state",
+    "set_pending_context",
     "spark_context",
     "start_gateway",
     "start_jvm",
@@ -66,7 +69,40 @@ def query_execution(frame: DataFrame) -> JavaObject:
 
 def active_context() -> Any:
     """Return the running context of this process, or None."""
-    return cast("Any", SparkContext)._active_spark_context
+    found = cast("Any", SparkContext)._active_spark_context
+    return found if isinstance(found, SparkContext) else None
+
+
+class PendingContext:
+    """Stands in for the context of a session that has not started: PySpark's use of it starts the session.
+
+    `F.col("id")` and `SparkSession.getActiveSession()` read the context of the process.
+
+    Args:
+        start: Starts the session and returns its context.
+    """
+
+    def __init__(self, start: Callable[[], SparkContext]) -> None:
+        self._start = start
+
+    def __bool__(self) -> bool:
+        return False  # PySpark refuses a second context beside a running one
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._start(), name)
+
+
+def set_pending_context(context: PendingContext | None) -> None:
+    """Make PySpark find a stand-in for the context, or none, unless a context is running."""
+    if active_context() is None:
+        cast("Any", SparkContext)._active_spark_context = context
+
+
+def has_pending_context() -> bool:
+    """Return True if PySpark finds a stand-in for the context."""
+    return isinstance(cast("Any", SparkContext)._active_spark_context, PendingContext)
 
 
 def spark_context(spark: SparkSession) -> SparkContext | None:

@@ -1,0 +1,229 @@
+"""Statements before Spark has started: some run without it and do the same as with it; those in doubt start it."""
+
+import subprocess
+import sys
+from dataclasses import fields
+
+import pytest
+
+from dml.errors import DmlError
+from dml.session import Session
+from dml.spark import runtime
+from dml.spark.runtime import Runtime, known_settings, machine_time_zone
+
+COLUMNS = "id INT, name STRING, amount DOUBLE, big BIGINT, day DATE, at TIMESTAMP, price DECIMAL(10,2)"
+ROWS = (
+    "SELECT CAST(id AS INT), IF(id % 7 = 0, NULL, concat('n', id)), id * 1.5D, id * 10, DATE'2024-01-01' + CAST(id AS "
+    "INT), TIMESTAMP'2024-01-01 00:00:00' + make_interval(0, 0, 0, 0, CAST(id AS INT)), CAST(id AS DECIMAL(10,2)) "
+    "FROM range(40)"
+)
+KINDS = ((2, "copy-on-write"), (2, "merge-on-read"), (3, "merge-on-read"))
+
+RUN_HERE = (
+    "DELETE FROM {t} WHERE id < 10",
+    "DELETE FROM {t} WHERE name IS NULL OR name LIKE 'n1%'",
+    "DELETE FROM {t} WHERE at < TIMESTAMP '2024-01-01 05:00:00' AND day <> DATE '2024-01-03'",
+    "DELETE FROM {t} WHERE price IN (3.00, 4.5) OR NOT amount > 3",
+    "DELETE FROM {t} WHERE id > 1000",
+    "DELETE FROM {t} WHERE id >= 0",
+    "DELETE FROM {t}",
+    "UPDATE {t} SET amount = amount * 2, name = 'x' WHERE id % 10 = 3",
+    "UPDATE {t} SET big = id + 1, name = upper(name) WHERE year(day) = 2024 AND id BETWEEN 5 AND 14",
+    "UPDATE {t} SET name = CASE WHEN id > 20 THEN 'high' ELSE name END, at = TIMESTAMP '2024-06-01 12:00:00'",
+    "UPDATE {t} AS a SET a.price = 7, day = NULL WHERE a.name = 'n5'",
+    (
+        "INSERT INTO {t} VALUES (50, 'x', 1.5, 5000000000, DATE '2024-02-01', TIMESTAMP '2024-02-01 10:00:00', 3.25), "
+        "(51, NULL, 2, 7, NULL, TIMESTAMP '2024-02-01 10:00:00Z', -7), (-52, 'it''s', -1e3D, NULL, NULL, NULL, NULL)"
+    ),
+    "INSERT INTO {t} (name, id) VALUES ('y', 60), ('z', 61)",
+    "INSERT INTO {t} (id, amount) SELECT 70, 5",
+)
+
+IN_DOUBT = (
+    "DELETE FROM {t} WHERE nope = 1",
+    "DELETE FROM {t} WHERE FALSE AND nope(id)",
+    "DELETE FROM {t} WHERE id = 1 AND nope(id) > 0",
+    "DELETE FROM {t} WHERE id",
+    "DELETE FROM {t} WHERE id = 'abc'",
+    "DELETE FROM {t} WHERE max(id) = 1",
+    "DELETE FROM {t} WHERE day = DATE 'never'",
+    "UPDATE {t} SET id = 'x'",
+    "UPDATE {t} SET nope = 1",
+    "UPDATE {t} SET id = nope",
+    "UPDATE {t} SET id = id + 2147483647 WHERE id > 5",
+    "UPDATE {t} SET price = 123456789.5",
+    "UPDATE {t} SET id = 5000000000",
+    "UPDATE {t} SET id = 1, id = 2",
+    "UPDATE {t} SET name = 'x' WHERE at = current_timestamp() AND 1 / 0 = 1",
+    "INSERT INTO {t} (id) VALUES ('x')",
+    "INSERT INTO {t} (id) VALUES (1, 2)",
+    "INSERT INTO {t} (id, name) VALUES (1)",
+    "INSERT INTO {t} (id) VALUES (5000000000)",
+    "INSERT INTO {t} (id, nope) VALUES (1, 2)",
+    "INSERT INTO {t} (price) VALUES (123456789.5)",
+    "INSERT INTO {t} (id) VALUES (1), (2, 3)",
+    "INSERT INTO {t} (id) VALUES (CAST(NULL AS DATE))",
+    "INSERT INTO {t} (at) VALUES ('2024-01-01')",
+    "DELETE FROM db.nowhere WHERE id = 1",
+    "DELETE FROM {t}.files WHERE id = 1",
+    "UPDATE {t} SET name = 'x' WHERE",
+)
+
+
+class SparkStartsError(Exception):
+    """A statement needs Spark."""
+
+
+def refuse(**_):
+    raise SparkStartsError
+
+
+@pytest.fixture
+def cold(lake, spark, monkeypatch):
+    """A session on the tables of the lake, for which Spark has not started and does not start."""
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    monkeypatch.setattr(runtime, "active_session", lambda: None)
+    monkeypatch.setattr(runtime, "spark_session", refuse)
+    chosen = {"spark.sql.session.timeZone": zone, "spark.master": spark.sparkContext.master}
+    return Session(Runtime(settings=chosen), lake.session.registry, progress=False)
+
+
+def filled(lake, version, mode):
+    """A table of forty rows."""
+
+    def make():
+        modes = {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
+        name = lake.create(COLUMNS, **{"format-version": str(version)}, **modes)
+        lake.session.sql(f"INSERT INTO {name} {ROWS}")
+        return name
+
+    return lake.copy_of((__name__, version, mode), make)
+
+
+def facts(result):
+    """What a result tells, but for its table, its snapshot, times, and sizes of files."""
+    left_out = {"table", "snapshot_id", "seconds", "bytes_added", "bytes_removed", "summary"}
+    return {one.name: getattr(result, one.name) for one in fields(result) if one.name not in left_out}
+
+
+def summary(table):
+    """The summary of the current snapshot, but for the application and the sizes of files."""
+    found = table.current_snapshot().summary
+    left_out = ("app-id", "spark.app.id", "app-name", "size")
+    return {key: value for key, value in found.additional_properties.items() if not any(one in key for one in left_out)}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("version", "mode"), KINDS)
+def test_a_statement_without_spark_does_the_same_as_with_it(lake, cold, version, mode):
+    for statement in RUN_HERE:
+        here, there = filled(lake, version, mode), filled(lake, version, mode)
+        found = cold.sql(statement.format(t=here))
+        assert not cold.engine.runtime.is_started
+        wanted = lake.session.sql(statement.format(t=there))
+        assert facts(found) == facts(wanted), statement
+        assert lake.rows(here) == lake.rows(there), statement
+        assert summary(lake.table(here)) == summary(lake.table(there)), statement
+        assert len(lake.data_files(here)) == len(lake.data_files(there)), statement
+
+
+@pytest.mark.spark
+def test_a_statement_in_doubt_starts_spark_or_has_its_error(lake, cold):
+    """An error without Spark is the same error; no statement that Spark refuses ends well without it."""
+    name = filled(lake, *KINDS[0])
+    before = lake.state(name)
+    for statement in IN_DOUBT:
+        text = statement.format(t=name)
+        with pytest.raises(DmlError) as wanted:
+            lake.session.sql(text)
+        with pytest.raises((DmlError, SparkStartsError)) as found:
+            cold.sql(text)
+        assert found.type is SparkStartsError or str(found.value) == str(wanted.value)
+        assert lake.state(name) == before, statement
+
+
+@pytest.mark.spark
+def test_settings_that_decide_a_statement_count_before_spark_starts(lake, cold, monkeypatch):
+    name = filled(lake, *KINDS[0])
+    spoken = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.caseSensitive": "true"}
+    other = Session(Runtime(settings=spoken), lake.session.registry, progress=False)
+    gone = other.sql(f"DELETE FROM {name} WHERE at < TIMESTAMP '2024-01-01 12:00:00'")
+    assert gone.rows_deleted == 3  # 03:00 in UTC
+    with pytest.raises(SparkStartsError):
+        other.sql(f"DELETE FROM {name} WHERE ID = 5")
+    unknown = Session(Runtime(settings={"spark.sql.extensions": "a.B"}), lake.session.registry, progress=False)
+    with pytest.raises(SparkStartsError):
+        unknown.sql(f"DELETE FROM {name} WHERE id = 5")
+    monkeypatch.setattr("dml.limits.MAX_DRIVER_BYTES", 100)
+    with pytest.raises(SparkStartsError):
+        cold.sql(f"DELETE FROM {name} WHERE id = 5")
+
+
+def test_settings_are_known_only_if_nothing_else_can_set_them(monkeypatch, tmp_path):
+    assert known_settings({"TZ": "UTC"}, {})["spark.master"] == "local[*]"
+    assert known_settings({"TZ": "UTC"}, {"spark.wap.branch": "audit"})["spark.wap.branch"] == "audit"
+    assert known_settings({"TZ": "Nowhere/Never"}, {}) is None
+    assert known_settings({}, {"spark.sql.session.timeZone": "Asia/Tokyo"}) is not None
+    for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+        assert known_settings({"TZ": "UTC", variable: ""}, {}) is None
+    assert known_settings({"TZ": "UTC", "JAVA_TOOL_OPTIONS": "-Dspark.sql.ansi.enabled=false"}, {}) is None
+    assert known_settings({"TZ": "UTC", "JAVA_TOOL_OPTIONS": "-Xmx1g"}, {}) is not None
+    assert known_settings({"TZ": "UTC", "MASTER": "spark://a:7077"}, {}) is None
+    assert known_settings({"TZ": "UTC"}, {"spark.sql.catalog.lake": "a.B"}) is None
+    (tmp_path / "conf").mkdir()
+    monkeypatch.setattr(runtime.pyspark, "__file__", str(tmp_path / "__init__.py"))
+    assert known_settings({"TZ": "UTC"}, {}) is not None
+    (tmp_path / "conf" / "spark-defaults.conf").touch()
+    assert known_settings({"TZ": "UTC"}, {}) is None
+
+
+def test_the_machine_names_its_time_zone(monkeypatch, tmp_path):
+    link, named = tmp_path / "localtime", tmp_path / "timezone"
+    monkeypatch.setattr(runtime, "LOCAL_TIME", link)
+    monkeypatch.setattr(runtime, "NAMED_ZONE", named)
+    assert machine_time_zone({}) is None
+    link.symlink_to("/usr/share/zoneinfo/Europe/Berlin")
+    assert machine_time_zone({}) == "Europe/Berlin"
+    assert machine_time_zone({"TZ": "Asia/Tokyo"}) == "Asia/Tokyo"
+    assert machine_time_zone({"TZ": ":/etc/localtime"}) is None
+    named.write_text("Etc/UTC\n", encoding="utf-8")
+    assert machine_time_zone({}) is None
+
+
+PROGRAM = """
+import json, sys, threading
+import dml, dml.shell
+from pyspark import SparkContext
+lake = dml.connect(sys.argv[1], progress=False)
+for text in (
+    "CREATE NAMESPACE db",
+    "CREATE TABLE db.t (id INT, name STRING) PARTITIONED BY (id)",
+    "ALTER TABLE db.t ADD COLUMN extra DOUBLE",
+    "SHOW TABLES IN db",
+    "DESCRIBE db.t",
+    "DELETE FROM db.t WHERE id = 1",
+    "TRUNCATE TABLE db.t",
+):
+    dml.shell.run_sql(lake, text, output="csv", limit=10)
+assert lake.verify("db.t").ok
+lake.health("db.t")
+assert SparkContext._gateway is None
+known = dict(lake.engine.runtime.known)
+lake.sql("INSERT INTO db.t SELECT 1, 'a', 0.5D")
+sessions = []
+threads = [threading.Thread(target=lambda: sessions.append(lake.spark)) for _ in range(4)]
+[one.start() for one in threads], [one.join() for one in threads]
+assert all(one is lake.spark for one in sessions)
+assert {key: lake.spark.conf.get(key) for key in known} == known
+assert lake.spark.sql("SELECT name FROM lake.db.t").collect() == [("a",)]
+assert lake.sql("DELETE FROM db.t WHERE id = 1").rows_deleted == 1
+"""
+
+
+@pytest.mark.spark
+def test_spark_starts_on_first_use_with_the_settings_that_were_known(tmp_path):
+    """Table statements, a DELETE, `verify` and `health` start no JVM; the session that starts then has RowDelta."""
+    run = [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "warehouse")]
+    outcome = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert outcome.returncode == 0, outcome.stderr
+    assert "db,t,False" in outcome.stdout
