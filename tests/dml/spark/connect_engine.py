@@ -23,10 +23,12 @@ import dml
 from dml import limits
 from dml.errors import DataError, DmlError, ErrorKind
 from dml.result import Result
+from dml.spark.launch import WORKER_SETTINGS
 from tests.conftest import part_settings
 from tests.golden import connect_scripts
 
-spark = connect_session(part_settings())
+# Workers as docs/deploy.md sets them for a server; the programs that run by night have PySpark's own.
+spark = connect_session({**WORKER_SETTINGS, **part_settings()})
 
 import connect_columns  # noqa: E402 - its Columns are of the session's kind
 
