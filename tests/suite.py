@@ -82,7 +82,11 @@ class Part:
 PARTS: Final = (
     Part(name="engine", paths=("dml/engine", "dml/scan/test_frames.py"), compiles=False),
     Part(name="golden", paths=("golden",), measured=False),
-    Part(name="connector", paths=("dml/connector", "dml/test_dataframe_writers.py", "programs"), compiles=False),
+    Part(
+        name="connector",
+        paths=("dml/connector", "dml/test_dataframe_writers.py", "dml/test_foreign_data.py", "programs"),
+        compiles=False,
+    ),
     Part(name="faults", paths=("faults",), everyday=False, measured=False, compiles=False),
     Part(
         name="interop",

@@ -53,10 +53,6 @@ def missing_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> NotFoundE
         known = []
     name = quote_name(namespace)
     hint = did_you_mean(namespace[-1], known) if known and namespace else f"Create it with CREATE NAMESPACE {name}"
-    if namespace == ("default",) and known:
-        hint = (
-            f"Names without a namespace are looked up there until USE names another one: USE {quote_name((known[0],))}"
-        )
     message = f"There is no namespace '{'.'.join(namespace)}' in the catalog '{catalog.name}'"
     return NotFoundError(message, hint=hint, namespace=name)
 

@@ -504,7 +504,7 @@ class CallMachine(RuleBasedStateMachine):
             self.spark.sql(f"DROP TABLE {self.name} PURGE")
 
 
-WAYS: dict[str, Callable[[CallMachine], DataFrame]] = {
+WAYS: dict[str, Callable[[CallMachine], Any]] = {
     "spark.table": lambda it: it.spark.table(it.name),
     "spark.read.table": lambda it: it.spark.read.table(it.name),
     "load": lambda it: it.spark.read.format("iceberg").load(it.name),

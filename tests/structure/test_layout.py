@@ -128,10 +128,11 @@ def test_the_night_goes_on_after_a_part_that_failed(tmp_path):
         f'step() {{ echo "== $*"; }}\nwork={tmp_path}/work; bin=$work/venv/bin\n'
         f'environment() {{ mkdir -p "$work/$1/bin"; ln -s {tmp_path}/python "$work/$1/bin/python"; }}\n'
         "installed_beside_oldest() { environment 3.5; }\nenvironment venv\n"
+        'usable_python() { true; }\ninstalled() { environment "$1"; }\n'
     )
     ended = subprocess.run(["bash", tmp_path / ".ci" / "nightly"], capture_output=True, text=True, check=False)
     ran = [line for line in ended.stdout.splitlines() if line.startswith("ran ")]
-    assert len(ran) == 12, ended.stdout + ended.stderr
+    assert len(ran) == 15, ended.stdout + ended.stderr
     assert ended.stdout.splitlines()[-2:] == ["== Failed", "PySpark 4.0: golden oldest connector connect serve"]
     assert ended.returncode == 1
 

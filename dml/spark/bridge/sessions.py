@@ -208,12 +208,13 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 
 def finished(frame: DataFrame) -> DataFrame:
     """Return the DataFrame without columns that a statement such as CREATE TABLE returns: a prompt shows `FINISHED`."""
-    frame.__class__ = finished_class(type(frame))
+    kind: Any = type(frame)
+    frame.__class__ = finished_class(kind)
     return frame
 
 
 @cache
-def finished_class(kind: type) -> type:
+def finished_class(kind: type[Any]) -> type[Any]:
     """Return a subclass of a class of DataFrames, of which there are two, that shows `FINISHED`."""
 
     def show_finished(_: object) -> str:

@@ -16,6 +16,7 @@ from dml.spark.bridge import gateway
 from dml.spark.bridge.gateway import KnownClass, is_worth_logging, jvm_view
 from dml.spark.handlers import ORIGIN, session_key
 from dml.spark.replaced_methods import ORIGINALS
+from dml.statement_runner import StatementRunner
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
@@ -37,7 +38,7 @@ def test_disable_takes_the_catalogs_out_of_spark(lake, active, spark, of_module)
         dml.disable(spark)
     else:
         active.disable()
-    assert not catalogs_of(active.engine).contains("lake")
+    assert not catalogs_of(lake.engine).contains("lake")
     assert spark.catalog.currentCatalog() == "spark_catalog"
     assert spark.conf.get(ORIGIN, None) is None
     with pytest.raises(AnalysisException):
@@ -51,9 +52,9 @@ def test_a_session_that_inherits_is_left_to_spark_by_itself(lake, active, spark)
     name = lake.create("id bigint")
     other = spark.newSession()
     assert other.sql(f"SELECT * FROM lake.{name}").columns == ["id"]
-    assert catalogs_of(active.on(other).engine).contains("lake")
+    assert catalogs_of(runner_of(active).on(other).engine).contains("lake")
     dml.disable(other)
-    assert not catalogs_of(active.on(other).engine).contains("lake")
+    assert not catalogs_of(runner_of(active).on(other).engine).contains("lake")
     with pytest.raises(AnalysisException):
         other.table(f"lake.{name}")
     assert spark.table(f"lake.{name}").columns == ["id"]
@@ -62,18 +63,18 @@ def test_a_session_that_inherits_is_left_to_spark_by_itself(lake, active, spark)
 def test_another_session_has_the_settings_of_the_active_one(lake, active, spark, monkeypatch):
     """No progress bar if `connect` disabled it, and the same callbacks."""
     other = spark.newSession()
-    enabled: list[dml.Session] = []
+    enabled: list[StatementRunner] = []
 
-    def note(session: dml.Session) -> None:
-        enabled.append(session)
+    def note(runner: StatementRunner) -> None:
+        enabled.append(runner)
 
-    monkeypatch.setattr(dml.Session, "enable", note)
+    monkeypatch.setattr(StatementRunner, "enable", note)
     dml.enable(other)
     (bound,) = enabled
     assert session_key(bound.spark) == session_key(other)
-    assert not active.engine.progress
-    assert bound.engine.progress == active.engine.progress
-    assert bound.engine.callbacks is active.engine.callbacks
+    assert not lake.engine.progress
+    assert bound.engine.progress == lake.engine.progress
+    assert bound.engine.callbacks is lake.engine.callbacks
 
 
 def patches() -> list[object]:

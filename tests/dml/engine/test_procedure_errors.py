@@ -64,8 +64,3 @@ def test_statements_of_other_engines_name_the_procedures_to_call(
         lake.session.sql(statement.format(name))
     for procedure in procedures:
         assert f"CALL lake.system.{procedure}('{name}', ...)" in str(caught.value)
-
-
-def test_the_default_namespace_that_is_missing_is_explained(lake: Lake) -> None:
-    with pytest.raises(dml.NotFoundError, match="current namespace until USE names another one, as in USE db"):
-        lake.session.sql("SHOW TABLES")

@@ -146,7 +146,7 @@ def test_the_settings_of_the_log_are_installed():
 
 def test_data_frames_show_their_rows_at_a_prompt_only(monkeypatch):
     """In a program the repr of a DataFrame, which a log may print, runs no query; the user's setting counts first."""
-    started = []
+    started: list[dict[str, str]] = []
     monkeypatch.setattr(launch, "active_session", lambda: None)
     monkeypatch.setattr(launch, "check_java", lambda _: 17)
     monkeypatch.setattr(launch, "start_session", started.append)
