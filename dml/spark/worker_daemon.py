@@ -16,6 +16,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, ParamSpec
 from zipimport import zipimporter
 
@@ -84,9 +85,11 @@ def preload() -> None:
         given = os.environ.get("JE_ARROW_MALLOC_CONF")
         os.environ["JE_ARROW_MALLOC_CONF"] = ",".join(filter(None, (given, "background_thread:false")))
         for module in WITH_ARROW:
-            importlib.import_module(module)
+            with suppress(ImportError):  # a task that needs it raises the error
+                importlib.import_module(module)
         # Python reseeds `random` in a forked process, but NumPy does not: all workers would draw the same numbers.
-        os.register_at_fork(after_in_child=importlib.import_module("numpy.random").seed)
+        if "numpy" in sys.modules:
+            os.register_at_fork(after_in_child=sys.modules["numpy"].random.seed)
 
 
 def forget_zip_files() -> None:
