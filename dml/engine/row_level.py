@@ -330,7 +330,8 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     )
     # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid:
     # Spark is not started to confirm it.
-    if isinstance(computed, ThroughSpark) or (computed.source is None and engine.runtime.known is None):
+    is_valid = engine.runtime.known is not None and not plan.condition.skips
+    if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
         delta.frame()
     return delta
 

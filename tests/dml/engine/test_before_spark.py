@@ -33,7 +33,7 @@ RUN_HERE = (
     "UPDATE {t} AS a SET a.price = 7, day = NULL WHERE a.name = 'n5'",
     (
         "INSERT INTO {t} VALUES (50, 'x', 1.5, 5000000000, DATE '2024-02-01', TIMESTAMP '2024-02-01 10:00:00', 3.25), "
-        "(51, NULL, 2, 7, NULL, TIMESTAMP '2024-02-01 10:00:00Z', -7), (-52, 'it''s', -1e3D, NULL, NULL, NULL, NULL)"
+        "(51, NULL, 2, 7, NULL, TIMESTAMP '2024-02-01 10:00:00Z', -7), (-52, 'it''s', -7.25, NULL, NULL, NULL, NULL)"
     ),
     "INSERT INTO {t} (name, id) VALUES ('y', 60), ('z', 61)",
     "INSERT INTO {t} (id, amount) SELECT 70, 5",
@@ -43,6 +43,15 @@ IN_DOUBT = (
     "DELETE FROM {t} WHERE nope = 1",
     "DELETE FROM {t} WHERE FALSE AND nope(id)",
     "DELETE FROM {t} WHERE id = 1 AND nope(id) > 0",
+    "DELETE FROM {t} WHERE TRUE OR nope(id)",
+    "DELETE FROM {t} WHERE (TRUE OR nope(id)) AND id = 1",
+    "DELETE FROM {t} WHERE NOT (FALSE AND nope(id)) AND id = 1",
+    "DELETE FROM {t} WHERE NULL AND nope(id)",
+    "DELETE FROM {t} WHERE nope(id) = NULL",
+    "DELETE FROM {t} WHERE nope(id) BETWEEN NULL AND 5",
+    "UPDATE {t} SET name = CASE WHEN TRUE OR nope(id) THEN 'x' END WHERE id = 1",
+    "UPDATE {t} SET name = IF(TRUE, 'x', nope(id)) WHERE id = 1",
+    "UPDATE {t} SET name = coalesce('x', nope(id)) WHERE id = 1",
     "DELETE FROM {t} WHERE id",
     "DELETE FROM {t} WHERE id = 'abc'",
     "DELETE FROM {t} WHERE max(id) = 1",
