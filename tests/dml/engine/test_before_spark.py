@@ -83,7 +83,7 @@ IN_DOUBT = (
     "UPDATE {t} SET id = 5000000000",
     "UPDATE {t} SET id = 1, id = 2",
     "UPDATE {t} SET name = 'x' WHERE at = current_timestamp() AND 1 / 0 = 1",
-    "MERGE INTO {t} t USING (VALUES (5, 'a'), (5, 'b')) AS s(id, n) ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = n",
+    "MERGE INTO {t} t USING (VALUES (5, 1), (5, 2)) AS s(id, n) ON t.id = s.id WHEN MATCHED THEN UPDATE SET big = n",
     "MERGE INTO {t} t USING (VALUES (5, 'a')) AS s(id, name) ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = s.name",
     "MERGE INTO {t} t USING (VALUES (5, 'a')) AS s(id) ON t.id = s.id WHEN MATCHED THEN DELETE",
     "MERGE INTO {t} t USING (VALUES (5)) AS s(id) ON t.id = s.id WHEN MATCHED AND nope(t.id) THEN DELETE",
