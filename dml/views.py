@@ -144,7 +144,7 @@ class StatementViews:
 def views_of(
     tables: StatementTables,
     fragments: Iterable[Fragment | None],
-    table_frame: TableFrame,
+    table_frame: TableFrame | None,
     target: tuple[TableReference, ResolvedTable] | None = None,
 ) -> StatementViews:
     """Make the views of the RowDelta tables of a statement.
@@ -152,7 +152,7 @@ def views_of(
     Args:
         tables: The lookup of the tables.
         fragments: The fragments of the statement that Spark evaluates; None for an absent one.
-        table_frame: Makes the DataFrame of a table.
+        table_frame: Makes the DataFrame of a table; None leaves them out.
         target: The statement's target, if its rows are read: it gets the first placeholder, and no frame.
 
     Raises:
@@ -172,7 +172,8 @@ def views_of(
             found = tables.resolve(reference)
             if found is not None:
                 name = placeholder(len(places))
-                frames[name] = table_frame(found, reference, fragment)
+                if table_frame is not None:
+                    frames[name] = table_frame(found, reference, fragment)
                 places[reference.span] = name
                 full_names[reference.span] = full_name(found)
             elif (

@@ -7,7 +7,7 @@
 Through Spark, the rows of files move into the JVM, are shuffled and sorted, and pass back to Python to be written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -25,6 +25,7 @@ from dml.engine.writes import (
     checked_reports,
     collect_outcome,
     delete_uncommitted,
+    failures_of,
     task_reports,
     with_live_storage,
 )
@@ -36,7 +37,7 @@ from dml.scan.table_scan import Scan
 from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
 from dml.spark.workers import check_writes
-from dml.tasks.row_task import RowTask, Sink, discard
+from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
 from dml.write.carried_rows import CopyRows, RewriteRun
 from dml.write.converted_deletes import ConvertDeletes
@@ -80,7 +81,12 @@ def write_by_tasks(
 
 
 def write_reports(
-    runtime: Runtime, groups: Sequence[Sequence[ScanTask]], task: RowTask, table: Table, spec: WriterSpec
+    runtime: Runtime,
+    groups: Sequence[Sequence[ScanTask]],
+    task: RowTask,
+    table: Table,
+    spec: WriterSpec,
+    tasks: int | None = None,
 ) -> Sequence[TaskReport]:
     """Run the tasks of a write, and return what they report.
 
@@ -92,19 +98,24 @@ def write_reports(
         task: The function of the tasks.
         table: The table to write.
         spec: The write.
+        tasks: The number of tasks; None for one for each group.
     """
-    if runtime.known is not None and are_few(groups):
-        numbers = pa.record_batch([pa.array(range(len(groups)), pa.int64())], names=["id"])
-        return driver_reports(task, numbers, table, spec)
+    tasks = len(groups) if tasks is None else tasks
+    if runs_here(runtime, groups):
+        return driver_reports(lambda: reports_of(task, range(tasks)), table, spec)
     check_writes(runtime.spark, table, spec.context)
-    frame = task_frame(runtime.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+    frame = task_frame(runtime.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
     return task_reports(frame, table, spec)
 
 
-def are_few(groups: Sequence[Sequence[ScanTask]]) -> bool:
-    """Return whether the driver reads and writes the files of all groups sooner than Spark starts."""
+def runs_here(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> bool:
+    """Return whether Spark has not started, and the driver reads the files of all groups sooner than it starts."""
     files = [task for group in groups for task in group]
-    return len(files) <= limits.MAX_DRIVER_FILES and sum(map(bytes_read, files)) <= limits.MAX_DRIVER_BYTES
+    return (
+        runtime.known is not None
+        and len(files) <= limits.MAX_DRIVER_FILES
+        and sum(map(bytes_read, files)) <= limits.MAX_DRIVER_BYTES
+    )
 
 
 def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
@@ -113,13 +124,22 @@ def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteO
     Raises:
         DmlError: Writing failed. No files are left behind.
     """
-    return collect_outcome(driver_reports(WriteTask(spec), batch, table, spec), table, spec)
+    return collect_outcome(driver_reports(lambda: decoded(WriteTask(spec)(iter([batch]))), table, spec), table, spec)
 
 
-def driver_reports(task: Sink | RowTask, batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> list[TaskReport]:
-    """Run a write as one task in this process: file names are unique within a task."""
+def reports_of(task: RowTask, numbers: Iterable[int]) -> list[TaskReport]:
+    """Run all tasks as one in this process, because file names are unique within a task."""
+    return decoded(task([pa.record_batch([pa.array(numbers, pa.int64())], names=["id"])]))
+
+
+def decoded(reports: Iterable[pa.RecordBatch]) -> list[TaskReport]:
+    return [report_from_bytes(report.column(0)[0].as_py()) for report in reports]
+
+
+def driver_reports(run: Callable[[], list[TaskReport]], table: Table, spec: WriterSpec) -> list[TaskReport]:
+    """Run a write in this process."""
     try:
-        return [report_from_bytes(found.column(0)[0].as_py()) for found in task(iter([batch]))]
+        return run()
     except BaseException:
         delete_uncommitted(table, spec.context)
         raise
@@ -221,9 +241,8 @@ def write_merge_by_tasks(
         DmlError: Reading or writing failed. No files are left behind.
         PySparkException: Spark failed. No files are left behind.
     """
-    check_writes(runtime.spark, table, spec.context)
     merge = MergeJobs(
-        spark=runtime.spark,
+        runtime=runtime,
         source=source,
         # Tasks probe the source itself, so the reader needs no key filter.
         context=replace(scan.context, key_filter=None),
@@ -258,7 +277,7 @@ def matches_of(reports: Sequence[TaskReport]) -> BitMap:
 class MergeJobs:
     """The jobs of one MERGE. The attributes are those of `write_merge_by_tasks`."""
 
-    spark: SparkSession
+    runtime: Runtime
     source: SentSource
     context: ScanContext
     spec: WriterSpec
@@ -292,8 +311,7 @@ class MergeJobs:
             inserts=dict(inserts),
             reports_matches=bool(program.not_matched) and not inserts_unmatched,
         )
-        frame = task_frame(self.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
-        return task_reports(frame, self.table, self.spec)
+        return write_reports(self.runtime, groups, task, self.table, self.spec, tasks=tasks)
 
     def insert(self, matched: BitMap) -> Sequence[TaskReport]:
         """Insert the rows of the source without a match: a few on the driver, many by a job.
@@ -367,5 +385,11 @@ class MergeJobs:
             sink=discard,
             reports_matches=True,
         )
-        frame = task_frame(self.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
+        if runs_here(self.runtime, groups):
+            reports = reports_of(task, range(len(groups)))
+            for failure in failures_of(reports):
+                raise failure.error
+            return matches_of(reports)
+        check_writes(self.runtime.spark, self.table, self.spec.context)
+        frame = task_frame(self.runtime.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
         return matches_of(checked_reports(frame))

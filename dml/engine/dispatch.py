@@ -123,7 +123,7 @@ def execute(
     except DmlError:
         raise
     except Exception as error:
-        if caused_by_jvm(error, engine):
+        if spark_has_exited(error, engine):
             raise jvm_exit_error() from error
         raise
 
@@ -144,17 +144,17 @@ def execute_and_translate(
         # PyIceberg indexes columns by dotted names: a column `a.b` collides with a field `b` of a column `a`.
         raise AnalysisError(str(error), sql=text, hint="Rename columns so that every dotted name is unique") from error
     except (PySparkException, Py4JError) as error:
-        if caused_by_jvm(error, engine):
+        if spark_has_exited(error, engine):
             raise
         raise locate_error(translate(error), statement, text, engine) from error
     except Exception as error:
-        if not is_unreachable(error) or caused_by_jvm(error, engine):
+        if not is_unreachable(error) or spark_has_exited(error, engine):
             raise
         properties = {name: catalog.properties for name, catalog in engine.registry.catalogs.items()}
         raise translate_foreign(error, "The statement", properties) from None  # the cause may hold credentials
 
 
-def caused_by_jvm(error: BaseException, engine: Engine) -> bool:
+def spark_has_exited(error: BaseException, engine: Engine) -> bool:
     """Return whether the exit of Spark's JVM caused an error."""
     return engine.runtime.is_started and is_jvm_exit(error, engine.spark)
 

@@ -33,6 +33,7 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
     Raises:
         DmlError: the statement does not fit the table.
     """
+    _ = engine.spark  # plans before it has started differ
     match statement.statement:
         case DeleteStatement() | UpdateStatement() | MergeStatement() as row_level:
             planned = plan_statement(engine, row_level, sql)

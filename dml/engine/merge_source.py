@@ -35,7 +35,7 @@ from pyspark.sql import types as spark
 from dml import limits
 from dml.engine.delta_query import lacks_fields
 from dml.engine.join_keys import PruningKey, pruning_key
-from dml.engine.scanned_rows import PlainRows
+from dml.engine.scanned_rows import LiteralRows, PlainRows
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
@@ -57,6 +57,7 @@ from dml.views import StatementViews
 __all__ = [
     "MergeSourceFrame",
     "SourceKeys",
+    "describe_source",
     "prepare_source",
     "source_fragment",
     "source_fragments",
@@ -92,8 +93,10 @@ class MergeSourceFrame:
 
     Attributes:
         described: Its placeholder, alias and columns.
-        frame: Its rows.
-        scan: The same rows as RowDelta's own scan reads them, or the reason why only Spark can.
+        schema: Spark's types of its columns.
+        rows: Its rows; None if Spark has not started.
+        scan: The same rows as RowDelta's own scan reads them or as the statement spells them out, or the reason why
+            only Spark can.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
         pruning_keys: The keys by which the equalities prune files, those of `pushable` first.
         may_be_kept: Whether to cache the rows if they may be read twice: nothing else caches them.
@@ -104,14 +107,21 @@ class MergeSourceFrame:
     """
 
     described: MergeSource
-    frame: DataFrame
-    scan: PlainRows | ThroughSpark
+    schema: spark.StructType
+    rows: DataFrame | None
+    scan: PlainRows | LiteralRows | ThroughSpark
     pushable: tuple[tuple[NestedField, str], ...] = ()
     pruning_keys: tuple[PruningKey, ...] = ()
     may_be_kept: bool = False
     prunes: bool = True
     known_rows: int | None = None
     resources: ExitStack = field(default_factory=ExitStack, repr=False, compare=False)
+
+    @property
+    def frame(self) -> DataFrame:
+        """Its rows, once Spark has started."""
+        assert self.rows is not None
+        return self.rows
 
     @property
     def key_expressions(self) -> tuple[str, ...]:
@@ -190,27 +200,54 @@ def prepare_source(
         target_bytes: The size of the target's data files, 0 if unknown.
     """
     frame = source_frame(statement, views)
-    alias = source_alias(statement, views)
-    refuse_internal_names(frame.columns, "the source")
-    by_source = bool(statement.not_matched_by_source)
-    pairs, keys = join_keys(statement, context, alias, frame)
-    if by_source:
-        keys = keys[: len(pairs)]
-    elif keys and not pairs:
+    source = describe_source(statement, context, views, frame.schema, scan)
+    pairs, keys = source.pushable, source.pruning_keys
+    if keys and not pairs:
         size = estimated_bytes(frame)
         if size is not None and size > max(
             limits.MAX_PRUNING_SOURCE_BYTES, target_bytes // limits.PRUNING_SOURCE_DIVISOR
         ):
             keys = ()
     known_rows = literal_row_limit(frame) if keys and isinstance(scan, ThroughSpark) else None
+    return replace(
+        source,
+        rows=frame,
+        pruning_keys=keys,
+        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not is_cached_by_user(frame),
+        known_rows=known_rows,
+    )
+
+
+def describe_source(
+    statement: MergeStatement,
+    context: PlanContext,
+    views: StatementViews,
+    schema: spark.StructType,
+    scan: PlainRows | LiteralRows | ThroughSpark,
+) -> MergeSourceFrame:
+    """Describe the source of a statement, without rows.
+
+    Args:
+        statement: The statement.
+        context: Its context.
+        views: Its views.
+        schema: Spark's types of the source's columns.
+        scan: As in `MergeSourceFrame`.
+    """
+    alias = source_alias(statement, views)
+    refuse_internal_names(schema.names, "the source")
+    by_source = bool(statement.not_matched_by_source)
+    pairs, keys = join_keys(statement, context, alias, schema)
+    if by_source:
+        keys = keys[: len(pairs)]
     return MergeSourceFrame(
         described=MergeSource(
             view=views.free_placeholder(),
             alias=alias,
-            columns=tuple(frame.columns),
+            columns=tuple(schema.names),
             qualifiers=source_qualifiers(statement, views),
-            lacking=lacking_columns(statement, context, frame),
-            fields=source_fields(frame, context),
+            lacking=lacking_columns(statement, context, schema),
+            fields=source_fields(schema, context),
             keys=tuple(
                 JoinKey(
                     field_id=column.field_id,
@@ -220,13 +257,12 @@ def prepare_source(
                 for (column, name), key in zip(pairs, keys, strict=False)
             ),
         ),
-        frame=frame,
+        schema=schema,
+        rows=None,
         scan=scan,
         pushable=pairs,
         pruning_keys=keys,
-        may_be_kept=bool(keys) and known_rows is None and not frame.is_cached and not is_cached_by_user(frame),
         prunes=not by_source,
-        known_rows=known_rows,
     )
 
 
@@ -243,9 +279,9 @@ TYPES: Final[dict[type[spark.DataType], IcebergType]] = {
 }
 
 
-def source_fields(frame: DataFrame, context: PlanContext) -> tuple[NestedField, ...]:
+def source_fields(schema: spark.StructType, context: PlanContext) -> tuple[NestedField, ...]:
     """Return the columns of a source that have a primitive type of Iceberg, as `MergeSource.fields`."""
-    columns = frame.schema.fields
+    columns = schema.fields
     names = Counter(context.names.folded(column.name) for column in columns)
     kinds = ((place, column.name, iceberg_type(column.dataType)) for place, column in enumerate(columns, start=1))
     return tuple(
@@ -262,11 +298,11 @@ def iceberg_type(kind: spark.DataType) -> IcebergType | None:
     return StringType() if kind == spark.StringType() else TYPES.get(type(kind))
 
 
-def lacking_columns(statement: MergeStatement, context: PlanContext, frame: DataFrame) -> frozenset[str]:
+def lacking_columns(statement: MergeStatement, context: PlanContext, schema: spark.StructType) -> frozenset[str]:
     """Return the source columns whose structs lack fields of the target's, which schema evolution allows."""
     if not statement.with_schema_evolution:
         return frozenset()
-    columns = ((column, context.names.column(column.name)) for column in frame.schema.fields)
+    columns = ((column, context.names.column(column.name)) for column in schema.fields)
     return frozenset(
         column.name
         for column, target in columns
@@ -328,12 +364,12 @@ def source_qualifiers(statement: MergeStatement, views: StatementViews) -> tuple
 
 
 def join_keys(
-    statement: MergeStatement, context: PlanContext, alias: str, frame: DataFrame
+    statement: MergeStatement, context: PlanContext, alias: str, schema: spark.StructType
 ) -> tuple[tuple[tuple[NestedField, str], ...], tuple[PruningKey, ...]]:
     """Return the equalities of the ON condition that tasks can decide row by row, and the keys of all for pruning."""
-    described = MergeSource(view="", alias=alias, columns=tuple(frame.columns))
+    described = MergeSource(view="", alias=alias, columns=tuple(schema.names))
     folded = context.names.folded
-    types = {folded(field.name): field.dataType for field in frame.schema.fields}
+    types = {folded(field.name): field.dataType for field in schema.fields}
     pushable: list[tuple[NestedField, str]] = []
     of_pushable: list[PruningKey] = []
     others: list[PruningKey] = []

@@ -29,6 +29,7 @@ from dml.engine.row_level_plan import (
     InTasks,
     PlannedStatement,
     RowLevelStatement,
+    SparkNeededError,
     Unchanged,
     Way,
     WholeFiles,
@@ -92,6 +93,27 @@ def run_row_level(
         DmlError: the statement is invalid or failed. The table is unchanged, and no files are left behind.
     """
     started = time.perf_counter()
+    try:
+        return plan_and_run(engine, statement, sql, idempotency_key, may_stage=may_stage, started=started)
+    except SparkNeededError:
+        _ = engine.spark
+    return plan_and_run(engine, statement, sql, idempotency_key, may_stage=may_stage, started=started)
+
+
+def plan_and_run(
+    engine: Engine,
+    statement: RowLevelStatement,
+    sql: str,
+    idempotency_key: CommitKey | None,
+    *,
+    may_stage: bool,
+    started: float,
+) -> Result:
+    """Do the work of `run_row_level`.
+
+    Raises:
+        SparkNeededError: Spark has not started, and has to.
+    """
     planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key, may_stage=may_stage)
     try:
         return run_or_fall_back(
@@ -274,6 +296,8 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
     computed = through_spark or select_computation(engine, planned, assign)
+    if isinstance(computed, ThroughSpark) and planned.source is not None and planned.source.rows is None:
+        raise SparkNeededError
     keys = None
     if planned.source is not None:
         sent = computed.source if isinstance(computed, InTasks) else None
@@ -306,7 +330,8 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     )
     # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid:
     # Spark is not started to confirm it.
-    if isinstance(computed, ThroughSpark) or (computed.source is None and engine.runtime.known is None):
+    is_valid = engine.runtime.known is not None and not plan.condition.skips
+    if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
         delta.frame()
     return delta
 
@@ -332,7 +357,10 @@ def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign
 
 def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     """Return the limit, in bytes, for the source of a MERGE that tasks receive."""
-    default = default_limit(engine.spark, planned.settings.parallelism)
+    if engine.runtime.known is not None:
+        default = limits.MAX_TRIED_SOURCE_BYTES
+    else:
+        default = default_limit(engine.spark, planned.settings.parallelism)
     most = sent_source_bytes(planned.target.table.properties, default)
     if planned.plan.inserts and distribution_of(planned).mode is DistributionMode.RANGE:
         return min(most, limits.MAX_RANGE_SOURCE_BYTES)

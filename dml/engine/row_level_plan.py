@@ -15,15 +15,25 @@ A scan of the target decides which way a planned statement takes (`select_way`):
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pyspark.sql.types import StructField, StructType
+
 from dml.commit import CommitKey
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.merge_source import MergeSourceFrame, prepare_source, source_fragment, source_fragments, source_frame
+from dml.engine.merge_source import (
+    MergeSourceFrame,
+    describe_source,
+    prepare_source,
+    source_fragment,
+    source_fragments,
+    source_frame,
+)
 from dml.engine.query import statement_views
-from dml.engine.scanned_rows import PlainRows, plain_rows
+from dml.engine.scanned_rows import LiteralRows, PlainRows, literal_rows, plain_rows
 from dml.engine.schema_evolution import evolves, merge_target_schema
 from dml.engine.sent_source import SentSource
 from dml.engine.target import StatementStart, Target, start_statement
 from dml.errors import ErrorKind, NotSupportedError
+from dml.model.columns import METADATA_COLUMNS
 from dml.model.scan_task import ScanTask
 from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete_update import plan_delete, plan_update
@@ -31,8 +41,9 @@ from dml.plan.merge import plan_merge, when_clauses
 from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan, ThroughSpark
 from dml.result import Result
 from dml.rows.evaluate import UncomputableValueError
-from dml.rows.program import Changes
+from dml.rows.program import Changes, Column
 from dml.scan.planner import ScanPlan
+from dml.spark.types import spark_field
 from dml.sqlparse.statements import (
     Assignment,
     DeleteAction,
@@ -43,12 +54,13 @@ from dml.sqlparse.statements import (
     UpdateAction,
     UpdateStatement,
 )
-from dml.views import StatementViews
+from dml.views import StatementViews, views_of
 
 __all__ = [
     "InTasks",
     "PlannedStatement",
     "RowLevelStatement",
+    "SparkNeededError",
     "Unchanged",
     "Way",
     "WholeFiles",
@@ -94,6 +106,10 @@ class InTasks:
 
 
 Way = Unchanged | WholeFiles | InTasks | ThroughSpark
+
+
+class SparkNeededError(Exception):
+    """The source of a MERGE that was planned before Spark has started needs Spark. Nothing has been written."""
 
 
 def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSpark) -> Way:
@@ -226,7 +242,12 @@ def plan_statement(
     check_settings(settings)
     mode = row_level_operation_mode(target.table.properties, command)
     check_mode(target, mode, command)
-    views = statement_views(engine, start, fragments_of(statement, sql), reads=statement.target)
+    here = source_here(engine, start, statement, sql) if isinstance(statement, MergeStatement) else None
+    fragments = fragments_of(statement, sql)
+    if here is None:
+        views = statement_views(engine, start, fragments, reads=statement.target)
+    else:
+        views = views_of(start.tables, fragments, None, (statement.target, target.resolved))
     if isinstance(statement, MergeStatement) and evolves(statement, target.table.properties):
         target = merge_target_schema(target, source_frame(statement, views).schema, settings, statement.source.span)
     target_view = views.places[statement.target.span]
@@ -243,9 +264,13 @@ def plan_statement(
         case UpdateStatement():
             plan = plan_update(statement, context)
         case MergeStatement():
-            scan = source_rows(engine, start, statement, sql)
-            source = prepare_source(statement, context, views, scan, data_bytes(target))
-            views = views.with_frame(source.described.view, source.frame)
+            if here is None:
+                scan = source_rows(engine, start, statement, sql)
+                source = prepare_source(statement, context, views, scan, data_bytes(target))
+                views = views.with_frame(source.described.view, source.frame)
+            else:
+                source = describe_source(statement, context, views, *here)
+                check_source(source)
             try:
                 plan = plan_merge(statement, context, source.described)
             except BaseException:
@@ -260,6 +285,43 @@ def plan_statement(
         target_view=target_view,
         source=source,
     )
+
+
+def source_here(
+    engine: Engine, start: StatementStart, statement: MergeStatement, sql: str
+) -> tuple[StructType, PlainRows | LiteralRows] | None:
+    """Return the columns and rows of the source of a MERGE before Spark has started; None if only Spark knows them.
+
+    They are those of a table that is named in full, or constants.
+    """
+    if engine.runtime.known is None or statement.ctes is not None or statement.with_schema_evolution:
+        return None
+    fragment, rules = source_fragment(statement, sql), start.settings.rules
+    names = statement.source_column_aliases
+    if not fragment.tables:
+        literals = literal_rows(fragment, rules)
+        if literals is None or len(names) != len(literals[1]):
+            return None
+        kinds = zip(names, literals[1], strict=True)
+        return StructType([StructField(name, kind) for name, kind in kinds]), literals[0]
+    is_table = fragment.tables[0].span == fragment.span
+    if not is_table or names or not fragment.names.isdisjoint(METADATA_COLUMNS):
+        return None
+    rows = plain_rows(engine, start.settings, start.tables, fragment)
+    if isinstance(rows, ThroughSpark):
+        return None
+    columns = [rows.schema.find_field(value.field_id) for value in rows.plain.values if isinstance(value, Column)]
+    return StructType(list(map(spark_field, columns))), rows
+
+
+def check_source(source: MergeSourceFrame) -> None:
+    """Raise if only Spark can join a source.
+
+    Raises:
+        SparkNeededError: No key of the source can be looked up.
+    """
+    if not source.pushable:
+        raise SparkNeededError
 
 
 def source_rows(engine: Engine, start: StatementStart, statement: MergeStatement, sql: str) -> PlainRows | ThroughSpark:

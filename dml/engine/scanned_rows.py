@@ -23,6 +23,8 @@ from dml.engine.query import snapshot_to_read
 from dml.model.columns import FILE_ORDINAL, value_name
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
+from dml.plan.literal_rows import literal_columns
+from dml.plan.names import SqlRules
 from dml.plan.plain_scan import NOT_PLAIN, PlainScan, plain_scan
 from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_index
 from dml.plan.row_terms import stored_value
@@ -35,11 +37,14 @@ from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
 
 __all__ = [
+    "LiteralRows",
     "PlainRows",
     "ScannedRows",
     "Targets",
     "has_type",
     "literal_batch",
+    "literal_rows",
+    "literal_type",
     "plain_rows",
     "plain_targets",
     "scanned_rows",
@@ -264,6 +269,40 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
         return is_same_type(spark_types.DecimalType(value.type.precision, value.type.scale), kind)
     known = COMPUTED.get(value.type)
     return known is not None and is_same_type(known, kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiteralRows:
+    """The rows of a query that the statement spells out.
+
+    Attributes:
+        columns: The values of its columns.
+        case_sensitive: How the names of columns match.
+    """
+
+    columns: tuple[pa.Array, ...]
+    case_sensitive: bool
+
+
+def literal_rows(query: Fragment, rules: SqlRules) -> tuple[LiteralRows, list[DataType]] | None:
+    """Return the rows that a query spells out, and Spark's types of its columns; None if Spark must tell them.
+
+    Args:
+        query: The query.
+        rules: Rules for its literals.
+    """
+    found = literal_columns(query, rules)
+    if found is None:
+        return None
+    types = [{value.type for value in column if value.type != pa.null()} for column in found]
+    kinds = [literal_type(next(iter(known))) if len(known) == 1 else None for known in types]
+    if None in kinds:
+        return None
+    columns = tuple(
+        pa.array([value.value for value in column], next(iter(known)))
+        for column, known in zip(found, types, strict=True)
+    )
+    return LiteralRows(columns=columns, case_sensitive=rules.case_sensitive), kinds
 
 
 def literal_batch(

@@ -24,6 +24,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, NumericType, Time
 from dml import limits
 from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
+from dml.engine.scanned_rows import LiteralRows
 from dml.engine.source_scan import SourceProgram, source_program
 from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports
 from dml.errors import DmlError
@@ -40,6 +41,7 @@ from dml.scan.table_scan import spark_schema
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt, was_cancelled
+from dml.spark.runtime import Runtime
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame
 from dml.spark.types import spark_type, type_text
@@ -113,6 +115,8 @@ def send_source(
         PySparkException: The job was cancelled.
         Py4JError: The job was cancelled, as PySpark reports it for rows that are collected as Arrow.
     """
+    if source.rows is None:
+        return send_without_spark(plan, source, views.runtime, assign, most_bytes)
     try:
         expressions = source_expressions(plan, source, views)
         with cancel_on_interrupt(expressions.sparkSession):
@@ -125,6 +129,24 @@ def send_source(
             raise
         LOG.debug("The source of a MERGE cannot be sent to tasks: %s", error)
         return ThroughSpark(reason="not every row of the source could be computed before the join")
+
+
+def send_without_spark(
+    plan: SentSourcePlan, source: MergeSourceFrame, runtime: Runtime, assign: Assign, most_bytes: int
+) -> SentSource | ThroughSpark:
+    """Do the work of `send_source` before Spark has started; `ThroughSpark` also if a source is too large for that."""
+    program = source_program(plan, source, None, assign.policy)
+    if isinstance(program, ThroughSpark):
+        return program
+    try:
+        columns = scanned_columns(runtime, program, min(most_bytes, limits.MAX_INLINE_SOURCE_BYTES // 2))
+    except UncomputableValueError as error:
+        return ThroughSpark(reason=str(error))
+    if columns is None:
+        return ThroughSpark(reason="the source is too large to read it before Spark has started")
+    sent = make_sent_source(plan, source, columns, None)
+    # Conflicting commits are compared by keys: the source has no DataFrame to read again.
+    return replace(sent, is_repeatable=False) if isinstance(sent, SentSource) else sent
 
 
 def source_columns(
@@ -145,7 +167,7 @@ def source_columns(
     program = source_program(plan, source, types_of(expressions), assign.policy)
     if isinstance(program, SourceProgram):
         try:
-            return scanned_columns(expressions.sparkSession, program, most_bytes), None
+            return scanned_columns(Runtime(expressions.sparkSession), program, most_bytes), None
         except UncomputableValueError as error:
             program = ThroughSpark(reason=str(error))
     return computed_columns(source, stored_frame(plan, source, expressions, assign), most_bytes), program
@@ -249,11 +271,11 @@ def columns_of_parts(
     return None if sum(column.nbytes for column in found) > most_bytes else found
 
 
-def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int) -> list[pa.ChunkedArray] | None:
+def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -> list[pa.ChunkedArray] | None:
     """Read a source by RowDelta's own scan, and compute its keys and columns; None if they exceed the limit.
 
     Args:
-        spark: The session.
+        runtime: The owner of the Spark session. Before it has started, only a small source is read.
         program: The program of the source.
         most_bytes: The limit for the rows.
 
@@ -265,11 +287,14 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
     if not most_bytes:
         return None
     rows, values = program.rows, program.fields
+    if isinstance(rows, LiteralRows):
+        return computed_by(program, [rows.columns[number - 1] for number in program.field_ids], most_bytes)
+    spark = None if runtime.known is not None else runtime.spark
     scan = rows.scan(values)
     tasks = scan.plan().tasks
     context = replace(scan.context(tasks), decides_rows=True)  # Spark does not filter the rows again
     size = scan.size(tasks, spark_schema(context)).size
-    if not is_classic(spark) or size is None or size > most_bytes:
+    if (spark is not None and not is_classic(spark)) or size is None or size > most_bytes:
         most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
     found: list[pa.ChunkedArray] | None
     if len(tasks) <= limits.MAX_DRIVER_SOURCE_FILES and sum(map(bytes_read, tasks)) <= limits.MAX_DRIVER_SOURCE_BYTES:
@@ -277,6 +302,8 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
         reader = TaskReader(replace(context, batch_rows=limits.DRIVER_SOURCE_BATCH_ROWS))
         batches = (batch for task in tasks for batch in reader.read(task))
         found = columns_of_batches((project(batch, context, values) for batch in batches), most_bytes)
+    elif spark is None:
+        return None
     else:
         check_reads(spark, rows.table)
         groups = scan.groups(tasks, rows.parallelism)
@@ -289,7 +316,12 @@ def scanned_columns(spark: SparkSession, program: SourceProgram, most_bytes: int
     if found is None:
         return None
     found = found or [pa.chunked_array([], value.type) for value in values]
-    columns = program.compute([as_array(column) for column in found])
+    return computed_by(program, [as_array(column) for column in found], most_bytes)
+
+
+def computed_by(program: SourceProgram, fields: Sequence[pa.Array], most_bytes: int) -> list[pa.ChunkedArray] | None:
+    """Compute the keys and columns of a source from its fields; None if they exceed the limit."""
+    columns = program.compute(fields)
     if sum(column.nbytes for column in columns) > most_bytes or longest_row(columns) > limits.MAX_SOURCE_ROW_BYTES:
         return None
     return [pa.chunked_array([column]) for column in columns]
@@ -418,8 +450,10 @@ def make_sent_source(
 
 def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
     """Return a batch in the form that tasks receive. Its file or variable exists until the source is released."""
+    if batch.nbytes <= limits.MAX_INLINE_SOURCE_BYTES:
+        return StreamedBatch.of(batch)
     spark = source.frame.sparkSession
-    if batch.nbytes <= limits.MAX_INLINE_SOURCE_BYTES or not is_classic(spark):
+    if not is_classic(spark):
         return StreamedBatch.of(batch)
     if shares_files(spark):
         folder = source.resources.enter_context(scratch_folder(spark.sparkContext))

@@ -7,7 +7,7 @@ values of the statement are computed from these fields. Spark analyzes the same 
 are Spark's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType
 
 from dml.engine.join_keys import PruningKey
 from dml.engine.merge_source import MergeSourceFrame
-from dml.engine.scanned_rows import PlainRows, has_type, stored_in
+from dml.engine.scanned_rows import LiteralRows, PlainRows, has_type, literal_type, stored_in
 from dml.plan.merge import OnlySparkError
 from dml.plan.plain_scan import NOT_PLAIN
 from dml.plan.row_delta_plan import SentSourcePlan, SourceColumn, ThroughSpark, only_spark, raw_name
@@ -27,6 +27,7 @@ from dml.read.projection import arrow_type, constant_array
 from dml.rows.evaluate import CompiledPredicate, evaluate
 from dml.rows.program import CaseWhen, Column, Comparison, Literal, Predicate, Value, column_ids, source_id
 from dml.spark.store_assignment import StoreAssignmentPolicy
+from dml.spark.types import spark_field
 from dml.sqlparse.quoting import unquoted
 
 __all__ = ["SourceProgram", "source_program"]
@@ -46,7 +47,7 @@ class SourceProgram:
         columns: The columns of the plan, over the fields and the columns before them, which have a `source_id`.
     """
 
-    rows: PlainRows
+    rows: PlainRows | LiteralRows
     field_ids: tuple[int, ...]
     fields: tuple[Value, ...]
     keys: tuple[Value, ...]
@@ -74,33 +75,51 @@ class SourceProgram:
 
 
 def source_program(
-    plan: SentSourcePlan, source: MergeSourceFrame, kinds: Mapping[str, DataType], policy: StoreAssignmentPolicy
+    plan: SentSourcePlan, source: MergeSourceFrame, kinds: Mapping[str, DataType] | None, policy: StoreAssignmentPolicy
 ) -> SourceProgram | ThroughSpark:
     """Return the program that reads and computes a source, or the reason why only Spark can.
 
     Args:
         plan: The columns to compute.
         source: The source.
-        kinds: Spark's types of the expressions of these columns, by raw name.
+        kinds: Spark's types of the expressions of these columns, by raw name; None if Spark has not started.
         policy: The rules of store assignment.
     """
     rows, fields = source.scan, {field.field_id: field for field in source.described.fields}
     if isinstance(rows, ThroughSpark):
         return rows
-    if len(rows.plain.values) != len(source.frame.schema.fields):  # `*` has metadata columns that the query names
+    if isinstance(rows, PlainRows) and len(rows.plain.values) != len(
+        source.schema.fields
+    ):  # `*` has metadata columns that the query names
         return NOT_PLAIN
     schema = Schema(*fields.values())
     try:
         keys = tuple(key_value(key, schema, case_sensitive=rows.case_sensitive) for key in source.pruning_keys)
         columns = tuple(
-            column_value(column, kinds.get(raw_name(place)), schema, policy)
-            for place, column in enumerate(plan.columns)
+            column_value(column, kind, schema, policy)
+            for column, kind in zip(plan.columns, kinds_of(plan, kinds, schema), strict=True)
         )
         needed = sorted({found for value in (*keys, *columns) for found in column_ids(value) if found > 0})
         values = tuple(field_value(rows, fields[field_id], source) for field_id in needed)
     except OnlySparkError as error:
         return ThroughSpark(reason=str(error))
     return SourceProgram(rows=rows, field_ids=tuple(needed), fields=values, keys=keys, columns=columns)
+
+
+def kinds_of(plan: SentSourcePlan, kinds: Mapping[str, DataType] | None, fields: Schema) -> Iterator[DataType | None]:
+    """Yield the types of the columns' expressions: those of Spark, or those in which tasks compute them."""
+    for place, column in enumerate(plan.columns):
+        yield own_type(column, fields) if kinds is None else kinds.get(raw_name(place))
+
+
+def own_type(column: SourceColumn, fields: Schema) -> DataType | None:
+    """Return Spark's type for the value of a column; None for a condition, or if only Spark can compute it."""
+    value = column.value
+    if value is None or isinstance(value, Predicate):
+        return None
+    if not isinstance(value, Column):
+        return literal_type(value.type)
+    return spark_field(fields.find_field(value.field_id)).dataType if value.field_id > 0 else None
 
 
 def key_value(key: PruningKey, fields: Schema, *, case_sensitive: bool) -> Value:
@@ -141,7 +160,8 @@ def column_value(
         raise OnlySparkError(only_spark(column.sql).reason)
     if column.value_of is None:
         return column.value
-    assert kind is not None
+    if kind is None:
+        raise OnlySparkError(only_spark(column.sql).reason)
     assert not isinstance(column.value, Predicate)
     stored = stored_in(column.value, kind, fields, column.value_of, policy)
     if isinstance(stored, ThroughSpark):
@@ -168,14 +188,16 @@ def default_value(column: NestedField) -> Value:
     return Literal(value=value.as_py(), type=kind)
 
 
-def field_value(rows: PlainRows, field: NestedField, source: MergeSourceFrame) -> Value:
+def field_value(rows: PlainRows | LiteralRows, field: NestedField, source: MergeSourceFrame) -> Value:
     """Return the value of a field of the source, over the columns of the table that it reads.
 
     Raises:
         OnlySparkError: It may have another type in Spark.
     """
+    if isinstance(rows, LiteralRows):
+        return Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True))
     place = field.field_id - 1
-    value, kind = rows.plain.values[place], source.frame.schema.fields[place].dataType
+    value, kind = rows.plain.values[place], source.schema.fields[place].dataType
     found = stored_value(value, arrow_type(field.field_type, spark=True), narrows=False)
     if found is None or not has_type(value, kind, rows.schema):
         raise OnlySparkError(only_spark(field.name).reason)

@@ -91,6 +91,7 @@ __all__ = [
     "checked_reports",
     "collect_outcome",
     "delete_uncommitted",
+    "failures_of",
     "output_spec",
     "run_writer",
     "task_reports",
@@ -418,6 +419,7 @@ def checked_reports(frame: DataFrame) -> list[TaskReport]:
 
 
 def failures_of(reports: Iterable[TaskReport]) -> list[TaskFailure]:
+    """Return the failures among reports."""
     return [report for report in reports if isinstance(report, TaskFailure)]
 
 

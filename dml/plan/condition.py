@@ -5,7 +5,7 @@ may be exact or not. An exact pruning form decides whole files; an exact row for
 If the row form is not exact, the condition names the part that only Spark can evaluate, for EXPLAIN.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, And, BooleanExpression, Or
@@ -24,12 +24,15 @@ class Condition:
         pruning_is_exact: True if the Iceberg expression is exact.
         rows: The predicate for tasks; TRUE if unknown.
         needs_spark: The part that only Spark can evaluate, as SQL; empty if the predicate is exact.
+        skips: True if a part that only Spark can read was left out, because the others decide: `FALSE AND f(x)`. Only
+            Spark knows whether the condition is valid.
     """
 
     pruning: BooleanExpression
     pruning_is_exact: bool
     rows: Predicate
     needs_spark: str
+    skips: bool = False
 
     @property
     def rows_are_exact(self) -> bool:
@@ -67,22 +70,28 @@ def row_condition(rows: Predicate | None) -> Condition:
 def conjunction(left: Condition, right: Condition) -> Condition:
     """Return `left AND right`."""
     if left.never or right.never:
-        return NO_ROW
+        return replace(NO_ROW, skips=skips_part(left, right))
     return Condition(
         pruning=And(left.pruning, right.pruning),
         pruning_is_exact=left.pruning_is_exact and right.pruning_is_exact,
         rows=all_of((left.rows, right.rows)),
         needs_spark=left.needs_spark or right.needs_spark,
+        skips=left.skips or right.skips,
     )
+
+
+def skips_part(left: Condition, right: Condition) -> bool:
+    return any(part.skips or not part.rows_are_exact for part in (left, right))
 
 
 def disjunction(left: Condition, right: Condition) -> Condition:
     """Return `left OR right`."""
     if left.always or right.always:
-        return EVERY_ROW
+        return replace(EVERY_ROW, skips=skips_part(left, right))
     return Condition(
         pruning=Or(left.pruning, right.pruning),
         pruning_is_exact=left.pruning_is_exact and right.pruning_is_exact,
         rows=any_of((left.rows, right.rows)),
         needs_spark=left.needs_spark or right.needs_spark,
+        skips=left.skips or right.skips,
     )

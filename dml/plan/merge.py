@@ -372,8 +372,8 @@ class JoinedRows(Converter):
             raise OnlySparkError(only_spark("a condition of that length").reason)
         parts = (self.convert(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)
-        if known.needs_spark:
-            raise OnlySparkError(only_spark(known.needs_spark).reason)
+        if known.needs_spark or known.skips:
+            raise OnlySparkError(only_spark(known.needs_spark or "a part that decides nothing").reason)
         return known.rows
 
 

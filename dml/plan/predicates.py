@@ -259,7 +259,7 @@ class Converter:
         self.nesting += 1
         found = self.condition(node)
         self.nesting -= 1
-        return found.rows if found.rows_are_exact else None
+        return found.rows if found.rows_are_exact and not found.skips else None
 
     def condition(self, node: exp.Expression | None) -> Condition:
         """Translate a whole condition; conjuncts beyond the limit of depth stay unknown."""
@@ -376,7 +376,8 @@ class Converter:
         values = constant(left, self.zone), constant(right, self.zone)
         if any(value is not None and value.kind is Kind.NULL for value in values):
             # A comparison with NULL is NULL, and so is its negation.
-            return NO_ROW
+            known = all(value is not None or self.term(side) for side, value in zip((left, right), values, strict=True))
+            return NO_ROW if known else UNKNOWN
         term, value = self.term(left), values[1]
         if term is None:
             term, value, operator = self.term(right), values[0], operator.flipped

@@ -6,6 +6,7 @@ if Spark distributes them. Groups may be of data files, manifests or delete file
 
 import gc
 import pickle
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,13 @@ __all__ = ["TaskInput", "freeze_imports", "pack", "unpack"]
 
 @cache
 def freeze_imports() -> None:
-    """Exclude imported modules from garbage collections, once per process: a full collection takes 30 ms otherwise."""
+    """Exclude imported modules from garbage collections, once per worker: a full collection takes 30 ms otherwise.
+
+    A task in the driver freezes nothing: objects of the user's program would never be collected again.
+    """
+    pyspark = sys.modules.get("pyspark")  # workers load it before RowDelta, and other processes need not have it
+    if pyspark is None or pyspark.TaskContext.get() is None:
+        return
     gc.collect()
     gc.freeze()
 

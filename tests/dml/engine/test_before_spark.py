@@ -6,10 +6,13 @@ from dataclasses import fields
 
 import pytest
 
+from dml.engine.row_level_plan import plan_statement
 from dml.errors import DmlError
+from dml.plan.row_delta_plan import ThroughSpark
 from dml.session import Session
 from dml.spark import runtime
 from dml.spark.runtime import Runtime, known_settings, machine_time_zone
+from dml.sqlparse import parse
 
 COLUMNS = "id INT, name STRING, amount DOUBLE, big BIGINT, day DATE, at TIMESTAMP, price DECIMAL(10,2)"
 ROWS = (
@@ -33,16 +36,41 @@ RUN_HERE = (
     "UPDATE {t} AS a SET a.price = 7, day = NULL WHERE a.name = 'n5'",
     (
         "INSERT INTO {t} VALUES (50, 'x', 1.5, 5000000000, DATE '2024-02-01', TIMESTAMP '2024-02-01 10:00:00', 3.25), "
-        "(51, NULL, 2, 7, NULL, TIMESTAMP '2024-02-01 10:00:00Z', -7), (-52, 'it''s', -1e3D, NULL, NULL, NULL, NULL)"
+        "(51, NULL, 2, 7, NULL, TIMESTAMP '2024-02-01 10:00:00Z', -7), (-52, 'it''s', -7.25, NULL, NULL, NULL, NULL)"
     ),
     "INSERT INTO {t} (name, id) VALUES ('y', 60), ('z', 61)",
     "INSERT INTO {t} (id, amount) SELECT 70, 5",
+    (
+        "MERGE INTO {t} USING (VALUES (5, 'a', NULL), (200, 'b', DATE '2024-05-01'), (NULL, 'c', NULL)) "
+        "AS s(id, name, day) ON {t}.id = s.id WHEN MATCHED THEN UPDATE SET name = s.name, day = s.day "
+        "WHEN NOT MATCHED THEN INSERT (id, name, day) VALUES (s.id, s.name, s.day)"
+    ),
+    (
+        "MERGE INTO {t} AS t USING {s} AS s ON t.id = s.id WHEN MATCHED AND t.id < 25 THEN DELETE "
+        "WHEN MATCHED AND s.amount > 40 THEN UPDATE SET amount = s.amount + t.amount, name = upper(s.name) "
+        "WHEN NOT MATCHED AND s.id <> 45 THEN INSERT *"
+    ),
+    (
+        "MERGE INTO {t} AS t USING {s} AS s ON t.id <=> s.id WHEN MATCHED THEN UPDATE SET * "
+        "WHEN NOT MATCHED BY SOURCE AND t.id = 3 THEN DELETE"
+    ),
+    "MERGE INTO {t} AS t USING {s} AS s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, at) VALUES (s.id + 1, s.at)",
+    "MERGE INTO {t} AS t USING (SELECT 3 AS id) AS s(id) ON t.id = s.id WHEN MATCHED THEN DELETE",
 )
 
 IN_DOUBT = (
     "DELETE FROM {t} WHERE nope = 1",
     "DELETE FROM {t} WHERE FALSE AND nope(id)",
     "DELETE FROM {t} WHERE id = 1 AND nope(id) > 0",
+    "DELETE FROM {t} WHERE TRUE OR nope(id)",
+    "DELETE FROM {t} WHERE (TRUE OR nope(id)) AND id = 1",
+    "DELETE FROM {t} WHERE NOT (FALSE AND nope(id)) AND id = 1",
+    "DELETE FROM {t} WHERE NULL AND nope(id)",
+    "DELETE FROM {t} WHERE nope(id) = NULL",
+    "DELETE FROM {t} WHERE nope(id) BETWEEN NULL AND 5",
+    "UPDATE {t} SET name = CASE WHEN TRUE OR nope(id) THEN 'x' END WHERE id = 1",
+    "UPDATE {t} SET name = IF(TRUE, 'x', nope(id)) WHERE id = 1",
+    "UPDATE {t} SET name = coalesce('x', nope(id)) WHERE id = 1",
     "DELETE FROM {t} WHERE id",
     "DELETE FROM {t} WHERE id = 'abc'",
     "DELETE FROM {t} WHERE max(id) = 1",
@@ -55,6 +83,15 @@ IN_DOUBT = (
     "UPDATE {t} SET id = 5000000000",
     "UPDATE {t} SET id = 1, id = 2",
     "UPDATE {t} SET name = 'x' WHERE at = current_timestamp() AND 1 / 0 = 1",
+    "MERGE INTO {t} t USING (VALUES (5, 1), (5, 2)) AS s(id, n) ON t.id = s.id WHEN MATCHED THEN UPDATE SET big = n",
+    "MERGE INTO {t} t USING (VALUES (5, 'a')) AS s(id, name) ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = s.name",
+    "MERGE INTO {t} t USING (VALUES (5, 'a')) AS s(id) ON t.id = s.id WHEN MATCHED THEN DELETE",
+    "MERGE INTO {t} t USING (VALUES (5)) AS s(id) ON t.id = s.id WHEN MATCHED AND nope(t.id) THEN DELETE",
+    "MERGE INTO {t} t USING (VALUES (5)) AS s(id) ON t.id = s.id WHEN MATCHED THEN UPDATE SET name = s.nope",
+    "MERGE INTO {t} t USING (VALUES (5)) AS s(id) ON t.id = s.id AND (TRUE OR nope(s.id)) WHEN MATCHED THEN DELETE",
+    "MERGE INTO {t} t USING (VALUES (5)) AS s(id) ON id = s.id WHEN MATCHED THEN DELETE",
+    "MERGE INTO {t} t USING {s} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET nope = s.id",
+    "MERGE INTO {t} t USING db.nowhere s ON t.id = s.id WHEN MATCHED THEN DELETE",
     "INSERT INTO {t} (id) VALUES ('x')",
     "INSERT INTO {t} (id) VALUES (1, 2)",
     "INSERT INTO {t} (id, name) VALUES (1)",
@@ -100,6 +137,17 @@ def filled(lake, version, mode):
     return lake.copy_of((__name__, version, mode), make)
 
 
+def source(lake):
+    """A table of thirty rows, of which half have an id of `filled`."""
+
+    def make():
+        name = lake.create(COLUMNS)
+        lake.session.sql(f"INSERT INTO {name} {ROWS.replace('range(40)', 'range(20, 50)')}")
+        return name
+
+    return lake.once((__name__, "source"), make)
+
+
 def facts(result):
     """What a result tells, but for its table, its snapshot, times, and sizes of files."""
     left_out = {"table", "snapshot_id", "seconds", "bytes_added", "bytes_removed", "summary"}
@@ -118,9 +166,9 @@ def summary(table):
 def test_a_statement_without_spark_does_the_same_as_with_it(lake, cold, version, mode):
     for statement in RUN_HERE:
         here, there = filled(lake, version, mode), filled(lake, version, mode)
-        found = cold.sql(statement.format(t=here))
+        found = cold.sql(statement.format(t=here, s=source(lake)))
         assert not cold.engine.runtime.is_started
-        wanted = lake.session.sql(statement.format(t=there))
+        wanted = lake.session.sql(statement.format(t=there, s=source(lake)))
         assert facts(found) == facts(wanted), statement
         assert lake.rows(here) == lake.rows(there), statement
         assert summary(lake.table(here)) == summary(lake.table(there)), statement
@@ -133,13 +181,63 @@ def test_a_statement_in_doubt_starts_spark_or_has_its_error(lake, cold):
     name = filled(lake, *KINDS[0])
     before = lake.state(name)
     for statement in IN_DOUBT:
-        text = statement.format(t=name)
+        text = statement.format(t=name, s=source(lake))
         with pytest.raises(DmlError) as wanted:
             lake.session.sql(text)
         with pytest.raises((DmlError, SparkStartsError)) as found:
             cold.sql(text)
         assert found.type is SparkStartsError or str(found.value) == str(wanted.value)
         assert lake.state(name) == before, statement
+
+
+CONSTANTS = (
+    "NULL",
+    "1",
+    "-3",
+    "5000000000",
+    "1.5",
+    "2e0",
+    "'x'",
+    "'7'",
+    "TRUE",
+    "DATE '2024-01-05'",
+    "TIMESTAMP '2024-01-05 00:00:00'",
+    "X'0A'",
+    "id",
+    "name",
+    "day",
+)
+TESTS = (
+    "{c} = {v}",
+    "{c} > {v}",
+    "NOT {c} <=> {v}",
+    "{c} IN ({v}, {v})",
+    "{c} BETWEEN {v} AND {v}",
+    "{c} LIKE {v}",
+    "{c}",
+)
+
+
+@pytest.mark.spark
+def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold, spark):
+    """Spark does not analyze them before it starts. It accepts each one that would run."""
+    name = filled(lake, *KINDS[0])
+    columns = [one.partition(" ")[0] for one in COLUMNS.replace("DECIMAL(10,2)", "DECIMAL").split(", ")]
+    pairs = [(column, value) for column in columns for value in CONSTANTS]
+    tests = {test.format(c=column, v=value) for column, value in pairs for test in TESTS}
+    here = 0
+    spark.table(f"lake.{name}").limit(0).createOrReplaceTempView("valid")
+    for test in sorted(tests):
+        plan = plan_statement(cold.engine, parse(text := f"DELETE FROM {name} WHERE {test}"), text).plan
+        if not isinstance(plan.tasks, ThroughSpark) and not plan.condition.skips:
+            here += 1
+            spark.sql(f"SELECT 1 FROM valid WHERE {test}")
+    assert here > 100
+    assert here < len(tests)
+    for column, value in pairs:
+        text = f"UPDATE {name} SET {column} = {value}"
+        if not isinstance(plan_statement(cold.engine, parse(text), text).plan.tasks, ThroughSpark):
+            lake.session.query(f"EXPLAIN {text}")
 
 
 @pytest.mark.spark
