@@ -336,7 +336,7 @@ class Session:
         Examples:
             >>> (
             ...     lake.merge_into(changes, "db.people t", "t.id = c.id", source_alias="c")
-            ...     .whenMatched("c.gone").delete()
+            ...     .whenMatched("c.is_deleted").delete()
             ...     .whenMatched().updateAll()
             ...     .whenNotMatched().insertAll()
             ...     .merge()

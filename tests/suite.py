@@ -101,6 +101,7 @@ PARTS: Final = (
             "dml/spark",
             "dml/test_cli.py",
             "dml/test_progress.py",
+            "dml/test_prompt.py",
             "dml/test_session_scripts.py",
             "dml/test_shell.py",
             "dml/test_stopped_session.py",

@@ -231,7 +231,7 @@ def spark_decimal(kind: pa.DataType) -> pa.DataType:
     """Return the type for decimals; values of more than 38 digits do not fit.
 
     Raises:
-        NotImplementedError: No value of so many fractional digits fits.
+        NotImplementedError: The scale is above 38.
     """
     scale = max(0, kind.scale)
     if scale > MAX_PRECISION:

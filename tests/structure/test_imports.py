@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def test_every_module_of_a_package_that_workers_use_says_where_it_runs(package):
 
 def test_only_one_module_touches_the_jvm():
     """`_jvm` is py4j: it does not exist on Spark Connect."""
-    users = [name for name, path in modules() if "_jvm" in path.read_text().replace("_jvm_", "")]
+    users = [name for name, path in modules() if re.search(r"(?<!\w)_jvm(?!\w)", path.read_text())]
     assert users == ["dml.spark.bridge.gateway"]
 
 

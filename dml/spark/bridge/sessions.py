@@ -95,13 +95,13 @@ class PendingContext:
 
 
 def set_pending_context(context: PendingContext | None) -> None:
-    """Make PySpark find a stand-in for the context, or none, unless a context is running."""
+    """Make PySpark find a placeholder for the context, or none, unless a context is running."""
     if active_context() is None:
         cast("Any", SparkContext)._active_spark_context = context
 
 
 def has_pending_context() -> bool:
-    """Return True if PySpark finds a stand-in for the context."""
+    """Return True if PySpark finds a placeholder for the context."""
     return isinstance(cast("Any", SparkContext)._active_spark_context, PendingContext)
 
 
