@@ -10,9 +10,6 @@ from unittest import mock
 
 import call_cases
 import connect_statements
-import pandas
-import polars
-import pyarrow
 import pytest
 from connect_port import another_session, connect_session
 from pyspark.errors import PySparkException
@@ -298,6 +295,11 @@ def current_catalog(lake):
 
 def data_of_other_libraries(lake):
     """Data of Polars, pandas and Arrow reaches the server; its views last as long as a query needs them."""
+    # Late, so that the program's other tests run without these libraries.
+    import pandas  # noqa: PLC0415
+    import polars  # noqa: PLC0415
+    import pyarrow  # noqa: PLC0415
+
     lake.sql("CREATE TABLE db.foreign (id BIGINT, s STRING, at TIMESTAMP_NTZ)")
     day = datetime.datetime(2020, 1, 1)  # noqa: DTZ001  without a zone
     rows = polars.DataFrame({"id": [1, 2], "s": ["a", None], "at": [day, None]})
