@@ -100,6 +100,7 @@ PARTS: Final = (
         paths=(
             "dml/spark",
             "dml/test_cli.py",
+            "dml/test_prompt.py",
             "dml/test_progress.py",
             "dml/test_prompt.py",
             "dml/test_session_scripts.py",

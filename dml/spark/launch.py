@@ -82,8 +82,9 @@ def spark_session(spark: SparkSession | None = None, *, settings: Mapping[str, s
     found = spark if spark is not None else active_session()
     if found is not None:
         return found
-    with status_line("Starting Spark ..."):
-        return new_session({**(INTERACTIVE_SETTINGS if is_interactive() else {}), **(settings or {})})
+    chosen = {**(INTERACTIVE_SETTINGS if is_interactive() else {}), **(settings or {})}
+    with status_line("Connecting to Spark ..." if is_remote(chosen) else "Starting Spark ..."):
+        return new_session(chosen)
 
 
 def new_session(chosen: dict[str, str]) -> SparkSession:

@@ -99,7 +99,12 @@ def test_names_are_looked_up_once_until_they_may_have_changed(
     asked: list[tuple[str, ...]] = []
     catalog = names.registry.catalogs["lake"]
     list_tables = catalog.list_tables
-    monkeypatch.setattr(catalog, "list_tables", lambda namespace: asked.append(namespace) or list_tables(namespace))
+
+    def count(namespace: tuple[str, ...]) -> object:
+        asked.append(namespace)
+        return list_tables(namespace)
+
+    monkeypatch.setattr(catalog, "list_tables", count)
     for _ in range(3):
         assert texts("SELECT * FROM db.fl|", names) == ["flights"]
     assert asked.count(("db",)) == 1

@@ -200,7 +200,7 @@ class Terminal:
     """
 
     def __init__(self, *arguments: str, folder: Path) -> None:
-        self.screen = ""
+        self.screen, self._seen = "", 0
         self._end, inside = pty.openpty()
         variables = {"XDG_STATE_HOME": str(folder / "state"), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.process = subprocess.Popen(
@@ -220,13 +220,13 @@ class Terminal:
 
     def wait_for(self, text: str, seconds: float = 120) -> None:
         """Wait for a text that is shown after those that were waited for before."""
-        deadline, before = time.monotonic() + seconds, self.screen
-        shown = ""
-        while text not in shown:
+        deadline = time.monotonic() + seconds
+        while (found := self.screen.find(text, self._seen)) < 0:
             ready, _, _ = select.select([self._end], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{text!r} is not shown, but: {shown}"
-            shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown + os.read(self._end, 65536).decode(errors="replace"))
-        self.screen = before + shown
+            assert ready, f"{text!r} is not shown, but: {self.screen[self._seen :]}"
+            shown = self.screen + os.read(self._end, 65536).decode(errors="replace")
+            self.screen = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+        self._seen = found + len(text)
 
 
 @pytest.mark.spark

@@ -137,7 +137,7 @@ def start_jvm(settings: Mapping[str, str], stderr: int) -> None:
         conf = SparkConf()
         for key, value in settings.items():
             conf.set(key, value)
-        context._ensure_initialized(gateway=launch_gateway(conf, {"stderr": stderr}))
+        context._ensure_initialized(gateway=cast("Any", launch_gateway)(conf, {"stderr": stderr}))
 
 
 def frames_of_formatter(formatter: Any) -> list[tuple[DataFrame, str]]:
