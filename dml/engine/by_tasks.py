@@ -241,6 +241,8 @@ def write_merge_by_tasks(
         DmlError: Reading or writing failed. No files are left behind.
         PySparkException: Spark failed. No files are left behind.
     """
+    if runtime.known is None:
+        check_writes(runtime.spark, table, spec.context)
     merge = MergeJobs(
         runtime=runtime,
         source=source,

@@ -310,7 +310,9 @@ def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -
         task = RowTask(input=TaskInput.of(groups, context), program=Projection(values=values))
         found = columns_of_parts(
             spark,
-            lambda write: task_frame(spark, len(groups), replace(task, sink=write), TASK_COMMIT_SCHEMA, len(groups)),
+            lambda write: task_frame(
+                runtime.spark, len(groups), replace(task, sink=write), TASK_COMMIT_SCHEMA, len(groups)
+            ),
             most_bytes,
         )
     if found is None:
