@@ -14,11 +14,11 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.errors import SetupError
 from dml.merge_builder import Condition, MergeBuilder, Source, Value
+from dml.merge_stream import StreamMerge
 from dml.result import Result
 from dml.session import ACTIVE, Session
 from dml.spark import interception
 from dml.spark.runtime import Runtime
-from dml.stream_merge import StreamMerge
 from dml.table_health import TableHealth
 from dml.verification import Verification
 

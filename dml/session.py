@@ -43,6 +43,7 @@ from dml.merge_builder import (
     source_of,
     where_clause,
 )
+from dml.merge_stream import StreamMerge, stream_merge
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -71,7 +72,6 @@ from dml.spark.runtime import Runtime
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
-from dml.stream_merge import StreamMerge, stream_merge
 from dml.table_health import TableHealth
 from dml.verification import Verification
 

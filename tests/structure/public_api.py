@@ -16,6 +16,7 @@ from typing import Any
 
 import dml
 from dml.merge_builder import MatchedAction, MergeBuilder, MergeClauses, NotMatchedAction
+from dml.merge_stream import StreamMerge
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -29,7 +30,6 @@ from dml.result import (
     RewrittenDataFiles,
     RewrittenTablePath,
 )
-from dml.stream_merge import StreamMerge
 
 __all__ = ["public_api"]
 

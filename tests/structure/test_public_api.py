@@ -1,5 +1,6 @@
 """What users may rely on: a change of it is a change that users notice."""
 
+import importlib
 import importlib.metadata
 import inspect
 from pathlib import Path
@@ -55,3 +56,9 @@ def test_an_unknown_name_is_an_attribute_error():
     """As in any module."""
     with pytest.raises(AttributeError, match="nope"):
         dml.nope  # noqa: B018
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """An imported submodule becomes an attribute of the package, in place of a function of its name."""
+    importlib.import_module("dml.active_session")
+    assert [name for name in dml.__all__ if inspect.ismodule(getattr(dml, name))] == []

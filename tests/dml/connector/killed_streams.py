@@ -17,7 +17,7 @@ from typing import Any
 
 import dml
 import dml.connector.write
-import dml.stream_merge
+import dml.merge_stream
 from tests.conftest import part_settings
 from tests.dml.connector.streams import Stream
 
@@ -56,7 +56,7 @@ def main() -> None:
         together = threading.Barrier(2)
         dml.connector.write.commit_epoch = dying(dml.connector.write.commit_epoch, 2, together)
         # The first time it is planned over no rows.
-        dml.stream_merge.merge_rows = dying(dml.stream_merge.merge_rows, 3, together)
+        dml.merge_stream.merge_rows = dying(dml.merge_stream.merge_rows, 3, together)
     settings = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     lake = dml.connect(warehouse, settings={**settings, **part_settings()}, progress=False)
     for query in start(lake, Path(folder)):
