@@ -295,8 +295,8 @@ def literal_rows(query: Fragment, rules: SqlRules) -> tuple[LiteralRows, list[Da
     if found is None:
         return None
     types = [{value.type for value in column if value.type != pa.null()} for column in found]
-    kinds = [literal_type(next(iter(known))) if len(known) == 1 else None for known in types]
-    if None in kinds:
+    kinds = [kind for known in types if len(known) == 1 and (kind := literal_type(next(iter(known)))) is not None]
+    if len(kinds) < len(types):
         return None
     columns = tuple(
         pa.array([value.value for value in column], next(iter(known)))

@@ -99,8 +99,8 @@ def test_commands(typed: Callable[[str], list[str]], capsys: pytest.CaptureFixtu
     ]
     capsys.readouterr()
     assert typed("\\timing\rSELECT 1;\r\\timing\rSELECT 2;\r") == ["SELECT 1;", "SELECT 2;"]
-    shown = capsys.readouterr().out.splitlines()[1:]
-    assert [line.split(":")[0] for line in shown] == ["Timing is on", "Time", "Timing is off"]
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split(":")[0] for line in lines] == ["Timing is on", "Time", "Timing is off"]
     assert typed("\\i\r\\i no.sql\r\\x y\rhelp\r") == []
     shown, errors = capsys.readouterr()
     assert errors.splitlines() == [
