@@ -32,7 +32,7 @@ from dml.patches import patch_pyspark
 from dml.remote import table_calls
 from dml.result import Result
 from dml.spark import interception
-from dml.spark.bridge.sessions import is_classic, named_frames
+from dml.spark.bridge.sessions import drop_view, is_classic
 from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
     Arguments,
@@ -143,7 +143,8 @@ class StatementRunner:
         """Run one statement over DataFrames, by the names of their views."""
         with ExitStack() as views:
             for name, frame in frames.items():
-                views.enter_context(named_frames(frame.sparkSession, {name: frame}))
+                frame.createOrReplaceTempView(name)
+                views.callback(drop_view, frame.sparkSession, name)
             outcome = self.run_one(text, args, idempotency_key, reruns, frames)
             if isinstance(outcome, DataFrame) and not is_classic(self.spark):
                 views.pop_all()  # a Connect server looks up the views when the query runs

@@ -26,6 +26,7 @@ __all__ = [
     "builder_options",
     "cache_manager",
     "classic_session",
+    "drop_view",
     "empty_frame",
     "frame_of_plan",
     "frames_of_formatter",
@@ -239,14 +240,19 @@ def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterat
         spark: The session, classic or Connect.
         frames: The DataFrames by view name, in lower case.
     """
-    catalog = session_state(spark).catalog() if is_classic(spark) else spark.catalog
     try:
         for name, frame in frames.items():
             frame.createOrReplaceTempView(name)
         yield
     finally:
         for name in frames:
-            catalog.dropTempView(name)
+            drop_view(spark, name)
+
+
+def drop_view(spark: SparkSession, name: str) -> None:
+    """Drop a temporary view without uncaching its rows."""
+    catalog = session_state(spark).catalog() if is_classic(spark) else spark.catalog
+    catalog.dropTempView(name)
 
 
 def frame_of_plan(plan: Any, spark: SparkSession) -> DataFrame:
