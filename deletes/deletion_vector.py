@@ -503,5 +503,5 @@ def decode(blob: bytes | memoryview, *, file: str, cardinality: int | None) -> P
         raise corrupt_vector(file, f"the checksum of its bytes is {checksum:08x}, not {expected:08x}")
     index = PositionDeleteIndex.from_bitmaps(read_vector(body[len(MAGIC) :], file=file))
     if cardinality is not None and len(index) != cardinality:
-        raise corrupt_vector(file, f"it holds {len(index)} positions, but its manifest entry says {cardinality}")
+        raise corrupt_vector(file, f"it holds {len(index)} positions, but its manifest entry has {cardinality}")
     return index

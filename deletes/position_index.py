@@ -28,7 +28,7 @@ Positions: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.uint64] | pa.Array
 class PositionDeleteIndex:
     """A set of positions from 0 to `MAX_POSITION`, as 32-bit roaring bitmaps by the high half of the position.
 
-    Indexes with equal positions are equal. Not hashable, as it is mutable.
+    Indexes with equal positions are equal. Not hashable, because it is mutable.
     """
 
     __hash__ = None  # type: ignore[assignment]

@@ -119,8 +119,7 @@ MORE: Final = "More"
 PROCEDURES: Final[Mapping[str, Mapping[str, str]]] = {
     UPKEEP: {
         "rewrite-data-files": "Rewrite small files, and files with deleted rows, into files of the target size.",
-        "rewrite-position-delete-files": "Merge small position delete files, and drop positions of data files that are "
-        "gone.",
+        "rewrite-position-delete-files": "Merge small position delete files, and drop positions of removed data files.",
         "convert-equality-deletes": "Replace the equality deletes of other engines by deletion vectors or position "
         "deletes.",
         "rewrite-manifests": "Replace manifests by ones of the target size that list each partition together.",

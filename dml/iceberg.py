@@ -137,7 +137,7 @@ def create_table(
     location: str | None,
     properties: dict[str, str],
 ) -> Table:
-    """Create a table, including the default values of its columns, with compressed metadata if a property says so.
+    """Create a table, including the default values of its columns, with compressed metadata if a property asks for it.
 
     Args:
         catalog: The catalog.

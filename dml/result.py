@@ -233,7 +233,7 @@ class Decision:
     """A decision of a procedure about one object.
 
     Attributes:
-        decision: What happens to the object: `keep` if it stays as it is, else `expire`, `remove`,
+        decision: What happens to the object: `keep` if it does not change, else `expire`, `remove`,
             `delete`, `rewrite`, `copy`, `add`, `reject`, or `skip` for an input that is ignored.
         object: The object: `branch main`, `snapshot 1`, `data files`, a group of files, the path of a file.
         reason: The reason.

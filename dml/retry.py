@@ -3,7 +3,7 @@
 Input: `commit.retry.*` and `commit.status-check.*` of the table. Output: tenacity's policies, each used once. Waits
 double from the minimum to the maximum.
 
-- `commit_retries`: a commit that lost the race for the catalog (semantics R2).
+- `commit_retries`: a commit that was rejected because another commit landed first (semantics R2).
 - `status_checks`: searching for a commit whose response was lost (semantics R3).
 - `storage_retries`: deleting a file that is no longer needed.
 """

@@ -171,7 +171,7 @@ class Cursor:
         if self.index == begin:
             self.fail(expected=what)
         if not source.operator_next[self.index - 1]:
-            self.fail(expected=f"{what} to go on after '{source.text(self.index - 1)}'")
+            self.fail(expected=f"{what} to continue after '{source.text(self.index - 1)}'")
         return self.index
 
     def _begins_clause(self, begin: int) -> bool:

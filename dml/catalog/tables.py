@@ -114,7 +114,7 @@ def namespace_properties(catalog: Catalog, namespace: Namespace) -> dict[str, st
     """Return the properties of a namespace.
 
     Raises:
-        NotFoundError: it is not there.
+        NotFoundError: the namespace does not exist.
         DmlError: the catalog failed.
     """
     with translate_errors(f"Reading the namespace '{dotted_name(namespace)}'", catalog):
@@ -127,7 +127,7 @@ def change_namespace_properties(
     """Set and remove properties of a namespace.
 
     Raises:
-        NotFoundError: it is not there.
+        NotFoundError: the namespace does not exist.
         DmlError: the catalog failed.
     """
     with translate_errors(f"Changing the namespace '{dotted_name(namespace)}'", catalog):

@@ -371,7 +371,7 @@ def rewrite_changes(action: RewriteFiles) -> FileChanges:
     """Check a rewrite and return its changes.
 
     Raises:
-        ValidationFailedError: The rewrite adds data or delete files but removes none of that kind.
+        ValidationFailedError: The rewrite adds data or delete files but removes none.
     """
     new = {file.path for file in action.data_files}
     changes = FileChanges(

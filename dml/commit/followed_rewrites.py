@@ -4,7 +4,7 @@ Input: the changes with their rows, and the compactions since the statement read
 the same rows in the new files. RowDelta's compaction stores the origins of all rows in the footers of its files
 (`dml.model.row_map`). In format version 3, rows of other files are found by their row ids (`row_ids`), whichever engine
 rewrote them. Several compactions are followed one after the other, oldest first. Changes of a file whose rows are in
-neither are kept as they are, and validation reports the removed file.
+neither are kept unchanged, and validation reports the removed file.
 
 Only marked rows move (merge-on-read). Copy-on-write has rewritten the old file, so its rows are in two new files.
 """

@@ -4,10 +4,10 @@ Input: a table and an action. Output: a `CommittedSnapshot`. `prepare` turns a c
 requests to the catalog. Source: Iceberg specification, "Snapshots", "Optimistic Concurrency", "Row Lineage".
 
 Rules: each attempt starts from the newest metadata. Commits of one process to one table take turns, because racing
-threads would only use up their retries. A catalog error has one of three outcomes: the attempt lost the race and may be
-retried, it was rejected for good, or the outcome is unknown. For an unknown outcome the table is reloaded and searched
-for the snapshot. Metadata files of attempts that certainly failed are deleted. Data files never are: the caller owns
-them.
+threads would only use up their retries. A catalog error has one of three outcomes: another commit landed first, and the
+attempt may be retried; it was rejected for good; or the outcome is unknown. For an unknown outcome the table is
+reloaded and searched for the snapshot. Metadata files of attempts that certainly failed are deleted. Data files never
+are: the caller owns them.
 """
 
 import time
@@ -538,8 +538,8 @@ class Publication:
             if found is None:
                 self._delete_all()
                 raise CommitConflictError(
-                    f"Committing to the table '{'.'.join(self._name)}' lost the race {self._attempts} times: "
-                    f"{error_text(error, self._catalog.properties)}",
+                    f"Committing to the table '{'.'.join(self._name)}' failed {self._attempts} times because other "
+                    f"commits landed first: {error_text(error, self._catalog.properties)}",
                     hint="Run the statement again, or raise the table's property commit.retry.num-retries",
                     attempts=self._attempts,
                 ) from self._cause(error)

@@ -147,6 +147,6 @@ def conservation_summary(counts: RowCounts) -> dict[str, str]:
 def not_conserved(message: str, file: str | None) -> RowConservationError:
     return RowConservationError(
         f"Rows do not add up: {message}",
-        hint="Nothing was published, the table is as it was. The files that were written are kept, for a report",
+        hint="Nothing was published, the table is unchanged. The files that were written are kept, for a report",
         file=file,
     )

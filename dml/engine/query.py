@@ -4,7 +4,7 @@ Input: a fragment and the tables that it names, metadata tables too. Output: a D
 scans read only the columns and files that the query can need: its own conditions prune files, and on classic Spark
 Spark's optimizer prunes further.
 
-Spark's temporary view would keep the text and look the tables up again; here the view is a DataFrame, so it goes on
+Spark's temporary view would keep the text and look the tables up again; here the view is a DataFrame, so it continues
 reading the snapshots that were current when it was created. Spark creates views that name no RowDelta table.
 """
 

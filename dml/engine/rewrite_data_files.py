@@ -811,7 +811,7 @@ def check_rows(rewritten: Rewritten) -> None:
 
 def not_conserved(message: str) -> RowConservationError:
     return RowConservationError(
-        f"Rows do not add up: {message}", hint="Nothing was published, the table is as it was. Please report this"
+        f"Rows do not add up: {message}", hint="Nothing was published, the table is unchanged. Please report this"
     )
 
 

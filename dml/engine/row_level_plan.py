@@ -280,7 +280,7 @@ def check_settings(settings: StatementSettings) -> None:
     """Reject a setting that changes the meaning of the generated queries."""
     if settings.quoted_regex:
         raise NotSupportedError(
-            "spark.sql.parser.quotedRegexColumnNames is true: quoted names would stand for many columns",
+            "spark.sql.parser.quotedRegexColumnNames is true: quoted names would match several columns",
             hint="Set it to false for row-level statements",
         )
 

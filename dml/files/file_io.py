@@ -131,7 +131,7 @@ def check_size(stream: Any, location: str, size: int) -> None:
     found = stream.size()
     if found != size:
         raise CorruptFileError(
-            f"The file '{location}' has {found} bytes, but its manifest says {size}",
+            f"The file '{location}' has {found} bytes, but its manifest has {size}",
             hint="It was cut short or replaced: restore it, or go back to a snapshot from before it was written",
             file=location,
         )
@@ -182,7 +182,7 @@ def file_errors(location: str, io_properties: Mapping[str, str] | None = None) -
         raise
     except FileNotFoundError as error:
         raise CorruptFileError(
-            f"The table refers to the file '{location}', which is not there",
+            f"The table refers to the file '{location}', which does not exist",
             hint="Restore the file, or remove it from the table's metadata",
             file=location,
         ) from error

@@ -376,7 +376,7 @@ def header_and_blocks_of(
     """Return the metadata in a file's header besides the result of `blocks_of`, with its arguments and errors."""
     content = content_of(io, location)
     if length is not None and length != len(content):
-        raise ValueError(f"it has {len(content)} bytes where its manifest list says {length}")
+        raise ValueError(f"it has {len(content)} bytes where its manifest list has {length}")
     container = AvroContainer(BytesIO(content).read, len(content))
     avro_schema = container.metadata[SCHEMA_KEY]
     find = type_of_records if len(avro_schema) <= limits.MAX_CACHED_SCHEMA_BYTES else type_of_records.__wrapped__

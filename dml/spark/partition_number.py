@@ -88,7 +88,7 @@ def source_of(
 
 
 def find_path(field_id: int, field: NestedField) -> tuple[tuple[str, ...], IcebergType] | None:
-    """Return the path from a field to the field with an id, and that field's type; None if it is not there."""
+    """Return the path from a field to the field with an id, and that field's type; None if there is none."""
     if field.field_id == field_id:
         return (), field.field_type
     for child in field.field_type.fields if isinstance(field.field_type, StructType) else ():

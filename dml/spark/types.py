@@ -78,7 +78,7 @@ def spark_type(iceberg_type: IcebergType) -> spark.DataType:
             return spark.MapType(key, value, valueContainsNull=True)
     raise NotSupportedError(
         f"Spark has no type for columns of the type {primitive_name(iceberg_type)}",
-        hint="Leave the column out of the statement: columns that a statement does not name are copied as they are",
+        hint="Leave the column out of the statement: columns that a statement does not name are copied unchanged",
     )
 
 

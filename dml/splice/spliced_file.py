@@ -158,7 +158,7 @@ def decode_offset_index(chunk: Chunk, read: Read) -> Fields:
     for page in list_of(index, PAGE_LOCATIONS, STRUCT) or []:
         offset, size = value_of(page, PAGE_START, I64), value_of(page, PAGE_BYTES, I32)
         if size is None or size <= 0 or offset is None or offset < start or (place is not None and offset != place):
-            raise ValueError(f"it has an offset index with a page of {size} bytes at {offset}, which is not there")
+            raise ValueError(f"it has an offset index with a page of {size} bytes at {offset}, which does not exist")
         place = offset + size
     if place != start + length:
         raise ValueError(f"it has a column that ends at {start + length}, but whose pages end at {place}")

@@ -181,7 +181,7 @@ class ThriftReader:
     def _check_count(self, count: int, depth: int) -> None:
         """Check a count against the remaining bytes: an element takes at least one."""
         if count > len(self._data) - self.place or depth > limits.MAX_THRIFT_DEPTH:
-            raise ValueError(f"its metadata has a list of {count} elements, which are not there")
+            raise ValueError(f"its metadata has a list of {count} elements, more than it has bytes")
 
     def _byte(self) -> int:
         try:
@@ -194,7 +194,7 @@ class ThriftReader:
     def _take(self, length: int) -> bytes:
         end = self.place + length
         if end > len(self._data):
-            raise ValueError(f"its metadata has a value of {length} bytes, which are not there")
+            raise ValueError(f"its metadata has a value of {length} bytes, more than are left")
         found = self._data[self.place : end]
         self.place = end
         return found

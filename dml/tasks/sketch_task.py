@@ -1,7 +1,7 @@
 """Sketch the distinct values of columns inside Spark's tasks. Worker.
 
 Input: groups of scan tasks. Output: one report with a sketch for each column, of the live rows of all groups. A sketch
-takes 32 KiB, however many rows there are.
+takes 32 KiB, regardless of the number of rows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -355,9 +355,9 @@ def files_are_what_manifests_say(evidence: Evidence, _: Sequence[Count]) -> Iter
     for key, file in found.items():
         entry = listed[key].data_file
         if file.rows is not None and file.rows != entry.record_count:
-            yield f"The file '{entry.path}' has {file.rows} rows, and its manifest says {entry.record_count}"
+            yield f"The file '{entry.path}' has {file.rows} rows, but its manifest has {entry.record_count}"
         if file.size is not None and file.size != entry.file_size_in_bytes:
-            yield f"The file '{entry.path}' has {file.size} bytes, and its manifest says {entry.file_size_in_bytes}"
+            yield f"The file '{entry.path}' has {file.size} bytes, but its manifest has {entry.file_size_in_bytes}"
 
 
 def positions_lie_in_their_files(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:
@@ -377,7 +377,7 @@ def counts_agree(_: Evidence, counts: Sequence[Count]) -> Iterator[str]:
     """Check that the summary agrees with the files."""
     for count in counts:
         if not count.agrees:
-            yield f"{count.name}: the summary says {count.recorded}, the files say {count.counted}"
+            yield f"{count.name}: the summary has {count.recorded}, the files have {count.counted}"
 
 
 def operation_is_true(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:

@@ -166,7 +166,7 @@ def copy_run(
     if written != live.carried:
         raise RowConservationError(
             f"Rows do not add up: {live.carried} live rows were read, and {written} written",
-            hint="Nothing was published, the table is as it was",
+            hint="Nothing was published, the table is unchanged",
             file=run.tasks[0].path,
         )
     return TaskCommit(

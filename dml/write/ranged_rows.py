@@ -295,7 +295,7 @@ class WriteRanges:
         if written != rows:
             raise RowConservationError(
                 f"Rows do not add up: {rows} rows were received, and {written} written",
-                hint="Nothing was published, the table is as it was",
+                hint="Nothing was published, the table is unchanged",
             )
         return TaskCommit(
             data_files=files,

@@ -226,9 +226,9 @@ def planned(sample: Sample, change: Callable[[ManifestFile], ManifestFile], monk
     [
         ({"partition_spec_id": 7}, "does not fit the spec 7"),
         ({"partition_spec_id": -1}, "does not fit the spec -1"),
-        ({"manifest_length": 1}, "bytes where its manifest list says 1"),
-        ({"manifest_length": -1}, "bytes where its manifest list says -1"),
-        ({"manifest_length": 2**62}, "bytes where its manifest list says"),
+        ({"manifest_length": 1}, "bytes where its manifest list has 1"),
+        ({"manifest_length": -1}, "bytes where its manifest list has -1"),
+        ({"manifest_length": 2**62}, "bytes where its manifest list has"),
         ({"manifest_path": "/no/such.avro"}, "missing"),
         ({"manifest_path": "http://host/m.avro"}, "not set up for the scheme 'http'"),
     ],

@@ -15,7 +15,11 @@ ELSEWHERE = {"server": "tests/serve/test_page.py", "tools": "tests/tools"}
 
 PAGES = [
     path
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for path in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("*.md")),
+        *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+    )
     if path.stem not in ELSEWHERE and examples_of(path)
 ]
 

@@ -86,7 +86,7 @@ def move_main(engine: Engine, parts: tuple[str, ...], choose: Callable[[TableMet
 
 
 def branch_move(metadata: TableMetadata, branch: str, snapshot_id: int) -> MetadataChange:
-    """Return the change that moves or creates a branch; empty if it is there already."""
+    """Return the change that moves or creates a branch; empty if the branch is already at the snapshot."""
     ref = metadata.refs.get(branch)
     head_id = None if ref is None else ref.snapshot_id
     if head_id == snapshot_id:

@@ -150,7 +150,7 @@ REWRITES: Final = (
     ),
     Procedure(
         name="rewrite_position_delete_files",
-        summary="Merge small position delete files, and drop positions of data files that are gone.",
+        summary="Merge small position delete files, and drop positions of removed data files.",
         parameters=(
             TABLE,
             Parameter(name="options", type=STRING_MAP, doc="An option of the rewrite, such as min-input-files=2"),

@@ -161,7 +161,7 @@ def test_races_with_another_branch_end_as_all_lost_races_do(
     append(table, 1)
     append(table, 10, "b", create_branch=True)
     before_commits(monkeypatch, catalog, *(lambda: append(table, 11, "b") for _ in range(3)))
-    with pytest.raises(CommitConflictError, match="lost the race 3 times"):
+    with pytest.raises(CommitConflictError, match="failed 3 times because other commits landed first"):
         append(table, 2)
     assert rows(table, "main") == [1]
     assert_sound(table, 5)

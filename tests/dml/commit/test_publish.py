@@ -176,7 +176,7 @@ def test_a_race_is_not_tried_again_after_the_total_time(catalog: Catalog, monkey
         raise CommitFailedException("Requirement failed: branch main has changed")
 
     monkeypatch.setattr(catalog, "commit_table", lose)
-    with pytest.raises(CommitConflictError, match=r"lost the race \d{1,2} times"):
+    with pytest.raises(CommitConflictError, match=r"failed \d{1,2} times because other commits landed"):
         commit(table, AppendFiles(data_files=(data_file(table, [1]),)))
     assert CommitOptions() == CommitOptions(
         num_retries=4, min_wait_ms=100, max_wait_ms=60_000, total_timeout_ms=1_800_000
@@ -237,7 +237,7 @@ def test_a_race_that_is_lost_every_time_gives_up(catalog: Catalog, monkeypatch: 
 
     monkeypatch.setattr(catalog, "commit_table", lose)
     file = data_file(table, [1])
-    with pytest.raises(CommitConflictError, match="lost the race 3 times") as raised:
+    with pytest.raises(CommitConflictError, match="failed 3 times because other commits landed first") as raised:
         commit(table, AppendFiles(data_files=(file,)))
     assert len(calls) == 3
     assert raised.value.retryable

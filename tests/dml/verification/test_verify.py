@@ -254,7 +254,7 @@ def test_a_doubled_file_is_found(catalog: Catalog, version: int, monkeypatch: py
     with_files(table, monkeypatch, action, lambda file: (file, file), counts_of_rows(inserted=2))
     found = verified(table)
     assert f"The file '{file.path}' is listed twice" in found.problems
-    assert "total-records: the summary says 2, the files say 4" in found.problems
+    assert "total-records: the summary has 2, the files have 4" in found.problems
     assert not found.ok
     with pytest.raises(dml.CorruptFileError, match=r"listed twice.* more") as caught:
         found.raise_for_problems()
@@ -268,11 +268,11 @@ def test_a_dropped_file_is_found(catalog: Catalog, monkeypatch: pytest.MonkeyPat
     action = AppendFiles(data_files=(kept, lost))
     with_files(table, monkeypatch, action, lambda file: () if file is lost else (file,), counts_of_rows(inserted=3))
     assert set(verified(table).problems) == {
-        "total-data-files: the summary says 2, the files say 1",
-        "total-records: the summary says 3, the files say 2",
-        "added-data-files: the summary says 2, the files say 1",
-        "added-records: the summary says 3, the files say 2",
-        "rows inserted, updated and carried: the summary says 3, the files say 2",
+        "total-data-files: the summary has 2, the files have 1",
+        "total-records: the summary has 3, the files have 2",
+        "added-data-files: the summary has 2, the files have 1",
+        "added-records: the summary has 3, the files have 2",
+        "rows inserted, updated and carried: the summary has 3, the files have 2",
     }
 
 
@@ -289,7 +289,7 @@ def test_a_file_of_the_parent_that_got_lost_is_found(catalog: Catalog, monkeypat
         patched.setattr(publish, "new_snapshot", snapshot)
         committed(table, AppendFiles(data_files=(data_file(table, [3]),)), counts_of_rows(inserted=1))
     found = verified(table)
-    assert "deleted-records: the summary says 0, the files say 2" in found.problems
+    assert "deleted-records: the summary has 0, the files have 2" in found.problems
     assert "The operation is append, but 2 rows were removed" in found.problems
 
 
@@ -301,7 +301,7 @@ def test_rows_that_a_rewrite_lost_are_found(catalog: Catalog) -> None:
         data_files=(data_file(table, [1]),), removed_data_files=frozenset({file.path}), starting_snapshot_id=start
     )
     committed(table, action, counts_of_rows(deleted=1, carried=2))
-    assert verified(table).problems == ("rows inserted, updated and carried: the summary says 2, the files say 1",)
+    assert verified(table).problems == ("rows inserted, updated and carried: the summary has 2, the files have 1",)
 
 
 def test_a_compaction_that_loses_rows_is_found(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +360,7 @@ def test_a_position_delete_file_that_names_a_row_twice_is_found(catalog: Catalog
     )
     assert set(verified(table).problems) == {
         f"The delete file '{delete.path}' has 3 rows, and only 2 are distinct",
-        "rows deleted, updated and carried: the summary says 3, the files say 2",
+        "rows deleted, updated and carried: the summary has 3, the files have 2",
     }
 
 
@@ -378,8 +378,8 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_found(catalog: Catalog
     file = data_file(table, [1, 2, 3])
     committed(table, AppendFiles(data_files=(replace(file, record_count=4),)), counts_of_rows(inserted=4))
     assert verified(table).problems == (
-        f"The file '{file.path}' has 3 rows, and its manifest says 4",
-        "rows inserted, updated and carried: the summary says 4, the files say 3",
+        f"The file '{file.path}' has 3 rows, but its manifest has 4",
+        "rows inserted, updated and carried: the summary has 4, the files have 3",
     )
 
 
@@ -393,8 +393,8 @@ def test_a_file_that_was_changed_afterwards_is_found(catalog: Catalog) -> None:
     found = verified(table, every_file=True)
     size = local(file.path).stat().st_size
     assert found.problems == (
-        f"The file '{file.path}' has 2 rows, and its manifest says 3",
-        f"The file '{file.path}' has {size} bytes, and its manifest says {file.file_size_in_bytes}",
+        f"The file '{file.path}' has 2 rows, but its manifest has 3",
+        f"The file '{file.path}' has {size} bytes, but its manifest has {file.file_size_in_bytes}",
     )
     assert {file.role for file in found.files} == {FileRole.ADDED, FileRole.UNTOUCHED}
 
@@ -420,7 +420,7 @@ def test_a_file_that_is_missing_or_cut_short_is_found(catalog: Catalog, version:
         local(victim).write_bytes(content[: len(content) // 2] if damage == "truncated" else b"")
     found = verified(table)
     assert any(victim in problem for problem in found.problems), found
-    assert not any("the summary says" in problem for problem in found.problems), "what cannot be read is not counted"
+    assert not any("the summary has" in problem for problem in found.problems), "what cannot be read is not counted"
 
 
 def test_a_missing_manifest_is_an_error_that_names_it(catalog: Catalog) -> None:
@@ -436,8 +436,8 @@ def test_a_summary_that_is_wrong_is_found(catalog: Catalog) -> None:
     table = new_table(catalog, 2)
     committed(table, AppendFiles(data_files=(data_file(table, [1, 2]),)), counts_of_rows(inserted=2, carried=1))
     assert verified(table).problems == (
-        "rows deleted, updated and carried: the summary says 1, the files say 0",
-        "rows inserted, updated and carried: the summary says 3, the files say 2",
+        "rows deleted, updated and carried: the summary has 1, the files have 0",
+        "rows inserted, updated and carried: the summary has 3, the files have 2",
     )
 
 
