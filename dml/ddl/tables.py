@@ -41,8 +41,8 @@ def missing_table(catalog: Catalog, identifier: tuple[str, ...]) -> NotFoundErro
         return missing_namespace(catalog, namespace)
     names = [name[-1] for name in catalogs.list_tables(catalog, namespace)]
     hint = did_you_mean(identifier[-1], names) if names else "The namespace is empty: create a table with CREATE TABLE"
-    name = quote_name(identifier)
-    return NotFoundError(f"There is no table {name} in catalog '{catalog.name}'", hint=hint, table=name)
+    message = f"There is no table '{'.'.join(identifier)}' in the catalog '{catalog.name}'"
+    return NotFoundError(message, hint=hint, table=quote_name(identifier))
 
 
 def missing_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> NotFoundError:
@@ -53,7 +53,8 @@ def missing_namespace(catalog: Catalog, namespace: tuple[str, ...]) -> NotFoundE
         known = []
     name = quote_name(namespace)
     hint = did_you_mean(namespace[-1], known) if known and namespace else f"Create it with CREATE NAMESPACE {name}"
-    return NotFoundError(f"There is no namespace {name} in catalog '{catalog.name}'", hint=hint, namespace=name)
+    message = f"There is no namespace '{'.'.join(namespace)}' in the catalog '{catalog.name}'"
+    return NotFoundError(message, hint=hint, namespace=name)
 
 
 def existing_table(identifier: tuple[str, ...]) -> AlreadyExistsError:

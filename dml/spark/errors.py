@@ -312,7 +312,7 @@ def table_not_found(failure: SparkFailure) -> DmlError:
     quoted = next((failure.parameters[key] for key in ("relationName", "identifier") if key in failure.parameters), "")
     parts = quoted_parts(quoted)
     name = ".".join(parts)
-    return NotFoundError(f"The table or view '{name}' does not exist", name=name, parts=parts, **facts(failure))
+    return NotFoundError(f"There is no table or view '{name}'", name=name, parts=parts, **facts(failure))
 
 
 def function_not_found(failure: SparkFailure) -> DmlError:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -65,13 +65,18 @@ def long_sentences(path: Path) -> list[str]:
     return [sentence for sentence in sentences if len(sentence.split()) > MOST_WORDS]
 
 
-def code_texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the line and text of each string of a module and its docstrings; `...` replaces the values of f-strings."""
+@cache
+def code_texts(path: Path) -> tuple[tuple[int, str], ...]:
+    """Return the line and text of each string of a module and its docstrings, with `...` for values of f-strings."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    for node in ast.walk(tree):
+    parts: set[int] = set()
+    texts: list[tuple[int, str]] = []
+    for node in ast.walk(tree):  # an f-string comes before its parts
         match node:
             case ast.JoinedStr(values=values):
-                yield node.lineno, "".join(str(one.value) if isinstance(one, ast.Constant) else "..." for one in values)
+                parts.update(map(id, ast.walk(node)))
+                text = "".join(str(one.value) if isinstance(one, ast.Constant) else "..." for one in values)
+                texts.append((node.lineno, text))
             case ast.Constant(value=str(text)) if id(node) not in parts:
-                yield node.lineno, text
+                texts.append((node.lineno, text))
+    return tuple(texts)

@@ -296,5 +296,5 @@ def test_dropping_what_is_not_there_names_what_is(new_table: NewTable, lake: Lak
     for sql in ("DROP TABLE db.tt", "DROP TABLE db.tt PURGE", "DESCRIBE db.tt", "ALTER TABLE db.tt ADD COLUMN a INT"):
         with pytest.raises(NotFoundError, match="Did you mean 't'"):
             lake.run(sql)
-    with pytest.raises(NotFoundError, match="There is no namespace dc"):
+    with pytest.raises(NotFoundError, match="There is no namespace 'dc'"):
         lake.run("DROP TABLE dc.t")
