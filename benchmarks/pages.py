@@ -19,7 +19,7 @@ The smallest and the largest value of a field can stand in a sentence:
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def fill_in(page: str) -> str:
     return RANGE.sub(extremes, BLOCK.sub(block, page))
 
 
-def selected(lines: list[dict[str, Any]], condition: str) -> list[dict[str, Any]]:
+def selected(lines: Sequence[Mapping[str, Any]], condition: str) -> list[Mapping[str, Any]]:
     """Return the measurements that satisfy a condition like `op = delete, merge and mode = copy-on-write`."""
     if not condition:
         return list(lines)
