@@ -161,7 +161,7 @@ def test_frame_is_checked():
 @pytest.mark.parametrize("cardinality", [0, 2, 4])
 def test_cardinality_of_the_manifest_must_agree(cardinality):
     blob = encode(PositionDeleteIndex.from_positions([1, 2, 3]))
-    with pytest.raises(CorruptFileError, match=f"holds 3 positions.*says {cardinality}"):
+    with pytest.raises(CorruptFileError, match=f"holds 3 positions.*has {cardinality}"):
         decode(blob, file="f", cardinality=cardinality)
 
 

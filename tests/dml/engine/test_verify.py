@@ -66,7 +66,7 @@ def test_call_gives_numbers_and_problems_as_rows(lake: Lake) -> None:
         file.unlink()
     problems = [problem for *_, problem in lake.rows(f"CALL lake.system.verify('{name}', NULL, true)") if problem]
     assert len(problems) == 2
-    assert all("is not there" in problem for problem in problems)
+    assert all("does not exist" in problem for problem in problems)
     with pytest.raises(dml.AnalysisError, match="verify has no parameter 'snapshotid'"):
         lake.session.sql(f"CALL system.verify(table => '{name}', snapshotid => 1)")
     with pytest.raises(dml.AnalysisError, match="a whole number"):

@@ -52,7 +52,7 @@ CASES = [
     ("SELECT CAST(concat('x', id * 0) AS INT) FROM s", DataError, ErrorKind.INVALID_VALUE, "'x0'"),
     ("SELECT split(CAST(id AS STRING), ',')[5] FROM s", DataError, ErrorKind.INVALID_VALUE, "out of bounds"),
     ("SELECT (SELECT id FROM s) FROM s", DataError, ErrorKind.CARDINALITY_VIOLATION, "more than one row"),
-    ("SELECT * FROM nope.t", NotFoundError, ErrorKind.NOT_FOUND, "'nope.t' is not there"),
+    ("SELECT * FROM nope.t", NotFoundError, ErrorKind.NOT_FOUND, "no table or view 'nope.t'"),
     ("SELECT raise_error('boom') FROM s", *USER_RAISED, "boom"),
     ("SELECT * FROM s WHERE max(id) > 1", AnalysisError, ErrorKind.INVALID_CONDITION, "WHERE condition"),
     ("SELECT nofunction(id) FROM s", AnalysisError, ErrorKind.UNRESOLVED_FUNCTION, "no function 'nofunction'"),
