@@ -149,7 +149,7 @@ def test_data_frames_show_their_rows_at_a_prompt_only(monkeypatch):
     started: list[dict[str, str]] = []
     monkeypatch.setattr(launch, "active_session", lambda: None)
     monkeypatch.setattr(launch, "check_java", lambda _: 17)
-    monkeypatch.setattr(launch, "start_session", started.append)
+    monkeypatch.setattr(launch, "start_session", lambda settings, *_: started.append(settings))
     monkeypatch.delattr(sys, "ps1", raising=False)
     spark_session()
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
