@@ -104,6 +104,18 @@ IN_DOUBT = (
     "DELETE FROM db.nowhere WHERE id = 1",
     "DELETE FROM {t}.files WHERE id = 1",
     "UPDATE {t} SET name = 'x' WHERE",
+    "DELETE FROM {t} WHERE id IN (1, 2,)",
+    "DELETE FROM {t} WHERE id NOTNULL",
+    "DELETE FROM {t} WHERE amount < 1e400",
+    "DELETE FROM {t} WHERE id = SAFE_CAST('1' AS INT)",
+    "DELETE FROM {t} WHERE day = CAST('2024-01-05' AS DATE FORMAT 'yyyy')",
+    "UPDATE {t} SET name = STRING 'x'",
+    "UPDATE {t} SET amount = 1e400",
+    "INSERT INTO {t} (amount) VALUES (1e400)",
+    "INSERT INTO {t} (name) VALUES (CAST('x' AS TEXT))",
+    "INSERT INTO {t} (id) VALUES (1,)",
+    "INSERT INTO {t} (id) VALUES ()",
+    "MERGE INTO {t} USING (VALUES (5,)) AS s(id) ON {t}.id = s.id WHEN MATCHED THEN DELETE",
 )
 
 
