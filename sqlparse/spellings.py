@@ -7,6 +7,7 @@ Spark rejects such a statement when it analyzes it. Where nothing is analyzed by
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from dml.sqlparse.tokens import Token, TokenKind, tokenize, words
@@ -26,6 +27,7 @@ TYPES: Final = words(
 DECIMALS: Final = words("DEC DECIMAL NUMERIC")
 CASTS: Final = words("CAST TRY_CAST")
 TWO_ARGUMENTS: Final = words("NVL IFNULL NULLIF")
+CALLS: Final = CASTS | TWO_ARGUMENTS
 FOREIGN: Final = words("ISNULL NOTNULL SAFE_CAST")
 """`id NOTNULL`; as functions, the first two are Spark's."""
 
@@ -47,10 +49,9 @@ def is_surely_spark(text: str) -> bool:
     if problem is not None or FOREIGN_SYMBOLS.search(text):
         return False
     end = Token(TokenKind.END, "", len(text), len(text))
-    following = zip(tokens, [*tokens[1:], end], strict=True)
     return all(
-        follows_as_in_spark(text, one, after) and (one.key not in {*CASTS, *TWO_ARGUMENTS} or is_call(text, tokens, place))
-        for place, (one, after) in enumerate(following)
+        follows_as_in_spark(text, one, after) and (one.key not in CALLS or is_call(text, tokens, place))
+        for place, (one, after) in enumerate(pairwise([*tokens, end]))
     )
 
 

@@ -19,7 +19,13 @@ from zoneinfo import ZoneInfo
 import pyspark
 from pyspark.sql import SparkSession
 
-from dml.spark.bridge.sessions import PendingContext, builder_options, has_pending_context, set_pending_context
+from dml.spark.bridge.sessions import (
+    PendingContext,
+    active_context,
+    builder_options,
+    has_pending_context,
+    set_pending_context,
+)
 from dml.spark.extension import is_remote
 from dml.spark.launch import active_session, default_settings, spark_session, usable_cores
 from dml.spark.settings import settings_below, settings_of
@@ -121,8 +127,11 @@ class Runtime:
 
     @property
     def known(self) -> Mapping[str, str] | None:
-        """All settings of a session that has not started; None if it has, or if they are uncertain."""
-        return None if self.is_started else self._known
+        """All settings of a session that has not started; None if it has, or if they are uncertain.
+
+        A session in a context that the program has started has the settings of that context.
+        """
+        return None if self.is_started or active_context() is not None else self._known
 
     def settings(self) -> SettingReader:
         """Return a getter of the current settings: `get(key, default)`, as `spark.conf.get`."""

@@ -52,3 +52,4 @@ def test_a_spelling_that_spark_may_reject_is_found(condition):
 @pytest.mark.parametrize("condition", ACCEPTED)
 def test_spellings_of_spark_are_known(condition):
     assert is_surely_spark(f"DELETE FROM t WHERE {condition}")
+    assert is_surely_spark("")

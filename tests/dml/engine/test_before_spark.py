@@ -132,6 +132,7 @@ def cold(lake, spark, monkeypatch):
     """A session on the tables of the lake, for which Spark has not started and does not start."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     monkeypatch.setattr(runtime, "active_session", lambda: None)
+    monkeypatch.setattr(runtime, "active_context", lambda: None)
     monkeypatch.setattr(runtime, "spark_session", refuse)
     chosen = {"spark.sql.session.timeZone": zone, "spark.master": spark.sparkContext.master}
     return Session(Runtime(settings=chosen), lake.session.registry, progress=False)
@@ -250,6 +251,13 @@ def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold,
         text = f"UPDATE {name} SET {column} = {value}"
         if not isinstance(plan_statement(cold.engine, parse(text), text).plan.tasks, ThroughSpark):
             lake.session.query(f"EXPLAIN {text}")
+
+
+@pytest.mark.spark
+def test_a_context_that_the_program_has_started_decides_the_settings(cold, monkeypatch, spark):
+    assert cold.engine.runtime.known is not None
+    monkeypatch.setattr(runtime, "active_context", lambda: spark.sparkContext)
+    assert cold.engine.runtime.known is None
 
 
 @pytest.mark.spark
