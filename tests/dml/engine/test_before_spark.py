@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import threading
 from dataclasses import fields
 
 import pytest
+from pyspark.sql import SparkSession
 
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import DmlError
@@ -306,6 +308,32 @@ def test_the_machine_names_its_time_zone(monkeypatch, tmp_path):
     assert machine_time_zone({"TZ": ":/etc/localtime"}) is None
     named.write_text("Etc/UTC\n", encoding="utf-8")
     assert machine_time_zone({}) is None
+
+
+def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
+    """A builder that did not wait would make a session with its own settings, which the first would then get."""
+    is_starting, goes_on, calls = threading.Event(), threading.Event(), []
+
+    def slow(**_):
+        is_starting.set()
+        assert goes_on.wait(10)
+        assert runtime.get_or_create(SparkSession.builder) == "created"  # by the thread that starts it
+        calls.append("started")
+        return "session"
+
+    monkeypatch.setattr(runtime, "spark_session", slow)
+    monkeypatch.setattr(runtime, "ORIGINAL", [lambda _: calls.append("created") or "created"])
+    monkeypatch.setattr(runtime, "PENDING", [pending := Runtime()])
+    first = threading.Thread(target=lambda: pending.spark)
+    other = threading.Thread(target=lambda: runtime.get_or_create(SparkSession.builder))
+    first.start()
+    assert is_starting.wait(10)
+    other.start()
+    other.join(0.2)
+    goes_on.set()
+    first.join(10)
+    other.join(10)
+    assert calls == ["created", "started", "created"]
 
 
 PROGRAM = """
