@@ -60,7 +60,7 @@ def follows_as_in_spark(text: str, one: Token, after: Token) -> bool:
     if one.kind is TokenKind.NUMBER and not is_number(text[one.start : one.end]):
         return False
     if after.kind is TokenKind.STRING:
-        return one.kind is TokenKind.SYMBOL and one.key != ")" or one.key in BEFORE_STRING
+        return (one.kind is TokenKind.SYMBOL and one.key != ")") or one.key in BEFORE_STRING
     if one.key == ",":
         return after.key not in CLOSERS or after.kind in {TokenKind.QUOTED, TokenKind.NUMBER}
     if one.key in FOREIGN:
