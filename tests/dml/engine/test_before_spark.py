@@ -351,6 +351,8 @@ for text in (
     "TRUNCATE TABLE db.t",
 ):
     dml.shell.run_sql(lake, text, output="csv", limit=10)
+dml.shell.run_sql(lake, "ALTER TABLE db.t DROP COLUMN extra", output="table", limit=10, confirms=True)
+dml.shell.run_sql(lake, "ALTER TABLE db.t ADD COLUMN extra DOUBLE", output="table", limit=10)
 assert lake.verify("db.t").ok
 lake.health("db.t")
 assert SparkContext._gateway is None
@@ -373,3 +375,4 @@ def test_spark_starts_on_first_use_with_the_settings_that_were_known(tmp_path):
     outcome = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert "db,t,False" in outcome.stdout
+    assert outcome.stdout.count("OK") == 1
