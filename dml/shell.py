@@ -192,9 +192,9 @@ def run_statement(
         outcome = runner_of(session).outcome(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
-        elif outcome.columns and isinstance(outcome, DdlResult):
+        elif isinstance(outcome, DdlResult) and outcome.columns:
             print_listed([name for name, _ in outcome.columns], outcome.rows, output, limit)
-        elif isinstance(outcome, DataFrame) and outcome.columns:
+        elif not isinstance(outcome, DdlResult) and outcome.columns:
             with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
         elif confirms:

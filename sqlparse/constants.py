@@ -6,6 +6,7 @@ Source: Spark's SQL reference, "Literals" and "ANSI compliance" (casts that ANSI
 """
 
 import datetime as dt
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -179,9 +180,10 @@ def number(text: str) -> Constant | None:
         return Constant(kind=Kind.INTEGER, value=int(text))
     if "e" in text.lower():
         try:
-            return Constant(kind=Kind.DOUBLE, value=float(text))
+            value = float(text)
         except ValueError:
             return None
+        return Constant(kind=Kind.DOUBLE, value=value) if math.isfinite(value) else None  # an error in Spark
     if DECIMAL_TEXT.fullmatch(text) and text != ".":
         return Constant(kind=Kind.DECIMAL, value=Decimal(text))
     return None

@@ -21,6 +21,7 @@ from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_p
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import SettingReader, integer_setting, max_task_failures, parallel_tasks
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
+from dml.sqlparse.spellings import is_surely_spark
 
 __all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
@@ -135,11 +136,15 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 
 
 def calls_replaced(runtime: Runtime, statement: str) -> bool:
-    """Return whether a statement calls a user-defined function that sqlglot parses as one of Spark's."""
+    """Return whether a statement may call a user-defined function that sqlglot parses as one of Spark's.
+
+    A session that has not started has no functions of the user, but neither does it reject what only sqlglot accepts.
+    """
     if called_functions(statement, NO_BUILT_INS):
         return True
-    # A session that has not started has no functions of the user.
-    return runtime.known is None and replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
+    if runtime.known is not None:
+        return not is_surely_spark(statement)
+    return replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
 
 
 def tree_reading(is_other: bool) -> TreeReading:

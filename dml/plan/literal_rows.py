@@ -34,7 +34,7 @@ def literal_columns(query: Fragment, rules: SqlRules) -> list[list[Literal]] | N
     """
     tree = query_tree(query)
     rows = rows_of(tree)
-    if tree is None or not rows or not rules.trees.holds(tree):
+    if tree is None or not rows or not rows[0] or not rules.trees.holds(tree):
         return None
     if len({len(row) for row in rows}) > 1 or len(rows) * len(rows[0]) > limits.MAX_LITERAL_VALUES:
         return None

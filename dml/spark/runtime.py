@@ -19,7 +19,13 @@ from zoneinfo import ZoneInfo
 import pyspark
 from pyspark.sql import SparkSession
 
-from dml.spark.bridge.sessions import PendingContext, builder_options, has_pending_context, set_pending_context
+from dml.spark.bridge.sessions import (
+    PendingContext,
+    active_context,
+    builder_options,
+    has_pending_context,
+    set_pending_context,
+)
 from dml.spark.extension import is_remote
 from dml.spark.launch import active_session, default_settings, spark_session, usable_cores
 from dml.spark.settings import settings_below, settings_of
@@ -45,6 +51,7 @@ class Runtime:
         self._is_ready = spark is not None
         self._lock = threading.RLock()
         self._prepare: list[Callable[[], object]] = []
+        self._starter: int | None = None
 
     @staticmethod
     def of(spark: SparkSession | None, *, settings: Mapping[str, str] | None = None) -> "Runtime":
@@ -52,8 +59,9 @@ class Runtime:
 
         A session of Spark Connect, and one in a JVM that spark-submit has started, starts at once.
         """
-        if spark is None and PENDING:
-            return PENDING[0]
+        pending = pending_runtime()
+        if spark is None and pending is not None:
+            return pending
         found = spark if spark is not None else active_session()
         if found is None and ("PYSPARK_GATEWAY_PORT" in os.environ or is_remote(dict(settings or {}))):
             found = spark_session(settings=settings)
@@ -76,16 +84,26 @@ class Runtime:
             return self._spark
         with self._lock:  # preparing it asks for the session in this thread
             if self._spark is None:
-                self._forget()
-                self._spark = spark_session(settings=self._given)
+                self._starter = threading.get_ident()
+                if self in PENDING:
+                    set_pending_context(None)
                 try:
+                    self._spark = spark_session(settings=self._given)
                     for prepare in self._prepare:
                         prepare()
                 except BaseException:
                     self._spark = None
                     raise
+                finally:
+                    self._starter = None
+                    self._forget()
                 self._is_ready = True
             return self._spark
+
+    @property
+    def starts_here(self) -> bool:
+        """Whether this thread is starting the session."""
+        return self._starter == threading.get_ident()
 
     def announce(self, prepare: Callable[[], object]) -> None:
         """Let PySpark's own calls start this session, until it has started.
@@ -121,8 +139,11 @@ class Runtime:
 
     @property
     def known(self) -> Mapping[str, str] | None:
-        """All settings of a session that has not started; None if it has, or if they are uncertain."""
-        return None if self.is_started else self._known
+        """All settings of a session that has not started; None if it has, or if they are uncertain.
+
+        A session in a context that the program has started has the settings of that context.
+        """
+        return None if self.is_started or active_context() is not None else self._known
 
     def settings(self) -> SettingReader:
         """Return a getter of the current settings: `get(key, default)`, as `spark.conf.get`."""
@@ -150,10 +171,19 @@ ORIGINAL: Final[list[Callable[[Any], SparkSession]]] = []
 """PySpark's `SparkSession.Builder.getOrCreate`, once it has been replaced."""
 
 
+def pending_runtime() -> Runtime | None:
+    """Return the runtime that is pending. Another thread may start it at any time."""
+    return next(iter(PENDING), None)
+
+
 def get_or_create(self: Any) -> SparkSession:
-    """Do PySpark's `getOrCreate`, after starting the session that is pending."""
-    if PENDING and not is_remote(builder_options(self)):
-        _ = PENDING[0].spark
+    """Do PySpark's `getOrCreate`, after starting the session that is pending.
+
+    Other threads wait for the one that starts it: their builders would make a session with other settings.
+    """
+    pending = pending_runtime()
+    if pending is not None and not pending.starts_here and not is_remote(builder_options(self)):
+        _ = pending.spark
     return ORIGINAL[0](self)
 
 

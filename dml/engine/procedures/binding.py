@@ -25,6 +25,7 @@ from dml.hints import did_you_mean
 from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quoted, string_value
+from dml.sqlparse.spellings import is_surely_spark
 from dml.sqlparse.statements import CallArgument, CallStatement, Span, TableReference
 from dml.sqlparse.tokens import TokenKind, read_source
 
@@ -138,6 +139,8 @@ def read_constants(
     """Return the values of arguments that are plain constants of their types; None if one is not."""
     if not arguments:
         return {}
+    if not is_surely_spark(sql):
+        return None
     rules = StatementSettings.of(engine, sql).rules
     zone, found = TimeZone.of(rules.time_zone), {}
     for name, given in arguments.items():

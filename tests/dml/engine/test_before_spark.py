@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+import threading
 from dataclasses import fields
 
 import pytest
+from pyspark.sql import SparkSession
 
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import DmlError
@@ -104,6 +106,18 @@ IN_DOUBT = (
     "DELETE FROM db.nowhere WHERE id = 1",
     "DELETE FROM {t}.files WHERE id = 1",
     "UPDATE {t} SET name = 'x' WHERE",
+    "DELETE FROM {t} WHERE id IN (1, 2,)",
+    "DELETE FROM {t} WHERE id NOTNULL",
+    "DELETE FROM {t} WHERE amount < 1e400",
+    "DELETE FROM {t} WHERE id = SAFE_CAST('1' AS INT)",
+    "DELETE FROM {t} WHERE day = CAST('2024-01-05' AS DATE FORMAT 'yyyy')",
+    "UPDATE {t} SET name = STRING 'x'",
+    "UPDATE {t} SET amount = 1e400",
+    "INSERT INTO {t} (amount) VALUES (1e400)",
+    "INSERT INTO {t} (name) VALUES (CAST('x' AS TEXT))",
+    "INSERT INTO {t} (id) VALUES (1,)",
+    "INSERT INTO {t} (id) VALUES ()",
+    "MERGE INTO {t} USING (VALUES (5,)) AS s(id) ON {t}.id = s.id WHEN MATCHED THEN DELETE",
 )
 
 
@@ -120,6 +134,7 @@ def cold(lake, spark, monkeypatch):
     """A session on the tables of the lake, for which Spark has not started and does not start."""
     zone = spark.conf.get("spark.sql.session.timeZone")
     monkeypatch.setattr(runtime, "active_session", lambda: None)
+    monkeypatch.setattr(runtime, "active_context", lambda: None)
     monkeypatch.setattr(runtime, "spark_session", refuse)
     chosen = {"spark.sql.session.timeZone": zone, "spark.master": spark.sparkContext.master}
     return Session(Runtime(settings=chosen), lake.session.registry, progress=False)
@@ -241,6 +256,13 @@ def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold,
 
 
 @pytest.mark.spark
+def test_a_context_that_the_program_has_started_decides_the_settings(cold, monkeypatch, spark):
+    assert cold.engine.runtime.known is not None
+    monkeypatch.setattr(runtime, "active_context", lambda: spark.sparkContext)
+    assert cold.engine.runtime.known is None
+
+
+@pytest.mark.spark
 def test_settings_that_decide_a_statement_count_before_spark_starts(lake, cold, monkeypatch):
     name = filled(lake, *KINDS[0])
     spoken = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.caseSensitive": "true"}
@@ -293,6 +315,32 @@ def test_the_machine_names_its_time_zone(monkeypatch, tmp_path):
     assert machine_time_zone({}) is None
 
 
+def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
+    """A builder that did not wait would make a session with its own settings, which the first would then get."""
+    is_starting, goes_on, calls = threading.Event(), threading.Event(), []
+
+    def slow(**_):
+        is_starting.set()
+        assert goes_on.wait(10)
+        assert runtime.get_or_create(SparkSession.builder) == "created"  # by the thread that starts it
+        calls.append("started")
+        return "session"
+
+    monkeypatch.setattr(runtime, "spark_session", slow)
+    monkeypatch.setattr(runtime, "ORIGINAL", [lambda _: calls.append("created") or "created"])
+    monkeypatch.setattr(runtime, "PENDING", [pending := Runtime()])
+    first = threading.Thread(target=lambda: pending.spark)
+    other = threading.Thread(target=lambda: runtime.get_or_create(SparkSession.builder))
+    first.start()
+    assert is_starting.wait(10)
+    other.start()
+    other.join(0.2)
+    goes_on.set()
+    first.join(10)
+    other.join(10)
+    assert calls == ["created", "started", "created"]
+
+
 PROGRAM = """
 import json, sys, threading
 import dml, dml.shell
@@ -308,6 +356,8 @@ for text in (
     "TRUNCATE TABLE db.t",
 ):
     dml.shell.run_sql(lake, text, output="csv", limit=10)
+dml.shell.run_sql(lake, "ALTER TABLE db.t DROP COLUMN extra", output="table", limit=10, confirms=True)
+dml.shell.run_sql(lake, "ALTER TABLE db.t ADD COLUMN extra DOUBLE", output="table", limit=10)
 assert lake.verify("db.t").ok
 lake.health("db.t")
 assert SparkContext._gateway is None
@@ -330,3 +380,4 @@ def test_spark_starts_on_first_use_with_the_settings_that_were_known(tmp_path):
     outcome = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert outcome.returncode == 0, outcome.stderr
     assert "db,t,False" in outcome.stdout
+    assert outcome.stdout.count("OK") == 1

@@ -60,6 +60,9 @@ UNCERTAIN: list[tuple[ArgumentType, str]] = [
     (STRING_MAP, "map('a', '1', 'a', '2')"),
     (STRING_MAP, "map_from_arrays(array('a'), array('b'))"),
     (STRING_MAP, "map('a', NULL)"),
+    (STRING, "STRING 'x'"),
+    (BIGINT, "CAST('1' AS INT64)"),
+    (BIGINT_ARRAY, "array(1, 2,)"),
 ]
 
 
