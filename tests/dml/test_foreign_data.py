@@ -179,11 +179,36 @@ def test_columns_are_not_copied_where_spark_reads_their_type() -> None:
         ("SELECT {a}, {b}", {"a": 1}, "{b} has no value"),
         ("SELECT {}", {"a": 1}, "has no value"),
         ("SELECT {a", {"a": 1}, "cannot be read"),
+        ("SELECT {a!r}", {"a": "x"}, "'!r' is not supported"),
+        ("SELECT {a:.2}", {"a": "x"}, "':.2' is not supported"),
     ],
 )
 def test_placeholders_and_values_belong_together(text: str, values: dict[str, object], message: str) -> None:
     with pytest.raises(AnalysisError, match=message):
         fill_placeholders(None, text, values)  # type: ignore[arg-type]
+
+
+class Store:
+    """Makes a new object for each attribute, as a property may."""
+
+    def __getattr__(self, name: str) -> "Rows":
+        return Rows(name)
+
+
+class Rows:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        raise NotImplementedError
+
+
+def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reuses the id of an object that is gone."""
+    monkeypatch.setattr("dml.spark.placeholders.frame_of_data", lambda _, data: data.name)
+    names = [f"c{number}" for number in range(40)]
+    text, frames = fill_placeholders(None, " ".join(f"{{s.{name}}}" for name in names), {"s": Store()})  # type: ignore[arg-type]
+    assert [frames[view] for view in text.split()] == names
 
 
 @pytest.fixture
