@@ -18,7 +18,9 @@ from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from dml.active_session import DEFAULT_CATALOG, DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database, is_embedded
@@ -65,6 +67,15 @@ NO_WIDTH: Final = 1_000_000
 
 WIDE: Final = 140
 """The least width of a terminal, in columns, in which decisions have their reasons beside them."""
+
+CELL_BORDER: Final = 3
+"""The width of a column's border and padding, in characters."""
+
+MIN_CELL: Final = 8
+"""The least width of a column, in characters, below which a terminal shows each row as a table of its own."""
+
+CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+"""Characters other than line breaks that would move the cursor or change the terminal."""
 
 PATH: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?/")
 
@@ -375,11 +386,29 @@ def common_folder(objects: Iterable[str]) -> str:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows as a table."""
-    table = new_table(columns)
-    for row in rows:
-        table.add_row(*(NULL if value is None else str(plain(value)) for value in row))
-    plain_console().print(table)
+    """Print rows as a table; in a terminal that is too narrow for the columns, each row as a table of its own."""
+    console, names = plain_console(), [visible(name) for name in columns]
+    cells = [[NULL if value is None else visible(str(plain(value))) for value in row] for row in rows]
+    table = new_table(names)
+    for row in cells:
+        table.add_row(*row)
+    unlimited = console.options.update(width=NO_WIDTH)
+    fits = Measurement.get(console, unlimited, table).maximum <= console.width
+    if fits or len(names) * (MIN_CELL + CELL_BORDER) < console.width:
+        console.print(table)
+        return
+    for number, row in enumerate(cells, 1):
+        one = Table(title=f"row {number}", show_header=False, title_justify="left")
+        for name, value in zip(names, row, strict=True):
+            one.add_row(Text(name, overflow="fold"), Text(value, overflow="fold"))
+        console.print(one)
+    if not cells:
+        console.print(f"No rows. The columns are {', '.join(names)}")
+
+
+def visible(text: str) -> str:
+    """Escape control characters: values of a table must not control the terminal."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def print_rows(columns: Iterable[str], rows: Iterable[Sequence[Any]], output: str, target: TextIO) -> None:
