@@ -147,6 +147,8 @@ REFUSED = {
         "'x'",
     ),
     "mixed values": (pd.DataFrame({"o": [1, "a"]}), AnalysisError, "column o"),
+    "large integers": (pd.DataFrame({"n": [2**70]}), AnalysisError, "cannot be read as rows: .*64 bits are decimals"),
+    "half a character": (pd.DataFrame({"s": ["\ud800"]}), AnalysisError, r"\\ud800.*surrogates not allowed"),
     "a series": (pl.Series([1]), AnalysisError, "polars Series cannot be read as rows"),
     "periods": (
         pd.DataFrame({"p": pd.period_range("2020", "2021", freq="Y")}),
