@@ -203,14 +203,14 @@ def run_statement(
         outcome = runner_of(session).outcome(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
+        elif not outcome.columns:
+            if confirms:
+                print("OK")
         elif isinstance(outcome, DdlResult):
-            if outcome.columns:
-                print_listed([name for name, _ in outcome.columns], outcome.rows, output, limit)
-        elif outcome.columns:
+            print_listed([name for name, _ in outcome.columns], outcome.rows, output, limit)
+        else:
             with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
-        elif confirms:
-            print("OK")
     except DmlError:
         raise
     except Exception as error:  # a query only fails when its rows are collected

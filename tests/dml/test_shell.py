@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import Row
 
+from dml.ddl import DdlResult
 from dml.result import PhaseSeconds, Result
-from dml.shell import common_folder, plain, print_dry_run, print_result, print_rows, print_table
+from dml.shell import common_folder, plain, print_dry_run, print_result, print_rows, print_table, run_sql
 
 RESULT = Result(
     command="DELETE",
@@ -146,3 +147,17 @@ def test_values_cannot_control_the_terminal(capsys):
     assert r"a\x0db\x1b[31m\x9b\x09c" in out
     assert "\x1b" not in out
     assert "two\\nlines" not in out
+
+
+def test_the_prompt_confirms_a_statement_that_returns_nothing(capsys, monkeypatch):
+    """`CREATE` before Spark has started."""
+
+    class Runner:
+        def outcome(self, *_, **__):
+            return DdlResult()
+
+    monkeypatch.setattr("dml.shell.runner_of", lambda _: Runner())
+    run_sql(None, "CREATE NAMESPACE db", output="table", limit=1, confirms=True)
+    assert capsys.readouterr().out == "OK\n"
+    run_sql(None, "CREATE NAMESPACE db", output="table", limit=1)
+    assert capsys.readouterr().out == ""
