@@ -24,9 +24,10 @@ from rich.text import Text
 
 from dml.active_session import DEFAULT_CATALOG, DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database, is_embedded
-from dml.catalog.tables import list_tables
+from dml.catalog.tables import list_tables, namespace_exists
 from dml.ddl import DdlResult
 from dml.ddl.namespaces import child_namespaces
+from dml.ddl.tables import missing_namespace
 from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError, SqlError
@@ -250,6 +251,8 @@ def tables_in(session: Session, name: str | None) -> Iterator[str]:
         raise AnalysisError(f"'{name}' is not a valid name of a namespace", kind=ErrorKind.INVALID_VALUE)
     registry = session.registry
     catalog_name, catalog, namespace = registry.namespace(parts or (registry.current_catalog,))
+    if namespace and not namespace_exists(catalog, namespace):
+        raise missing_namespace(catalog, namespace)
     todo = [namespace]
     while todo:
         one = todo.pop()
