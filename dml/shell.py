@@ -18,13 +18,16 @@ from typing import Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from dml.active_session import DEFAULT_CATALOG, DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database, is_embedded
-from dml.catalog.tables import list_tables
+from dml.catalog.tables import list_tables, namespace_exists
 from dml.ddl import DdlResult
 from dml.ddl.namespaces import child_namespaces
+from dml.ddl.tables import missing_namespace
 from dml.engine.maintain import parse_budget
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError, SqlError
@@ -65,6 +68,15 @@ NO_WIDTH: Final = 1_000_000
 
 WIDE: Final = 140
 """The least width of a terminal, in columns, in which decisions have their reasons beside them."""
+
+CELL_BORDER: Final = 3
+"""The width of a column's border and padding, in characters."""
+
+MIN_CELL: Final = 8
+"""The least width of a column, in characters, below which a terminal shows each row as a table of its own."""
+
+CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+"""Characters other than line breaks that would move the cursor or change the terminal."""
 
 PATH: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:)?/")
 
@@ -192,13 +204,14 @@ def run_statement(
         outcome = runner_of(session).outcome(text, idempotency_key=idempotency_key)
         if isinstance(outcome, Result):
             print_result(outcome, output, sys.stdout)
-        elif isinstance(outcome, DdlResult) and outcome.columns:
+        elif not outcome.columns:
+            if confirms:
+                print("OK")
+        elif isinstance(outcome, DdlResult):
             print_listed([name for name, _ in outcome.columns], outcome.rows, output, limit)
-        elif not isinstance(outcome, DdlResult) and outcome.columns:
+        else:
             with cancel_on_interrupt(session.spark):
                 print_frame(outcome, output, limit)
-        elif confirms:
-            print("OK")
     except DmlError:
         raise
     except Exception as error:  # a query only fails when its rows are collected
@@ -238,6 +251,8 @@ def tables_in(session: Session, name: str | None) -> Iterator[str]:
         raise AnalysisError(f"'{name}' is not a valid name of a namespace", kind=ErrorKind.INVALID_VALUE)
     registry = session.registry
     catalog_name, catalog, namespace = registry.namespace(parts or (registry.current_catalog,))
+    if namespace and not namespace_exists(catalog, namespace):
+        raise missing_namespace(catalog, namespace)
     todo = [namespace]
     while todo:
         one = todo.pop()
@@ -374,11 +389,29 @@ def common_folder(objects: Iterable[str]) -> str:
 
 
 def print_table(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print rows as a table."""
-    table = new_table(columns)
-    for row in rows:
-        table.add_row(*(NULL if value is None else str(plain(value)) for value in row))
-    plain_console().print(table)
+    """Print rows as a table; in a terminal that is too narrow for the columns, each row as a table of its own."""
+    console, names = plain_console(), [visible(name) for name in columns]
+    cells = [[NULL if value is None else visible(str(plain(value))) for value in row] for row in rows]
+    table = new_table(names)
+    for row in cells:
+        table.add_row(*row)
+    unlimited = console.options.update(width=NO_WIDTH)
+    fits = Measurement.get(console, unlimited, table).maximum <= console.width
+    if fits or len(names) * (MIN_CELL + CELL_BORDER) < console.width:
+        console.print(table)
+        return
+    for number, row in enumerate(cells, 1):
+        one = Table(title=f"row {number}", show_header=False, title_justify="left")
+        for name, value in zip(names, row, strict=True):
+            one.add_row(Text(name, overflow="fold"), Text(value, overflow="fold"))
+        console.print(one)
+    if not cells:
+        console.print(f"No rows. The columns are {', '.join(names)}")
+
+
+def visible(text: str) -> str:
+    """Escape control characters: values of a table must not control the terminal."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def print_rows(columns: Iterable[str], rows: Iterable[Sequence[Any]], output: str, target: TextIO) -> None:

@@ -103,11 +103,9 @@ def column_of(name: str, span: Span, names: TargetNames, *, hint: str = "") -> N
     """
     field = names.column(name)
     if field is None:
-        raise names.error(
-            f"There is no column '{name}' in the table",
-            span,
-            did_you_mean(name, (column.name for column in names.schema.fields)) + hint,
-        )
+        found = did_you_mean(name, (column.name for column in names.schema.fields))
+        separator = "" if not hint else " " if found.endswith("?") else ". "
+        raise names.error(f"There is no column '{name}' in the table", span, found + separator + hint)
     return field
 
 
@@ -138,7 +136,7 @@ def columns_by_name(statement: InsertStatement, names: TargetNames, query_column
     """Return the table column for each query column, by name."""
     fields: list[NestedField] = []
     for name in query_columns:
-        field = column_of(name, statement.query.span, names, hint="; or add it with the option 'merge-schema'")
+        field = column_of(name, statement.query.span, names, hint="The option 'merge-schema' adds new columns")
         if field in fields:
             raise names.error(
                 f"The query has two columns '{name}'",

@@ -64,11 +64,13 @@ def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
     """
     try:
         table = pandas_table(data) if is_pandas(data) else pa.table(data)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        # The arguments of a UnicodeError hold the text that no stream can print.
+        reason = str(error) if isinstance(error, UnicodeError) else "; ".join(map(str, error.args))
         raise AnalysisError(
-            f"The {called(data)} cannot be read as rows: {'; '.join(map(str, error.args))}",
+            f"The {called(data)} cannot be read as rows: {reason}",
             kind=ErrorKind.TYPE_MISMATCH,
-            hint="Give each column one name and values of one type",
+            hint="Give each column one name and values of one type; integers of more than 64 bits are decimals",
         ) from error
     check_names(table.column_names)
     columns = [spark_column(name, table.column(place)) for place, name in enumerate(table.column_names)]

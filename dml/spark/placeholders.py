@@ -73,6 +73,7 @@ class StatementFormatter(Formatter):
         self.frames: dict[str, DataFrame] = {}
         self._spark = spark
         self._views: dict[int, str] = {}
+        self._values: list[object] = []  # alive, because the views are known by the ids of their values
 
     def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, int | str]:
         """Return the SQL text of a placeholder's value, and the name of the value."""
@@ -100,6 +101,26 @@ class StatementFormatter(Formatter):
                     hint="Values of :name and ? are given as args; other arguments are idempotency_key and reruns",
                 )
 
+    def convert_field(self, value: Any, conversion: str | None) -> Any:
+        """Refuse a conversion, which would change the SQL text of the value.
+
+        Raises:
+            ValueError: There is one.
+        """
+        if conversion is not None:
+            raise ValueError(f"'!{conversion}' is not supported")
+        return value
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        """Refuse a format, which would change the SQL text of the value.
+
+        Raises:
+            ValueError: There is one.
+        """
+        if format_spec:
+            raise ValueError(f"':{format_spec}' is not supported")
+        return value
+
     @staticmethod
     def _constant(value: object) -> str:
         try:
@@ -115,6 +136,7 @@ class StatementFormatter(Formatter):
         if not isinstance(value, DataFrame) and not is_foreign_data(value):
             return self._constant(value)
         name = self._views.setdefault(id(value), view_name())
+        self._values.append(value)
         if name not in self.frames:
             self.frames[name] = value if isinstance(value, DataFrame) else frame_of_data(self._spark, value)
         return name

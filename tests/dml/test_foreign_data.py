@@ -147,6 +147,8 @@ REFUSED = {
         "'x'",
     ),
     "mixed values": (pd.DataFrame({"o": [1, "a"]}), AnalysisError, "column o"),
+    "large integers": (pd.DataFrame({"n": [2**70]}), AnalysisError, "cannot be read as rows: .*64 bits are decimals"),
+    "half a character": (pd.DataFrame({"s": ["\ud800"]}), AnalysisError, r"\\ud800.*surrogates not allowed"),
     "a series": (pl.Series([1]), AnalysisError, "polars Series cannot be read as rows"),
     "periods": (
         pd.DataFrame({"p": pd.period_range("2020", "2021", freq="Y")}),
@@ -184,6 +186,36 @@ def test_columns_are_not_copied_where_spark_reads_their_type() -> None:
 def test_placeholders_and_values_belong_together(text: str, values: dict[str, object], message: str) -> None:
     with pytest.raises(AnalysisError, match=message):
         fill_placeholders(None, text, values)  # type: ignore[arg-type]
+
+
+class Store:
+    """Makes a new object for each attribute, as a property may."""
+
+    def __getattr__(self, name: str) -> "Rows":
+        return Rows(name)
+
+
+class Rows:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        raise NotImplementedError
+
+
+def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python reuses the id of an object that is gone."""
+    monkeypatch.setattr("dml.spark.placeholders.frame_of_data", lambda _, data: data.name)
+    names = [f"c{number}" for number in range(40)]
+    text, frames = fill_placeholders(None, " ".join(f"{{s.{name}}}" for name in names), {"s": Store()})  # type: ignore[arg-type]
+    assert [frames[view] for view in text.split()] == names
+
+
+@pytest.mark.parametrize("placeholder", ["{a!r}", "{a:.2}"])
+def test_the_text_of_a_value_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, placeholder: str) -> None:
+    monkeypatch.setattr("dml.spark.placeholders.frame_of_data", lambda _, data: data.name)
+    with pytest.raises(AnalysisError, match="is not supported"):
+        fill_placeholders(None, f"SELECT * FROM {placeholder}", {"a": Rows("a")})  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def test_tables_are_listed_without_spark(
         assert typed(f"{command}\r") == []
         assert "lake.db.t" in capsys.readouterr().out
     typed("\\dt absent\r")
-    assert "absent" in capsys.readouterr().err
+    assert "There is no namespace 'absent' in the catalog" in capsys.readouterr().err
 
 
 def test_completion_of_commands_files_and_names(catalog: Catalog, tmp_path: Path) -> None:

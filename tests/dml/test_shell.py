@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import Row
 
+from dml.ddl import DdlResult
 from dml.result import PhaseSeconds, Result
-from dml.shell import common_folder, plain, print_dry_run, print_result, print_rows, print_table
+from dml.shell import common_folder, plain, print_dry_run, print_result, print_rows, print_table, run_sql
 
 RESULT = Result(
     command="DELETE",
@@ -123,3 +124,40 @@ def test_a_table_breaks_long_values_and_cuts_none(capsys, monkeypatch):
     print_table(["a", "b"], [Row("x" * 50, "y" * 50)])
     out = capsys.readouterr().out
     assert (out.count("x"), out.count("y")) == (50, 50)
+
+
+def test_a_terminal_too_narrow_for_the_columns_shows_each_row_as_a_table(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"column {number}" for number in range(40)]
+    print_table(names, [[f"value {number}" for number in range(40)], [None] * 40])
+    out = capsys.readouterr().out
+    assert all(name in out for name in names)
+    assert all(f"value {number}" in out for number in range(40))
+    assert "row 2" in out
+    print_table(names, [])
+    assert "No rows. The columns are column 0, " in capsys.readouterr().out
+    print_table([f"c{number}" for number in range(12)], [[1] * 12])  # narrow columns fit
+    assert "row 1" not in capsys.readouterr().out
+
+
+def test_values_cannot_control_the_terminal(capsys):
+    print_table(["\x1b[2J"], [["a\rb\x1b[31m\x9b\tc"], ["two\nlines"]])
+    out = capsys.readouterr().out
+    assert r"\x1b[2J" in out
+    assert r"a\x0db\x1b[31m\x9b\x09c" in out
+    assert "\x1b" not in out
+    assert "two\\nlines" not in out
+
+
+def test_the_prompt_confirms_a_statement_that_returns_nothing(capsys, monkeypatch):
+    """`CREATE` before Spark has started."""
+
+    class Runner:
+        def outcome(self, *_, **__):
+            return DdlResult()
+
+    monkeypatch.setattr("dml.shell.runner_of", lambda _: Runner())
+    run_sql(None, "CREATE NAMESPACE db", output="table", limit=1, confirms=True)
+    assert capsys.readouterr().out == "OK\n"
+    run_sql(None, "CREATE NAMESPACE db", output="table", limit=1)
+    assert capsys.readouterr().out == ""
