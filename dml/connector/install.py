@@ -134,8 +134,8 @@ OF_THE_JAR: Final = "org.apache.iceberg."
 def leftover_settings(catalogs: Mapping[str, str], extensions: str, is_present: Callable[[str], bool]) -> Iterator[str]:
     """Yield a warning for each setting for Iceberg's JAR whose class is missing.
 
-    They do not affect RowDelta's catalogs: Spark ignores an extension that it cannot load, and a catalog fails only when a
-    statement names it.
+    They do not affect RowDelta's catalogs: Spark ignores an extension that it cannot load, and a catalog fails only
+    when a statement names it.
 
     Args:
         catalogs: The settings that begin with `spark.sql.catalog.`, by the rest of their names.
