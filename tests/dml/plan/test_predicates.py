@@ -106,7 +106,7 @@ SAME = [
     ("false", "i = NULL"),
     ("false", "NOT (i = NULL)"),
     ("false", "i NOT IN (1, NULL)"),
-    ("false", "f(i) > NULL"),
+    ("false", "i > NULL"),
     ("l = 9223372036854775807", "l = 9223372036854775807.0"),
     ("false", "l = 9223372036854775808"),
     ("n = 1.50", "n = 1.5"),
