@@ -474,15 +474,15 @@ def statements_text(statements: str | None, file: str | None) -> str:
         SqlError: The file cannot be read, or the text is not valid UTF-8.
     """
     if statements is not None and file is not None:
-        hint = "Write --format to choose how rows are printed" if file in {*OutputFormat} else "Leave one of them out"
-        raise SetupError("There are statements in an argument and in a file", hint=hint)
+        hint = "Write --format to choose how rows are printed" if file in {*OutputFormat} else "Use one of them"
+        raise SetupError("Statements were given both as an argument and as a file", hint=hint)
     if "-" in {statements, file} or (statements is None and file is None and not sys.stdin.isatty()):
         return str(dml.shell.utf8_text(sys.stdin.buffer.read(), "The text on standard input"))
     if file is not None:
         return str(dml.shell.read_script(file))
     if statements is None:
         raise SetupError(
-            "There is no statement", hint='Write dml sql "SELECT ...", give a file with -f, or start dml shell'
+            "No statement was given", hint='Write dml sql "SELECT ...", give a file with -f, or start dml shell'
         )
     return statements
 

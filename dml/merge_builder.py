@@ -101,8 +101,8 @@ def source_of(spark: SparkSession, source: object) -> DataFrame | str:
         source: A `Source`.
 
     Raises:
-        AnalysisError: It is something else, or Spark has no type for one of its columns.
-        DataError: Spark's type cannot hold a value of it.
+        AnalysisError: The source is of another type, or Spark has no type for one of its columns.
+        DataError: A value does not fit Spark's type for its column.
     """
     if isinstance(source, DataFrame | str):
         return source
@@ -112,8 +112,8 @@ def source_of(spark: SparkSession, source: object) -> DataFrame | str:
         f"The source must be a DataFrame, Arrow data, a table's name or a query in parentheses, "
         f"not {type(source).__name__}",
         kind=ErrorKind.INVALID_VALUE,
-        hint="DataFrames of Spark, pandas and Polars will do; a lazy one is collected first. "
-        "spark.createDataFrame(...) takes Python's own rows",
+        hint="Pass a DataFrame of Spark, pandas or Polars. Collect a lazy one first, and convert Python rows with "
+        "spark.createDataFrame(...)",
     )
 
 
@@ -165,10 +165,10 @@ def equal_columns(target: MergeTarget, source_alias: str, names: Sequence[str]) 
 
 
 def identifier_columns(target: MergeTarget) -> list[str]:
-    """Return the identifier fields of a table that are columns.
+    """Return the names of a table's identifier fields.
 
     Raises:
-        AnalysisError: It has none, or one is a field of a struct.
+        AnalysisError: The table has none, or one is a field of a struct.
     """
     schema = target.resolved.table.schema()
     names = [field.name for field in schema.fields if field.field_id in schema.identifier_field_ids]
@@ -176,9 +176,9 @@ def identifier_columns(target: MergeTarget) -> list[str]:
         return names
     what = "identifier fields inside of structs" if schema.identifier_field_ids else "no identifier fields"
     raise AnalysisError(
-        f"The table {target.sql} has {what}, so the columns that identify a row must be given",
+        f"'on' is required, because the table {target.sql} has {what}",
         kind=ErrorKind.INVALID_VALUE,
-        hint=f"Give them as on=['id'], or declare them: ALTER TABLE {target.sql} SET IDENTIFIER FIELDS id",
+        hint=f"Name the key columns with on=['id'], or declare them: ALTER TABLE {target.sql} SET IDENTIFIER FIELDS id",
     )
 
 
@@ -186,11 +186,11 @@ def columns_of(source: DataFrame | str, names: object, argument: str) -> tuple[s
     """Return the source columns that an argument names.
 
     Raises:
-        AnalysisError: It names no column or an unknown one, or is not a name or a sequence.
+        AnalysisError: It names no column or an unknown one, or is neither a name nor a sequence of names.
     """
     if not isinstance(names, Sequence):
         raise AnalysisError(
-            f"{argument} has the names of columns as texts, not {type(names).__name__}",
+            f"{argument} expects column names, got {type(names).__name__}",
             kind=ErrorKind.INVALID_VALUE,
             hint=f"Write {argument}=['id'], for example",
         )
@@ -200,12 +200,12 @@ def columns_of(source: DataFrame | str, names: object, argument: str) -> tuple[s
     for name in listed:
         if not isinstance(name, str) or name.lower() not in known:
             raise AnalysisError(
-                f"The source has no column '{name}', which {argument} names",
+                f"{argument} names the column '{name}', which the source does not have",
                 kind=ErrorKind.UNRESOLVED_COLUMN,
                 hint=did_you_mean(str(name), columns),
             )
     if not listed:
-        raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Give at least one")
+        raise AnalysisError(f"{argument} names no column", kind=ErrorKind.INVALID_VALUE, hint="Name at least one")
     return listed
 
 
@@ -272,7 +272,7 @@ def checked_assignments(assignments: object) -> Mapping[str, Value]:
     """Validate assignments.
 
     Raises:
-        AnalysisError: There is none, or they are no mapping.
+        AnalysisError: The assignments are empty or not a mapping.
     """
     if not isinstance(assignments, Mapping):
         raise AnalysisError(
@@ -358,7 +358,7 @@ def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> Idempot
 class MergeClauses(ABC):
     """The clauses of a MERGE, with the method names of PySpark's `DataFrame.mergeInto`.
 
-    It never changes: each call returns a new object, so that several statements can share their first clauses.
+    Immutable: each call returns a new object, so several statements can share their first clauses.
     """
 
     def whenMatched(self, condition: Condition | None = None) -> "MatchedAction[Self]":  # noqa: N802 - PySpark's name

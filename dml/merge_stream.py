@@ -85,7 +85,7 @@ def stream_merge(
         raise AnalysisError(
             f"The source of stream_merge must be a streaming DataFrame, not {what}",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Take one of spark.readStream; merge_into and upsert merge batches",
+            hint="Create one with spark.readStream, or use merge_into or upsert for a batch",
         )
     target = resolve_target(engine, table)
     named = None if isinstance(on, str) or not isinstance(on, Sequence) else columns_of(source, on, "on")
@@ -95,7 +95,7 @@ def stream_merge(
         raise AnalysisError(
             "latest_by needs the columns that identify a row",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Give on=['id'], the names of columns that both have, or keys=['id'] beside a condition",
+            hint="Pass on=['id'] for columns that both have, or keys=['id'] with a condition",
         )
     if latest:
         check_sortable(source, unique or (), "keys" if keys is not None else "on")
@@ -128,7 +128,7 @@ def check_sortable(source: DataFrame, names: Sequence[str], argument: str) -> No
                 f"The column '{column.name}' of the source, which {argument} names, is "
                 f"{column.dataType.simpleString().upper()}, which has no order",
                 kind=ErrorKind.TYPE_MISMATCH,
-                hint="With latest_by, name columns whose values can be sorted, or add one that is made of it",
+                hint="Use columns whose values can be sorted, or add one that is computed from it",
                 column=column.name,
             )
 
@@ -218,7 +218,7 @@ class StreamMerge(MergeClauses):
             raise AnalysisError(
                 "A stream merge needs a checkpoint: without one, every start would begin from scratch",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="start('checkpoints/orders')",
+                hint="Pass its location: start('checkpoints/orders')",
             )
         parts = self._parts
         check_statement(parts)

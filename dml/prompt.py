@@ -99,7 +99,7 @@ def current_name(session: Session) -> str:
 
 
 class Shell:
-    """Runs what is typed at the prompt.
+    """Runs the commands and statements of the prompt.
 
     Args:
         session: The session.
@@ -259,7 +259,7 @@ def open_history(path: Path) -> History:
 
 
 class StatementHistory(FileHistory):
-    """A history whose file holds no credentials and nothing very long."""
+    """A history that stores neither statements with credentials nor very long ones."""
 
     def store_string(self, string: str) -> None:
         """Append an input to the file."""

@@ -124,7 +124,7 @@ class Session:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session. The first use of a session that `dml.connect` is to start starts it.
+        """The Spark session, which starts on first use unless `dml.connect` was given one.
 
         Raises:
             SetupError: Java is missing or too old, or Spark does not start.
@@ -264,7 +264,7 @@ class Session:
         )
 
     def insert(self, table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
-        """Insert rows, by the names of their columns; a column of the table that they lack gets its default.
+        """Insert rows by column name; a missing column gets its default.
 
         Examples:
             >>> lake.insert("db.people", pandas_frame)
@@ -293,7 +293,7 @@ class Session:
         *,
         idempotency_key: str | None = None,
     ) -> Result:
-        """Update the rows of a table that have the key of a new row, and insert the other new rows.
+        """Update the rows of a table whose key is in `rows`, and insert the other new rows.
 
         Examples:
             >>> lake.upsert("db.people", pandas_frame, on="id")
@@ -310,7 +310,7 @@ class Session:
 
         Raises:
             AnalysisError: A column does not exist, or there is no `on` and the table has no identifier fields.
-            DataError: Several of the new rows have the key of one row of the table.
+            DataError: Several new rows match one row of the table.
             DmlError: As for `MERGE`; the table is unchanged.
         """
         check_not_stopped(self.spark)
@@ -325,7 +325,7 @@ class Session:
             if error.kind is not ErrorKind.CARDINALITY_VIOLATION:
                 raise
             raise DataError(
-                f"Several of the new rows have the same {' and '.join(names)}, and the table has a row with it",
+                f"Several new rows match one row of the table: they have the same {' and '.join(names)}",
                 kind=error.kind,
                 hint=f"Keep one of them, for example with rows.dropDuplicates({list(names)}); nothing was changed",
             ) from error

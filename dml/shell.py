@@ -111,7 +111,7 @@ def open_session(
     if folder is not None and not may_create:
         raise NotFoundError(
             f"There is no warehouse in {folder}",
-            hint="Check the option --warehouse. CREATE NAMESPACE, by dml sql or dml shell, creates one",
+            hint="Check --warehouse, or create a warehouse with CREATE NAMESPACE in dml sql or dml shell",
         )
     session = connect(catalog=catalog, progress=progress, settings=settings, **options)
     if folder is not None:

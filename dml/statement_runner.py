@@ -86,7 +86,7 @@ class StatementRunner:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session. The first use of one that has not started starts it.
+        """The Spark session, which starts on first use.
 
         Raises:
             SetupError: Java is missing or too old, or Spark does not start.
@@ -159,7 +159,7 @@ class StatementRunner:
         follow_spark(self.engine)
         parts = name_parts(name_text(table))
         if not parts:
-            raise AnalysisError(f"'{table}' is no name of a table", kind=ErrorKind.INVALID_VALUE)
+            raise AnalysisError(f"'{table}' is not a valid table name", kind=ErrorKind.INVALID_VALUE)
         return parts
 
     def change(self, text: str, idempotency_key: str | None = None) -> Result:

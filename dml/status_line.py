@@ -1,4 +1,4 @@
-"""A line in a terminal that tells what the program waits for. Pure; driver.
+"""A terminal line that shows what the program is waiting for. Pure; driver.
 
 Input: a text. Output: a transient line on standard error; nothing if that is no terminal.
 """

@@ -87,7 +87,7 @@ def connect_catalog(name: str, warehouse: str | None, configured: dict[str, Any]
 
 
 def is_embedded(name: str, properties: Mapping[str, object]) -> bool:
-    """Return True if `load` with a warehouse loads the embedded catalog, and no other one is described."""
+    """Return True if `load` with a warehouse loads the embedded catalog, because no other one is configured."""
     return not any(properties.get(kind) is not None for kind in KINDS) and name not in list_catalogs()
 
 

@@ -64,7 +64,7 @@ def run_and_refresh(
         statement: The statement.
         text: Its text.
         idempotency_key: The key that keeps the statement from being applied twice.
-        reruns: How often it may run again after a conflict; None for what the session or the table says.
+        reruns: Maximum reruns after a conflict; None uses the setting of the session or the table.
     """
 
     def run() -> DataFrame | DdlResult | Result:

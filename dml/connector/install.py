@@ -91,7 +91,7 @@ BUILT_IN: Final = "builtin"
 
 
 def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
-    """Refuse settings that define a catalog by a missing class; warn of others for Iceberg's JAR if it is missing.
+    """Reject settings that define a catalog by a missing class; warn about other leftover settings of Iceberg's JAR.
 
     A catalog that Spark's settings define stays Spark's. If its class is missing, it fails only at the first table that
     is looked up in it.
@@ -134,8 +134,8 @@ OF_THE_JAR: Final = "org.apache.iceberg."
 def leftover_settings(catalogs: Mapping[str, str], extensions: str, is_present: Callable[[str], bool]) -> Iterator[str]:
     """Yield a warning for each setting for Iceberg's JAR whose class is missing.
 
-    They do RowDelta's catalogs no harm: Spark ignores an extension that it cannot load, and a catalog fails only when a
-    statement names it.
+    They do not affect RowDelta's catalogs: Spark ignores an extension that it cannot load, and a catalog fails only
+    when a statement names it.
 
     Args:
         catalogs: The settings that begin with `spark.sql.catalog.`, by the rest of their names.

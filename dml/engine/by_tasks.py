@@ -109,7 +109,7 @@ def write_reports(
 
 
 def runs_here(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> bool:
-    """Return whether Spark has not started, and the driver reads the files of all groups sooner than it starts."""
+    """Return True if Spark has not started, and reading the files in the driver is faster than starting it."""
     files = [task for group in groups for task in group]
     return (
         runtime.known is not None

@@ -273,11 +273,11 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteralRows:
-    """The rows of a query that the statement spells out.
+    """The constant rows of a query, such as those of VALUES.
 
     Attributes:
         columns: The values of its columns.
-        case_sensitive: How the names of columns match.
+        case_sensitive: Whether column names are case-sensitive.
     """
 
     columns: tuple[pa.Array, ...]
@@ -285,7 +285,7 @@ class LiteralRows:
 
 
 def literal_rows(query: Fragment, rules: SqlRules) -> tuple[LiteralRows, list[DataType]] | None:
-    """Return the rows that a query spells out, and Spark's types of its columns; None if Spark must tell them.
+    """Return the constant rows of a query and Spark's types of its columns; None if only Spark can evaluate them.
 
     Args:
         query: The query.

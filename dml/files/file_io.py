@@ -131,7 +131,7 @@ def check_size(stream: Any, location: str, size: int) -> None:
     found = stream.size()
     if found != size:
         raise CorruptFileError(
-            f"The file '{location}' has {found} bytes, but its manifest has {size}",
+            f"The file '{location}' has {found} bytes, but its manifest records {size}",
             hint="It was cut short or replaced: restore it, or go back to a snapshot from before it was written",
             file=location,
         )

@@ -1,6 +1,6 @@
-"""Read rows that a statement spells out as constants: `VALUES (1, 'a'), (2, 'b')`, or SELECT without FROM. Driver.
+"""Read constant rows of a statement: `VALUES (1, 'a'), (2, 'b')`, or SELECT without FROM. Driver.
 
-Input: a query. Output: its values in Spark's types, or None if only Spark can tell them.
+Input: a query. Output: its values in Spark's types, or None if only Spark can evaluate them.
 
 Source: Spark's `ResolveInlineTables`, which widens the values of a column to one type.
 """

@@ -373,7 +373,7 @@ class JoinedRows(Converter):
         parts = (self.convert(conjunct, negated=False, depth=0) for conjunct in conjuncts)
         known = reduce(conjunction, parts, EVERY_ROW)
         if known.needs_spark or known.skips:
-            raise OnlySparkError(only_spark(known.needs_spark or "a part that decides nothing").reason)
+            raise OnlySparkError(only_spark(known.needs_spark or "a part that does not affect the result").reason)
         return known.rows
 
 

@@ -59,8 +59,8 @@ def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
         data: The rows. A stream, such as a `pyarrow.RecordBatchReader`, is read to its end.
 
     Raises:
-        AnalysisError: There are no columns, two of one name, or one of a type that Spark does not have.
-        DataError: Spark's type cannot hold a value: nanoseconds, for example.
+        AnalysisError: There are no columns, two have the same name, or one has a type that Spark lacks.
+        DataError: A value does not fit Spark's type, such as a timestamp with nanoseconds.
     """
     try:
         table = pandas_table(data) if is_pandas(data) else pa.table(data)
@@ -99,17 +99,17 @@ def pandas_table(data: object) -> pa.Table:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Check the names of the columns.
+    """Raise if there are no columns, or two of the same name.
 
     Raises:
-        AnalysisError: There are none, or one twice.
+        AnalysisError: There are none, or two have the same name.
     """
     if not names:
         raise AnalysisError("The source has no columns", kind=ErrorKind.INVALID_VALUE)
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise AnalysisError(
-            f"The source has {Counter(names)[doubled[0]]} columns of the name '{doubled[0]}'",
+            f"The source has {Counter(names)[doubled[0]]} columns named '{doubled[0]}'",
             kind=ErrorKind.AMBIGUOUS_COLUMN,
             hint="Rename or drop all but one",
             column=doubled[0],
@@ -133,24 +133,24 @@ def spark_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(spark_arrow_type(column.type, decode=False)).cast(spark_arrow_type(column.type))
     except (NotImplementedError, pa.ArrowNotImplementedError) as error:
         raise AnalysisError(
-            f"Spark has no type for the column '{name}' of the source, which is {column.type}",
+            f"The source column '{name}' has the type {column.type}, for which Spark has no type",
             kind=ErrorKind.TYPE_MISMATCH,
             hint="Convert it to another type, or drop it",
             column=name,
         ) from error
     except pa.ArrowInvalid as error:
         raise DataError(
-            f"The column '{name}' of the source, which is {column.type}, has values that Spark cannot hold: {error}",
+            f"The source column '{name}' of the type {column.type} has values that Spark cannot store: {error}",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Spark has microseconds and decimals of 38 digits: round the values first",
+            hint="Round the values: Spark stores microseconds, and decimals of up to 38 digits",
             column=name,
         ) from error
 
 
 def spark_arrow_type(kind: pa.DataType, *, decode: bool = True) -> pa.DataType:
-    """Return the Arrow type, of those that Spark reads, that holds all values of a type that a column can have.
+    """Return an Arrow type that Spark reads and that holds all values of a type.
 
-    Fields of structs, elements and values may be NULL in it: nothing checks that a library keeps its own promise.
+    Fields of structs, elements and values are nullable in it, because a library may not enforce its own NOT NULL.
 
     Args:
         kind: The type.

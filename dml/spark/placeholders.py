@@ -88,10 +88,10 @@ class StatementFormatter(Formatter):
         return self._sql(value), name
 
     def check_unused_args(self, used_args: set[int | str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Raise for a value without a placeholder: it may be a misspelt argument.
+        """Reject a value without a placeholder, which may be a misspelt argument.
 
         Raises:
-            AnalysisError: There is one.
+            AnalysisError: A value has no placeholder.
         """
         for name in kwargs:
             if name not in used_args:
@@ -127,9 +127,9 @@ class StatementFormatter(Formatter):
             return parameter_sql(value)
         except (PySparkException, Py4JError, AttributeError, TypeError) as error:
             raise AnalysisError(
-                f"A value of the type {type(value).__name__} has no SQL text: {error}",
+                f"{type(value).__name__} has no SQL text: {error}",
                 kind=ErrorKind.INVALID_VALUE,
-                hint="Give constants, Columns, DataFrames of Spark, pandas or Polars, or Arrow data",
+                hint="Pass constants, Columns, DataFrames of Spark, pandas or Polars, or Arrow data",
             ) from error
 
     def _sql(self, value: object) -> str:

@@ -355,9 +355,9 @@ def files_are_what_manifests_say(evidence: Evidence, _: Sequence[Count]) -> Iter
     for key, file in found.items():
         entry = listed[key].data_file
         if file.rows is not None and file.rows != entry.record_count:
-            yield f"The file '{entry.path}' has {file.rows} rows, but its manifest has {entry.record_count}"
+            yield f"The file '{entry.path}' has {file.rows} rows, but its manifest records {entry.record_count}"
         if file.size is not None and file.size != entry.file_size_in_bytes:
-            yield f"The file '{entry.path}' has {file.size} bytes, but its manifest has {entry.file_size_in_bytes}"
+            yield f"The file '{entry.path}' has {file.size} bytes, but its manifest records {entry.file_size_in_bytes}"
 
 
 def positions_lie_in_their_files(evidence: Evidence, _: Sequence[Count]) -> Iterator[str]:

@@ -70,7 +70,7 @@ def test_help_answers_at_once_and_loads_no_spark():
 
 
 def test_the_version_is_that_of_the_package():
-    assert dml("--version").stdout.strip() == "0.1.0"
+    assert dml("--version").stdout.strip() == "0.2.0"
 
 
 def test_every_procedure_is_a_command_with_its_parameters():

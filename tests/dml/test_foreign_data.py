@@ -139,7 +139,7 @@ REFUSED = {
     "part of a day": (pa.table({"x": pa.array([1], pa.date64())}), DataError, "'x'"),
     "many digits": (pa.table({"x": pa.array([Decimal(10) ** 50], pa.decimal256(60, 0))}), DataError, "'x'"),
     "no columns": (pl.DataFrame(), AnalysisError, "no columns"),
-    "a name twice": (pa.table([[1], [2]], names=["a", "a"]), AnalysisError, "2 columns of the name 'a'"),
+    "a name twice": (pa.table([[1], [2]], names=["a", "a"]), AnalysisError, "2 columns named 'a'"),
     "a name twice in pandas": (pd.DataFrame([[1, 2]], columns=["a", "a"]), AnalysisError, "'a'"),
     "a field twice": (
         pa.table({"x": pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])}),

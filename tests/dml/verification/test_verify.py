@@ -378,7 +378,7 @@ def test_a_file_with_other_rows_than_its_manifest_says_is_found(catalog: Catalog
     file = data_file(table, [1, 2, 3])
     committed(table, AppendFiles(data_files=(replace(file, record_count=4),)), counts_of_rows(inserted=4))
     assert verified(table).problems == (
-        f"The file '{file.path}' has 3 rows, but its manifest has 4",
+        f"The file '{file.path}' has 3 rows, but its manifest records 4",
         "rows inserted, updated and carried: the summary has 4, the files have 3",
     )
 
@@ -393,8 +393,8 @@ def test_a_file_that_was_changed_afterwards_is_found(catalog: Catalog) -> None:
     found = verified(table, every_file=True)
     size = local(file.path).stat().st_size
     assert found.problems == (
-        f"The file '{file.path}' has 2 rows, but its manifest has 3",
-        f"The file '{file.path}' has {size} bytes, but its manifest has {file.file_size_in_bytes}",
+        f"The file '{file.path}' has 2 rows, but its manifest records 3",
+        f"The file '{file.path}' has {size} bytes, but its manifest records {file.file_size_in_bytes}",
     )
     assert {file.role for file in found.files} == {FileRole.ADDED, FileRole.UNTOUCHED}
 
