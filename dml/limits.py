@@ -780,6 +780,13 @@ JOB_REPORT_SECONDS: Final = 0.5
 JOB_POLL_SECONDS: Final = 0.05
 """Interval at which the status tracker is polled. Estimate."""
 
+LATE_JOB_SECONDS: Final = 120
+"""Time after an interrupt in which jobs of the statement are cancelled: the JVM may still be planning the query, and
+submit them later. Estimate."""
+
+LATE_JOB_POLL_SECONDS: Final = 0.2
+"""Interval at which they are cancelled. Estimate."""
+
 CONNECT_END_SECONDS: Final = 2.0
 """Wait for the tasks of a failed job on Spark Connect, where a client cannot see them (decision 017)."""
 

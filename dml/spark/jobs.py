@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import Final, ParamSpec, TypeVar, cast
 
 from pyspark import SparkContext, inheritable_thread_target
@@ -209,10 +210,20 @@ def tag_thread(context: SparkContext, tag: str, *, interrupts: bool) -> Iterator
     except BaseException:
         with suppress(Exception):  # the context may be stopped, and the interrupt is what to report
             context.cancelJobsWithTag(tag)
+        Thread(target=cancel_late_jobs, args=(context, tag), name="rowdelta-cancel", daemon=True).start()
         raise
     finally:
         with suppress(Exception):
             jobs.setLocalProperties(before)
+
+
+def cancel_late_jobs(context: SparkContext, tag: str) -> None:
+    """Cancel jobs with a tag for a while: after an interrupt the JVM may still be planning, and submit them later."""
+    end = time.monotonic() + limits.LATE_JOB_SECONDS
+    with suppress(Exception):  # the context may be stopped
+        while time.monotonic() < end:
+            context.cancelJobsWithTag(tag)
+            time.sleep(limits.LATE_JOB_POLL_SECONDS)
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:
