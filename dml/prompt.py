@@ -4,6 +4,7 @@ Input: a session; keys. Output: what `dml.shell` prints for each statement. Erro
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +30,7 @@ from dml.errors import AnalysisError
 from dml.session import Session
 from dml.shell import print_table, read_script, run_sql, tables_in
 from dml.sqlparse import is_terminated
-from dml.sqlparse.tokens import TokenKind, tokenize
+from dml.sqlparse.tokens import tokenize
 
 __all__ = ["history_file", "open_history", "run"]
 
@@ -268,11 +269,10 @@ class StatementHistory(FileHistory):
                 super().store_string(string)
 
 
+SEPARATORS: Final = re.compile(r"[._]")
+URI_PASSWORD: Final = re.compile(r"://[^\s/@]*:[^\s@]*@")
+
+
 def names_secret(text: str) -> bool:
-    """Return True if a text has a word or string that names a credential, as `SET x.secret.key = ...` does."""
-    tokens, _ = tokenize(text.replace(".", "_"))
-    return any(
-        is_secret(text[token.start : token.end].replace("_", "-"))
-        for token in tokens
-        if token.kind in {TokenKind.WORD, TokenKind.STRING, TokenKind.QUOTED}
-    )
+    """Return True if a text names a credential, as `SET x.secret.key = ...` does, or has a URI with a password."""
+    return is_secret(SEPARATORS.sub("-", text)) or URI_PASSWORD.search(text) is not None

@@ -162,7 +162,13 @@ def test_the_history_is_private_and_holds_no_credentials(tmp_path: Path) -> None
     path = history_file({"XDG_STATE_HOME": str(tmp_path / "state")})
     history = open_history(path)
     assert isinstance(history, FileHistory)
-    secrets = ("SET spark.hadoop.fs.s3a.secret.key = abc;", "CREATE TABLE t OPTIONS ('password' 'abc');")
+    secrets = (
+        "SET spark.hadoop.fs.s3a.secret.key = abc;",
+        "SET spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net=abc;",
+        "SET x.api-key = 'abc';",
+        "CREATE TABLE t OPTIONS ('password' 'abc');",
+        "CREATE TABLE t USING jdbc OPTIONS (url 'jdbc:postgresql://user:abc@host/db');",
+    )
     for text in ("SELECT 1;", *secrets, "SELECT '" + "x" * 20_000 + "';", "SELECT 2;"):
         history.append_string(text)
     assert list(open_history(path).load_history_strings()) == ["SELECT 2;", "SELECT 1;"]
