@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import DmlError
 from dml.plan.row_delta_plan import ThroughSpark
-from dml.session import Session
+from dml.session import Session, runner_of
 from dml.spark import runtime
 from dml.spark.runtime import Runtime, known_settings, machine_time_zone
 from dml.sqlparse import parse
@@ -182,7 +182,7 @@ def test_a_statement_without_spark_does_the_same_as_with_it(lake, cold, version,
     for statement in RUN_HERE:
         here, there = filled(lake, version, mode), filled(lake, version, mode)
         found = cold.sql(statement.format(t=here, s=source(lake)))
-        assert not cold.engine.runtime.is_started
+        assert not runner_of(cold).engine.runtime.is_started
         wanted = lake.session.sql(statement.format(t=there, s=source(lake)))
         assert facts(found) == facts(wanted), statement
         assert lake.rows(here) == lake.rows(there), statement
@@ -243,7 +243,7 @@ def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold,
     here = 0
     spark.table(f"lake.{name}").limit(0).createOrReplaceTempView("valid")
     for test in sorted(tests):
-        plan = plan_statement(cold.engine, parse(text := f"DELETE FROM {name} WHERE {test}"), text).plan
+        plan = plan_statement(runner_of(cold).engine, parse(text := f"DELETE FROM {name} WHERE {test}"), text).plan
         if not isinstance(plan.tasks, ThroughSpark) and not plan.condition.skips:
             here += 1
             spark.sql(f"SELECT 1 FROM valid WHERE {test}")
@@ -251,15 +251,15 @@ def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold,
     assert here < len(tests)
     for column, value in pairs:
         text = f"UPDATE {name} SET {column} = {value}"
-        if not isinstance(plan_statement(cold.engine, parse(text), text).plan.tasks, ThroughSpark):
+        if not isinstance(plan_statement(runner_of(cold).engine, parse(text), text).plan.tasks, ThroughSpark):
             lake.session.query(f"EXPLAIN {text}")
 
 
 @pytest.mark.spark
 def test_a_context_that_the_program_has_started_decides_the_settings(cold, monkeypatch, spark):
-    assert cold.engine.runtime.known is not None
+    assert runner_of(cold).engine.runtime.known is not None
     monkeypatch.setattr(runtime, "active_context", lambda: spark.sparkContext)
-    assert cold.engine.runtime.known is None
+    assert runner_of(cold).engine.runtime.known is None
 
 
 @pytest.mark.spark
@@ -327,7 +327,12 @@ def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
         return "session"
 
     monkeypatch.setattr(runtime, "spark_session", slow)
-    monkeypatch.setattr(runtime, "ORIGINAL", [lambda _: calls.append("created") or "created"])
+
+    def create(_):
+        calls.append("created")
+        return "created"
+
+    monkeypatch.setattr(runtime, "ORIGINAL", [create])
     monkeypatch.setattr(runtime, "PENDING", [pending := Runtime()])
     first = threading.Thread(target=lambda: pending.spark)
     other = threading.Thread(target=lambda: runtime.get_or_create(SparkSession.builder))
@@ -343,7 +348,7 @@ def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
 
 PROGRAM = """
 import json, sys, threading
-import dml, dml.shell
+import dml, dml.session, dml.shell
 from pyspark import SparkContext
 lake = dml.connect(sys.argv[1], progress=False)
 for text in (
@@ -361,7 +366,7 @@ dml.shell.run_sql(lake, "ALTER TABLE db.t ADD COLUMN extra DOUBLE", output="tabl
 assert lake.verify("db.t").ok
 lake.health("db.t")
 assert SparkContext._gateway is None
-known = dict(lake.engine.runtime.known)
+known = dict(dml.session.runner_of(lake).engine.runtime.known)
 lake.sql("INSERT INTO db.t SELECT 1, 'a', 0.5D")
 sessions = []
 threads = [threading.Thread(target=lambda: sessions.append(lake.spark)) for _ in range(4)]

@@ -71,7 +71,7 @@ def bound(lake: Lake, kind: ArgumentType, text: str) -> tuple[Any, ...]:
     statement = parse(sql)
     assert isinstance(statement, CallStatement)
     parameter = Parameter(name="table", type=kind)
-    return lake.session.engine, {"table": parameter}, {"table": statement.arguments[0]}, sql
+    return lake.engine, {"table": parameter}, {"table": statement.arguments[0]}, sql
 
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])

@@ -145,7 +145,7 @@ def test_neither_are_they_where_the_keys_are_too_many_for_the_driver(
 
 @pytest.mark.usefixtures("zone")
 def test_a_boolean_key_prunes(lake: Lake, table: str) -> None:
-    with only_file(lake, table, 0), pytest.raises(Exception, match="not there"):
+    with only_file(lake, table, 0), pytest.raises(Exception, match="does not exist"):
         inserted(lake, table, "flag", "true", "=", 0, 1)
     paths = sorted(lake.data_files(table), key=lambda file: Path(file.path.removeprefix("file://")).stat().st_mtime_ns)
     away = Path(paths[0].path.removeprefix("file://"))

@@ -47,7 +47,7 @@ def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> 
     planned = plan_statement(engine, parse(text), text)
     try:
         keys = None if planned.source is None else planned.source.keys()
-        probe = statement_probe(engine.spark, planned, keys)
+        probe = statement_probe(engine.runtime, planned, keys)
         table = kind.lake.table(name)
         assert probe is not None
         return probe(table.metadata, table.current_snapshot().snapshot_id, files)
@@ -76,7 +76,7 @@ def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, sta
         planned_frames = set(planned.views.frames)
         rows = build_delta(engine, planned).frame().count()
         files, table = new_files(kind, name, "(20L, 0, 'theirs')"), kind.lake.table(name)
-        probe = statement_probe(engine.spark, planned)
+        probe = statement_probe(engine.runtime, planned)
         assert probe is not None
         assert probe(table.metadata, table.current_snapshot().snapshot_id, files)
         assert set(planned.views.frames) == planned_frames
@@ -126,7 +126,7 @@ def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_d
 
     def answer(rows: str) -> bool:
         files, table = new_files(kind, name, rows, "id, k, s, more"), kind.lake.table(name)
-        probe = statement_probe(engine.spark, planned)
+        probe = statement_probe(engine.runtime, planned)
         assert probe is not None
         return probe(table.metadata, table.current_snapshot().snapshot_id, files)
 

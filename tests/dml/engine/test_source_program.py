@@ -1,6 +1,5 @@
 """What a MERGE computes from a source that RowDelta's scan reads, without Spark."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -55,24 +54,26 @@ def program(source: str, columns: str, clauses: str) -> SourceProgram | ThroughS
     kinds = [
         spark.StructField(name, KINDS[value.type]) for name, value in zip(columns.split(), plain.values, strict=True)
     ]
-    frame: Any = SimpleNamespace(schema=spark.StructType(kinds), columns=columns.split())
+    schema = spark.StructType(kinds)
     context = PlanContext(
         target_view="v",
         target="t",
         names=TargetNames(schema=TARGET, qualifiers=(("t",),), rules=rules, sql=sql),
         render=lambda fragment, _: fragment.text,
     )
-    pairs, keys = join_keys(statement, context, "s", frame)
+    pairs, keys = join_keys(statement, context, "s", schema)
     described = MergeSource(
         view="source",
         alias="s",
-        columns=tuple(frame.columns),
-        fields=source_fields(frame, context),
+        columns=tuple(schema.names),
+        fields=source_fields(schema, context),
         keys=tuple(JoinKey(field_id=column.field_id, source_column=unquoted(name).lower()) for column, name in pairs),
     )
     plan = plan_merge(statement, context, described).tasks
     assert isinstance(plan, SentSourcePlan)
-    of_source = MergeSourceFrame(described=described, frame=frame, scan=rows, pushable=pairs, pruning_keys=keys)
+    of_source = MergeSourceFrame(
+        described=described, schema=schema, rows=None, scan=rows, pushable=pairs, pruning_keys=keys
+    )
     found = {
         raw_name(place): KINDS[column.value.type]
         for place, column in enumerate(plan.columns)
