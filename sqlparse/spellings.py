@@ -76,7 +76,7 @@ def is_number(text: str) -> bool:
 
 def is_call(text: str, tokens: Sequence[Token], place: int) -> bool:
     """Return whether a name is that of a call with the arguments that Spark requires, or of something else."""
-    depth, commas, kind = 0, 0, None
+    depth = commas = kind = 0
     if place + 1 == len(tokens) or tokens[place + 1].key != "(":
         return True
     for at in range(place + 1, len(tokens)):
@@ -89,7 +89,7 @@ def is_call(text: str, tokens: Sequence[Token], place: int) -> bool:
             kind = at + 1 if key == "AS" else kind
     if tokens[place].key in TWO_ARGUMENTS:
         return commas == 1
-    return kind is not None and is_type(text[tokens[kind].start : tokens[at].start])
+    return kind > 0 and is_type(text[tokens[kind].start : tokens[at].start])
 
 
 def is_type(text: str) -> bool:

@@ -45,11 +45,11 @@ ACCEPTED = (
 
 
 @pytest.mark.parametrize("condition", REJECTED)
-def test_a_spelling_that_spark_may_reject_is_found(condition):
+def test_a_spelling_that_spark_may_reject_is_found(condition: str) -> None:
     assert not is_surely_spark(f"DELETE FROM t WHERE {condition}")
 
 
 @pytest.mark.parametrize("condition", ACCEPTED)
-def test_spellings_of_spark_are_known(condition):
+def test_spellings_of_spark_are_known(condition: str) -> None:
     assert is_surely_spark(f"DELETE FROM t WHERE {condition}")
     assert is_surely_spark("")
