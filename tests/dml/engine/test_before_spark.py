@@ -252,7 +252,7 @@ def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold,
     for column, value in pairs:
         text = f"UPDATE {name} SET {column} = {value}"
         if not isinstance(plan_statement(runner_of(cold).engine, parse(text), text).plan.tasks, ThroughSpark):
-            lake.session.query(f"EXPLAIN {text}")
+            lake.session.sql(f"EXPLAIN {text}")
 
 
 @pytest.mark.spark
