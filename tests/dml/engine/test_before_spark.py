@@ -259,6 +259,9 @@ def test_settings_that_decide_a_statement_count_before_spark_starts(lake, cold, 
 
 def test_settings_are_known_only_if_nothing_else_can_set_them(monkeypatch, tmp_path):
     assert known_settings({"TZ": "UTC"}, {})["spark.master"] == "local[*]"
+    for policy in ("ansi", "STRICT"):
+        settings = known_settings({"TZ": "UTC"}, {"spark.sql.storeAssignmentPolicy": policy})
+        assert (settings is None) == (policy == "STRICT")  # which refuses NULL, for example
     assert known_settings({"TZ": "UTC"}, {"spark.wap.branch": "audit"})["spark.wap.branch"] == "audit"
     assert known_settings({"TZ": "Nowhere/Never"}, {}) is None
     assert known_settings({}, {"spark.sql.session.timeZone": "Asia/Tokyo"}) is not None
