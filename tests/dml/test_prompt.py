@@ -200,7 +200,7 @@ class Terminal:
     """
 
     def __init__(self, *arguments: str, folder: Path) -> None:
-        self.screen = ""
+        self.screen = self._unread = ""
         self._end, inside = pty.openpty()
         variables = {"XDG_STATE_HOME": str(folder / "state"), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
         self.process = subprocess.Popen(
@@ -220,13 +220,14 @@ class Terminal:
 
     def wait_for(self, text: str, seconds: float = 120) -> None:
         """Wait for a text that is shown after those that were waited for before."""
-        deadline, before = time.monotonic() + seconds, self.screen
-        shown = ""
-        while text not in shown:
+        deadline = time.monotonic() + seconds
+        while text not in self._unread:
             ready, _, _ = select.select([self._end], [], [], max(0, deadline - time.monotonic()))
-            assert ready, f"{text!r} is not shown, but: {shown}"
-            shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown + os.read(self._end, 65536).decode(errors="replace"))
-        self.screen = before + shown
+            assert ready, f"{text!r} is not shown, but: {self._unread}"
+            read = os.read(self._end, 65536).decode(errors="replace")
+            self.screen += read
+            self._unread = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._unread + read)
+        self._unread = self._unread.partition(text)[2]  # one read may hold the next text too
 
 
 @pytest.mark.spark
