@@ -72,6 +72,9 @@ TIMESTAMP_TEXT = re.compile(
     re.ASCII,
 )
 TIME_TEXT = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,6}))?)?", re.ASCII)
+MAX_DIGITS = 38
+"""The most digits of Spark's decimals."""
+
 INTEGER_TEXT = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 DECIMAL_TEXT = re.compile(r"\d*\.\d*|\d+", re.ASCII)
 DOUBLE_TEXT = re.compile(r"-?\d{1,17}(\.\d{1,17})?", re.ASCII)
@@ -175,9 +178,9 @@ def boolean(value: bool) -> Constant:
 
 
 def number(text: str) -> Constant | None:
-    """Parse a number literal: 1, 1.5, 1e3."""
+    """Parse a number literal: 1, 1.5, 1e3; None outside of the range of Spark's types, which is an error there."""
     if text.isdigit() and text.isascii():
-        return Constant(kind=Kind.INTEGER, value=int(text))
+        return None if len(text.lstrip("0")) > MAX_DIGITS else Constant(kind=Kind.INTEGER, value=int(text))
     if "e" in text.lower():
         try:
             value = float(text)
@@ -185,7 +188,9 @@ def number(text: str) -> Constant | None:
             return None
         return Constant(kind=Kind.DOUBLE, value=value) if math.isfinite(value) else None  # an error in Spark
     if DECIMAL_TEXT.fullmatch(text) and text != ".":
-        return Constant(kind=Kind.DECIMAL, value=Decimal(text))
+        exact = Decimal(text)
+        fits = max(len(exact.as_tuple().digits), -int(exact.as_tuple().exponent)) <= MAX_DIGITS
+        return Constant(kind=Kind.DECIMAL, value=exact) if fits else None
     return None
 
 

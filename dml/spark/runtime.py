@@ -210,6 +210,10 @@ UNDERSTOOD: Final = re.compile(
 """The user's settings that change no more of a statement than RowDelta reads from them. Others may add rules, functions
 or catalogs to Spark."""
 
+POLICY: Final = "spark.sql.storeAssignmentPolicy"
+ANSI: Final = "ANSI"
+"""The policy by which values are stored without Spark: STRICT refuses some, for example NULL."""
+
 HARMLESS_FILES: Final = re.compile(r".*\.template|log4j2?\.\w+")
 
 
@@ -234,7 +238,7 @@ def known_settings(environment: Mapping[str, str], chosen: Mapping[str, str]) ->
         return None
     settings = {**default_settings(environment, chosen), **chosen}
     zone = settings.get(TIME_ZONE) or machine_time_zone(environment)
-    if zone is None or not is_local(settings["spark.master"]):
+    if zone is None or not is_local(settings["spark.master"]) or settings.get(POLICY, ANSI).upper() != ANSI:
         return None
     return {**settings, TIME_ZONE: zone}
 

@@ -71,6 +71,11 @@ def test_a_constant_is_a_value_with_its_type(text: str, kind: Kind, value: Any) 
 @pytest.mark.parametrize(
     "text",
     [
+        "1e400",
+        "-1e400D",
+        "1" + 38 * "0",
+        f"CAST(1{400 * '0'} AS DOUBLE)",
+        f"1{400 * '0'}.5",
         "a",
         "1 + 1",
         "-'x'",

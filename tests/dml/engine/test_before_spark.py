@@ -287,6 +287,9 @@ def test_settings_are_known_only_if_nothing_else_can_set_them(monkeypatch, tmp_p
         known = known_settings({"TZ": "UTC"}, chosen)
         assert known is not None
         assert known[key] == value
+    for policy in ("ansi", "STRICT"):
+        settings = known_settings({"TZ": "UTC"}, {"spark.sql.storeAssignmentPolicy": policy})
+        assert (settings is None) == (policy == "STRICT")  # which refuses NULL, for example
     assert known_settings({"TZ": "Nowhere/Never"}, {}) is None
     assert known_settings({}, {"spark.sql.session.timeZone": "Asia/Tokyo"}) is not None
     for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
