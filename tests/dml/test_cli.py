@@ -175,7 +175,7 @@ def test_statements_come_from_one_place_and_wrong_ones_are_found_before_spark_st
         (("shell",), script.read_bytes(), "Statement 2 of 2 failed; no statement ran"),
         (("sql", "-f", str(tmp_path / "no.sql")), b"", "no.sql' cannot be read: No such file"),
         (("sql", "-f", "json", "SELECT 1"), b"", "Write --format to choose how rows are printed"),
-        (("sql", "SELECT 1", "-f", str(script)), b"", "Leave one of them out"),
+        (("sql", "SELECT 1", "-f", str(script)), b"", "Use one of them"),
     ):
         outcome = dml(*arguments, stdin=stdin, JAVA_HOME="/nowhere")
         assert outcome.returncode == 1
@@ -189,7 +189,7 @@ def test_only_a_text_that_creates_something_creates_a_warehouse(tmp_path):
     for arguments in (("sql", "SELECT * FROM db.t"), ("sql", "SELECT 1; DROP TABLE db.t"), ("verify", "db.t")):
         outcome = dml("--warehouse", str(folder), *arguments, JAVA_HOME="/nowhere")
         assert is_one_error(outcome)
-        assert f"There is no warehouse in {folder}. Check the option --warehouse" in outcome.stderr
+        assert f"There is no warehouse in {folder}. Check --warehouse" in outcome.stderr
         assert not folder.exists()
     for text in ("CREATE NAMESPACE db", "SHOW NAMESPACES; create namespace other"):
         outcome = dml("--warehouse", str(folder), "sql", text, JAVA_HOME="/nowhere")
