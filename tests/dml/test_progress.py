@@ -76,7 +76,7 @@ def test_the_users_own_job_group_comes_back_also_after_an_error(spark, terminal)
         assert context.getLocalProperty(JOB_GROUP) == "mine"
     finally:
         context.setLocalProperty(JOB_GROUP, None)
-    assert [t for t in threading.enumerate() if t.name.startswith("rowdelta")] == []
+    assert [t for t in threading.enumerate() if t.name == "rowdelta-progress"] == []
 
 
 def test_a_tracker_that_fails_stops_the_bar_and_nothing_else(spark, terminal, monkeypatch):
