@@ -226,31 +226,17 @@ def half_new(rows: int) -> list[Size]:
     return [size(rows // part) for part in (8, 4, 2, 1)]
 
 
-def small_files(rows: int) -> list[Size]:
-    """Files of a two-hundredth of the rows, which become one file."""
-    return [
+def compacted(share: int, *numbers: int) -> Callable[[int], list[Size]]:
+    """Files that become one, each with a share of the rows: an eighth of 6 million is enough to be copied."""
+    return lambda rows: [
         Size(
             at=files,
-            rows=ROWS.format(rows=rows * files // 200, files=files),
+            rows=ROWS.format(rows=rows * files // share, files=files),
             files=files,
             statement=COMPACT,
             peer=lambda table: table.optimize.compact(),
         )
-        for files in (25, 50, 100, 200)
-    ]
-
-
-def large_files(rows: int) -> list[Size]:
-    """Files of an eighth of the rows. With 6 million rows, their row groups are large enough to be copied."""
-    return [
-        Size(
-            at=files,
-            rows=ROWS.format(rows=rows * files // 8, files=files),
-            files=files,
-            statement=COMPACT,
-            peer=lambda table: table.optimize.compact(),
-        )
-        for files in (2, 4, 8)
+        for files in numbers
     ]
 
 
@@ -313,8 +299,12 @@ CASES: dict[str, SqlCase | ModuleCase] = {
         sizes=half_new,
         variants={"merge-on-read": Variant(properties={"write.merge.mode": "merge-on-read"})},
     ),
-    "compact-small-files": SqlCase(title="Compaction of small files", axis="files of the table", sizes=small_files),
-    "compact-large-files": SqlCase(title="Compaction of large files", axis="files of the table", sizes=large_files),
+    "compact-small-files": SqlCase(
+        title="Compaction of small files", axis="files of the table", sizes=compacted(200, 25, 50, 100, 200)
+    ),
+    "compact-large-files": SqlCase(
+        title="Compaction of large files", axis="files of the table", sizes=compacted(8, 2, 4, 8)
+    ),
     "compact-deleted-rows": SqlCase(
         title="Compaction of files with deleted rows", axis="percent of the rows deleted", sizes=deleted_rows
     ),
