@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from dml.errors import DmlError, SqlError
+from dml.errors import DmlError, NotSupportedError, SqlError
 from dml.sqlparse.alter_table import read_alter_table
 from dml.sqlparse.catalog_statements import (
     read_analyze_table,
@@ -62,6 +62,26 @@ ROW_LEVEL: dict[str, RowLevelReader] = {
     "MERGE": read_merge,
     "INSERT": read_insert,
 }
+TRANSACTION = ("TRANSACTION", "WORK")
+END_KEY = ""
+
+
+def refuse_transaction(cursor: Cursor, _reader: FragmentReader) -> Statement:
+    """Refuse a statement about a transaction of several statements.
+
+    Raises:
+        NotSupportedError: It is one.
+    """
+    raise NotSupportedError(
+        "There are no transactions of several statements: each statement commits by itself",
+        sql=cursor.source.sql,
+        position=cursor.start(),
+        length=len(cursor.key()),
+        hint="Change one table in a single MERGE; to publish several statements at once, run them on a branch and "
+        "then call fast_forward",
+    )
+
+
 NAMESPACE = ("NAMESPACE", "SCHEMA", "DATABASE")
 NAMESPACES = ("NAMESPACES", "SCHEMAS", "DATABASES")
 HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
@@ -90,6 +110,9 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("SET", "CATALOG"), read_set_catalog),
     (("ALTER", "TABLE"), read_alter_table),
     (("CALL",), read_call),
+    *(((word,), refuse_transaction) for word in ("COMMIT", "ROLLBACK", "SAVEPOINT")),
+    *(((begin, word), refuse_transaction) for begin in ("BEGIN", "START") for word in TRANSACTION),
+    (("BEGIN", END_KEY), refuse_transaction),
 )
 QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
 FIRST_WORDS = QUERIES | set(ROW_LEVEL) | {head[0] for head, _ in HEADS} | {"EXPLAIN"}
@@ -331,6 +354,6 @@ def statement_tokens(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def is_compound(piece: list[Token]) -> bool:
-    """Return whether a statement begins with `BEGIN` or `label: BEGIN`."""
+    """Return whether a statement begins with `BEGIN` or `label: BEGIN`, and does not begin a transaction."""
     keys = [token.key for token in piece[:3]]
-    return keys[:1] == ["BEGIN"] or keys[1:] == [":", "BEGIN"]
+    return keys[1:] == [":", "BEGIN"] or (keys[:1] == ["BEGIN"] and len(keys) > 1 and keys[1] not in TRANSACTION)

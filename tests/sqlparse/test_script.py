@@ -2,8 +2,8 @@
 
 import pytest
 
-from dml.errors import AnalysisError, SqlError
-from dml.sqlparse import split_statements
+from dml.errors import AnalysisError, NotSupportedError, SqlError
+from dml.sqlparse import parse, split_statements
 
 
 def texts(script: str) -> list[str]:
@@ -36,6 +36,26 @@ def test_what_is_wrong_with_any_statement_is_found_before_one_runs(script: str, 
         split_statements(script)
     assert (caught.value.line, caught.value.column) == place
     assert caught.value.sql == script
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "BEGIN",
+        "begin;",
+        "BEGIN; DELETE FROM t; COMMIT",
+        "BEGIN WORK; DELETE FROM t; COMMIT WORK;",
+        "START TRANSACTION",
+        "COMMIT",
+        "ROLLBACK TO SAVEPOINT a",
+        "SAVEPOINT a",
+    ],
+)
+def test_transactions_are_refused_before_a_statement_runs(script: str) -> None:
+    with pytest.raises(NotSupportedError, match="each statement commits by itself") as caught:
+        for statement in split_statements(script):
+            parse(statement.text)
+    assert caught.value.position == 0
 
 
 def test_an_error_has_its_place_in_the_whole_text_and_says_what_has_run() -> None:
