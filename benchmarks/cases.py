@@ -90,7 +90,7 @@ class ModuleCase:
 
 
 REWRITTEN = {"rewritten": Variant(properties={"write.splice.enabled": "false"})}
-COMPACT = "CALL {system}.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
+COMPACT = "CALL {system}.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))"
 COPY = "INSERT INTO {table} SELECT * FROM {table}"
 UPDATE = "UPDATE {table} SET amt = amt * 2 WHERE id % 100 = 7"
 
