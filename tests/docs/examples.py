@@ -35,6 +35,7 @@ __all__ = [
     "Example",
     "Page",
     "anchors_of",
+    "blocks_of",
     "commands_of",
     "examples_of",
     "matches",

@@ -1,13 +1,20 @@
 """The examples of the documentation do what the documentation says."""
 
+import io
+import re
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import dml
-from tests.docs.examples import Example, Page, commands_of, examples_of, matches
+from dml import prompt
+from dml.cli import print_error
+from dml.completion import CatalogNames
+from dml.shell import run_sql
+from tests.docs.examples import Example, Page, blocks_of, commands_of, examples_of, matches
 
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"server": "tests/serve/test_page.py", "tools": "tests/tools"}
@@ -49,6 +56,39 @@ def test_the_examples_of_a_page_do_what_it_says(path: Path, clean_session: Spark
     page = Page()
     for example in examples_of(path):
         page.run(example)
+
+
+TYPED = re.compile(r"^lake> .*\n(?:  \.\.\. .*\n)*", re.MULTILINE)
+PROMPT = re.compile(r"^(?:lake>|  \.\.\.) ", re.MULTILINE)
+OF_ONE_RUN = re.compile(r"│ (bytes added|seconds|snapshot) +│[^│\n]*│")
+"""Rows of a result whose values differ from run to run."""
+
+
+@pytest.mark.spark
+def test_the_shell_prints_what_its_page_shows(clean_session: SparkSession) -> None:
+    """At the prompt, and in a script that stops at an error."""
+    page = ROOT / "docs" / "shell.md"
+    at_prompt, script, from_file = (block for block in blocks_of(page) if block.language != "text")
+    assert at_prompt.shown
+    assert from_file.shown
+    session = dml.connect("./warehouse")
+    screen = io.StringIO()
+    with redirect_stdout(screen), redirect_stderr(screen):
+        shell = prompt.Shell(session, CatalogNames(session.registry), limit=100, report=print_error)
+        print(prompt.GREETING)
+        for lines in TYPED.findall(at_prompt.shown):
+            print(lines, end="")
+            shell.run(PROMPT.sub("", lines))
+    shown, printed = (OF_ONE_RUN.sub(r"\1", text) for text in (at_prompt.shown, screen.getvalue()))
+    assert matches(shown, printed), printed
+    output = io.StringIO()
+    with redirect_stdout(output), redirect_stderr(output):
+        try:
+            run_sql(session, script.text, output="table", limit=100)
+        except dml.DmlError as error:
+            print_error(error)
+    shown, printed = (OF_ONE_RUN.sub(r"\1", text) for text in (from_file.shown, output.getvalue()))
+    assert matches(shown, printed), printed
 
 
 def test_a_page_gets_no_name_that_it_does_not_make() -> None:
