@@ -100,12 +100,11 @@ PARTS: Final = (
         paths=(
             "dml/spark",
             "dml/test_cli.py",
-            "dml/test_prompt.py",
+            "dml/test_own_process.py",
             "dml/test_progress.py",
             "dml/test_prompt.py",
             "dml/test_session_scripts.py",
             "dml/test_shell.py",
-            "dml/test_stopped_session.py",
             "docs",
         ),
     ),

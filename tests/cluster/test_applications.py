@@ -24,7 +24,8 @@ START_SECONDS = 180
 
 def environment() -> dict[str, str]:
     """Return environment variables without those of the tests' own Spark."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+    others = ("PYSPARK_", "SPARK_", "PYTHONPATH", "PYTHONHOME")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     return {**kept, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
