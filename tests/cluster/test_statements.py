@@ -68,7 +68,7 @@ def left_on_cluster(lake: Session, rows: int, version: int, mode: str) -> list[L
     return left_by_statements(lake, name, version, mode, rows, puffin_properties(version, name))
 
 
-@pytest.mark.parametrize(("version", "mode"), (KINDS[0], KINDS[-1]))
+@pytest.mark.parametrize(("version", "mode"), [KINDS[0], KINDS[-1]])
 def test_a_cluster_leaves_what_a_local_session_left(lake: Session, version: int, mode: str) -> None:
     for ours, theirs in zip(left_on_cluster(lake, ROWS, version, mode), recorded(), strict=True):
         assert ours == theirs
