@@ -107,6 +107,7 @@ PARTS: Final = (
             "dml/test_shell.py",
             "docs",
         ),
+        compiles=False,
     ),
     Part(name="cluster", paths=("cluster",), everyday=False, measured=False, compiles=False),
     Part(name="services", paths=("services", "soak"), everyday=False, measured=False, compiles=False),
@@ -124,7 +125,7 @@ PARTS: Final = (
         compiles=False,
     ),
     Part(name="connect", paths=("dml/spark/test_connect.py",), everyday=False, measured=False, compiles=False),
-    Part(name="serve", paths=("serve",), everyday=False, measured=False),
+    Part(name="serve", paths=("serve",), everyday=False, measured=False, compiles=False),
     Part(name="tools", paths=("tools",), everyday=False, measured=False),
     Part(name="damage", paths=("damage",), everyday=False),
 )
