@@ -1,7 +1,7 @@
 """Statements leave the same rows on a cluster as in a local session, and every table verifies after each of them.
 
 With every change it is compared with what a local session left when `left.json` was written, by night with that of one
-that runs beside the cluster: `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints what is in the file.
+that runs beside the cluster. `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints that file.
 """
 
 import json
