@@ -11,7 +11,7 @@ import dml
 from dml.session import Session
 from dml.spark.launch import spark_session
 from tests.cluster.standalone import Standalone, standalone
-from tests.conftest import LOGGING, importable_tests
+from tests.conftest import LOGGING, importable_tests, part_settings
 from tests.services.seaweedfs import SeaweedFs, seaweedfs
 
 
@@ -53,6 +53,7 @@ def spark(cluster: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "spark.executorEnv.PYTHONPATH": os.pathsep.join([path, *filter(None, [os.environ.get("PYTHONPATH")])]),
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.cores.max": "2",
+        **part_settings(),
     }
     session = spark_session(settings=settings)
     yield session

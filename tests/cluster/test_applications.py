@@ -24,7 +24,8 @@ START_SECONDS = 180
 
 def environment() -> dict[str, str]:
     """Return environment variables without those of the tests' own Spark."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "SPARK_", "PYTHON"))}
+    others = ("PYSPARK_", "SPARK_", "PYTHONPATH", "PYTHONHOME")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(others)}
     return {**kept, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
@@ -34,9 +35,9 @@ def conf(settings: dict[str, str]) -> list[str]:
 
 
 def test_a_job_is_submitted_with_its_environment(cluster: Standalone, storage: SeaweedFs, tmp_path: Path) -> None:
-    """The workers have neither RowDelta nor its dependencies."""
+    """The workers have neither RowDelta nor its dependencies; one of them unpacks the environment."""
     archive = packed_environment(tmp_path)
-    settings = {**cluster.settings, "spark.archives": f"{archive}#environment", "spark.cores.max": "2"}
+    settings = {**cluster.settings, "spark.archives": f"{archive}#environment", "spark.cores.max": "1"}
     (tmp_path / "catalog.json").write_text(json.dumps(storage.rest_catalog("tables")))
     outcome = subprocess.run(
         [str(SPARK_HOME / "bin" / "spark-submit"), *conf(settings), str(JOB), "submitted"],

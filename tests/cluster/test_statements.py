@@ -1,4 +1,8 @@
-"""Statements leave the same rows on a cluster as in a local session, and every table verifies after each of them."""
+"""Statements leave the same rows on a cluster as in a local session, and every table verifies after each of them.
+
+With every change it is compared with what a local session left when `left.json` was written, by night with that of one
+that runs beside the cluster. `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints that file.
+"""
 
 import json
 import subprocess
@@ -11,7 +15,6 @@ import pytest
 from dml.session import Session
 from tests.cluster.statements import KINDS, Left, kind_name, left_by_statements
 from tests.faults.processes import running
-from tests.marks import by_night
 from tests.services.lakes import puffin_properties
 
 pytestmark = pytest.mark.spark
@@ -19,7 +22,7 @@ pytestmark = pytest.mark.spark
 PATIENCE_SECONDS = 1800
 ROWS = 200_000
 MANY_ROWS = 3_000_000
-CASES = [*((ROWS, *kind) for kind in (KINDS[0], KINDS[-1])), *((MANY_ROWS, *kind) for kind in KINDS)]
+RECORDED = Path(__file__).with_name("left.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,16 +51,40 @@ def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """A local session."""
     rows: int = request.param
     folder: Path = tmp_path_factory.mktemp("local")
-    kinds = [kind_name(version, mode) for known, version, mode in CASES if known == rows]
+    kinds = [kind_name(version, mode) for version, mode in KINDS]
     with running("tests.cluster.statements", [str(folder), str(rows), *kinds], folder) as process:
         yield LocalRun(rows=rows, process=process, folder=folder)
 
 
-@pytest.mark.parametrize(
-    ("local", "version", "mode"), by_night(CASES, lambda case: case[0] == ROWS), indirect=["local"]
-)
+def recorded() -> list[Left]:
+    """Return what a local session left after each statement, in every kind of table."""
+    (left,) = json.loads(RECORDED.read_text()).values()
+    return [(text, sums, counts) for text, sums, counts in left]
+
+
+def left_on_cluster(lake: Session, rows: int, version: int, mode: str) -> list[Left]:
+    """Run the statements on the cluster."""
+    name = f"statements_{version}_{mode[0]}_{rows}"
+    return left_by_statements(lake, name, version, mode, rows, puffin_properties(version, name))
+
+
+@pytest.mark.parametrize(("version", "mode"), [KINDS[0], KINDS[-1]])
+def test_a_cluster_leaves_what_a_local_session_left(lake: Session, version: int, mode: str) -> None:
+    for ours, theirs in zip(left_on_cluster(lake, ROWS, version, mode), recorded(), strict=True):
+        assert ours == theirs
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("local", [MANY_ROWS], indirect=True)
+@pytest.mark.parametrize(("version", "mode"), KINDS)
 def test_a_cluster_leaves_what_a_local_session_leaves(lake: Session, local: LocalRun, version: int, mode: str) -> None:
-    name = f"statements_{version}_{mode[0]}_{local.rows}"
-    left = left_by_statements(lake, name, version, mode, local.rows, puffin_properties(version, name))
+    left = left_on_cluster(lake, local.rows, version, mode)
     for ours, theirs in zip(left, local.left(version, mode), strict=True):
         assert ours == theirs
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("local", [ROWS], indirect=True)
+@pytest.mark.parametrize(("version", "mode"), KINDS)
+def test_what_is_recorded_is_what_a_local_session_leaves(local: LocalRun, version: int, mode: str) -> None:
+    assert local.left(version, mode) == recorded()

@@ -1,4 +1,4 @@
-"""The command line, as its users see it."""
+"""The command line, as its users see it: in a process of its own where that counts, otherwise in that of the tests."""
 
 import contextlib
 import io
@@ -8,17 +8,20 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from pyspark.sql import Row
+from pyspark.sql import Row, SparkSession
 
 from dml import cli
 from dml.cli import main, procedure_command
 from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError
+from dml.session import ACTIVE
 from dml.shell import plain, print_rows
-from dml.spark import interception
+from dml.spark import interception, runtime
 
 FULL_DISK = Path("/dev/full")
 OWN_COMMANDS = {"health", "maintain", "verify"}
@@ -39,6 +42,28 @@ def dml(*arguments, stdin=b"", stdout=subprocess.PIPE, **environment):
     )
     outcome.stdout, outcome.stderr = (outcome.stdout or b"").decode(), outcome.stderr.decode()
     return outcome
+
+
+@pytest.fixture
+def without_spark(monkeypatch, capsys) -> Callable[..., SimpleNamespace]:
+    """Run a command in this process, as if Spark had not started; it fails the test if it starts Spark."""
+    monkeypatch.setattr(runtime, "active_session", lambda: None)
+    monkeypatch.setattr(runtime, "active_context", lambda: None)
+    monkeypatch.setattr(runtime, "spark_session", lambda **_: pytest.fail("the command starts Spark"))
+    # A session that has not started replaces it for good, and is closed below.
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", SparkSession.Builder.getOrCreate)
+
+    def run(*arguments, stdin=b""):
+        monkeypatch.setattr(sys, "argv", ["dml", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        for session in tuple(ACTIVE):
+            session.close()
+        shown = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=shown.out, stderr=shown.err)
+
+    return run
 
 
 @pytest.fixture
@@ -65,17 +90,20 @@ def test_help_answers_at_once_and_loads_no_spark():
     assert "demo" in outcome.stdout
     assert "./warehouse" in outcome.stdout
     assert time.perf_counter() - began < 5
-    program = "import sys, dml.cli; assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyiceberg')]"
-    subprocess.run([sys.executable, "-P", "-c", program], check=True, cwd="/")
+    program = (
+        "import sys, dml.cli; sys.argv = ['dml', '--help']\ntry: dml.cli.main()\n"
+        "finally: assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyiceberg')]"
+    )
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, cwd="/", stdout=subprocess.DEVNULL)
 
 
 def test_the_version_is_that_of_the_package():
     assert dml("--version").stdout.strip() == "0.2.0"
 
 
-def test_every_procedure_is_a_command_with_its_parameters():
-    """They are generated, without Java; a procedure whose effect would end with the command has none."""
-    lines = dml("procedures", JAVA_HOME="/nowhere").stdout.splitlines()
+def test_every_procedure_is_a_command_with_its_parameters(without_spark):
+    """They are generated, without Spark; a procedure whose effect would end with the command has none."""
+    lines = without_spark("procedures").stdout.splitlines()
     commands = {name: procedure for name, procedure in PROCEDURES.items() if not procedure.in_session}
     assert [line.partition(":")[0].replace("-", "_") for line in lines] == list(commands)
     for name, procedure in commands.items():
@@ -92,21 +120,17 @@ def test_every_procedure_is_a_command_with_its_parameters():
     assert without_help == [], "a parameter has no text for the help"
 
 
-def test_the_help_lists_the_procedures_with_their_summaries():
+def test_the_help_lists_the_procedures_with_their_summaries(without_spark, monkeypatch):
     """It has a list of its own, because the declarations load Spark."""
     shown = {name: text for panel in cli.PROCEDURES.values() for name, text in panel.items()}
     hidden = {"migrate", *OWN_COMMANDS}  # it is always refused
     declared = {name: one.summary for name, one in PROCEDURES.items() if not one.in_session and name not in hidden}
     assert shown == {name.replace("_", "-"): summary for name, summary in declared.items()}
-    outcome = dml("--help", COLUMNS="200", JAVA_HOME="/nowhere")
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome = without_spark("--help")
     for panel, commands in cli.PROCEDURES.items():
         listed = outcome.stdout.partition(f"─ {panel} ─")[2].partition("╰")[0]
         assert all(f"{name} " in listed and text in listed for name, text in commands.items()), panel
-    program = (
-        "import sys, dml.cli; sys.argv = ['dml', '--help']\ntry: dml.cli.main()\n"
-        "finally: assert not [m for m in sys.modules if m.split('.')[0] in ('pyspark', 'pyiceberg')]"
-    )
-    subprocess.run([sys.executable, "-P", "-c", program], check=True, cwd="/", stdout=subprocess.DEVNULL)
 
 
 def test_a_machine_without_java_is_told_in_one_line(tmp_path):
@@ -118,22 +142,21 @@ def test_a_machine_without_java_is_told_in_one_line(tmp_path):
     assert "there is no Java in it" in error
 
 
-def test_a_property_without_a_value_is_refused(tmp_path):
-    outcome = dml("--property", "uri", "sql", "SELECT 1")
+def test_a_property_without_a_value_is_refused(without_spark):
+    outcome = without_spark("--property", "uri", "sql", "SELECT 1")
     assert outcome.returncode == 1
     assert "KEY=VALUE" in outcome.stderr
 
 
-def test_a_property_without_a_name_is_refused():
-    outcome = dml("--property", "=c", "sql", "SELECT 1")
+def test_a_property_without_a_name_is_refused(without_spark):
+    outcome = without_spark("--property", "=c", "sql", "SELECT 1")
     assert is_one_error(outcome)
     assert "'=c' has no name" in outcome.stderr
 
 
-def test_a_wrong_budget_is_a_wrong_option_and_refused_before_spark_starts(tmp_path):
-    outcome = dml(
-        "--warehouse", str(tmp_path), "maintain", "db.t", "--budget", "5", JAVA_HOME="/nowhere", COLUMNS="200"
-    )
+def test_a_wrong_budget_is_a_wrong_option_and_refused_before_spark_starts(without_spark, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "200")
+    outcome = without_spark("--warehouse", str(tmp_path), "maintain", "db.t", "--budget", "5")
     assert outcome.returncode == 2
     assert "The budget is '5'" in outcome.stderr
 
@@ -153,19 +176,18 @@ def test_a_full_disk_is_told_in_one_line():
         assert "Standard output cannot be written: No space left on device" in outcome.stderr
 
 
-def test_bytes_that_are_no_utf8_are_refused_before_spark_starts():
-    """In every locale; under C without UTF-8 mode Python keeps such bytes as lone surrogates."""
+def test_bytes_that_are_no_utf8_are_refused_before_spark_starts(without_spark):
+    """On the command line in every locale; under C without UTF-8 mode Python keeps such bytes as lone surrogates."""
+    outcome = without_spark("sql", "-", stdin=b"DELETE FROM db.t WHERE v = '\xff\xfe'")
+    assert is_one_error(outcome)
+    assert "standard input is not valid UTF-8, at byte 29" in outcome.stderr
     for locale in ({}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
-        outcome = dml("sql", "-", stdin=b"DELETE FROM db.t WHERE v = '\xff\xfe'", JAVA_HOME="/nowhere", **locale)
-        assert is_one_error(outcome)
-        assert "standard input is not valid UTF-8, at byte 29" in outcome.stderr
-        outcome = dml("sql", b"SELECT '\xff'", JAVA_HOME="/nowhere", **locale)
+        outcome = dml("sql", b"SELECT '\xff'", **locale)
         assert is_one_error(outcome)
         assert "The command line is not valid text" in outcome.stderr
 
 
-def test_statements_come_from_one_place_and_wrong_ones_are_found_before_spark_starts(tmp_path):
-    """Without Java: each of these errors comes before Spark would start."""
+def test_statements_come_from_one_place_and_wrong_ones_are_found_before_spark_starts(without_spark, tmp_path):
     script = tmp_path / "script.sql"
     script.write_bytes(b"\xef\xbb\xbfSELECT 1;\nDELETE FORM db.t;\n")
     for arguments, stdin, message in (
@@ -177,26 +199,25 @@ def test_statements_come_from_one_place_and_wrong_ones_are_found_before_spark_st
         (("sql", "-f", "json", "SELECT 1"), b"", "Write --format to choose how rows are printed"),
         (("sql", "SELECT 1", "-f", str(script)), b"", "Use one of them"),
     ):
-        outcome = dml(*arguments, stdin=stdin, JAVA_HOME="/nowhere")
+        outcome = without_spark(*arguments, stdin=stdin)
         assert outcome.returncode == 1
         assert message in outcome.stderr
-        assert "Java" not in outcome.stderr
 
 
-def test_only_a_text_that_creates_something_creates_a_warehouse(tmp_path):
+def test_only_a_text_that_creates_something_creates_a_warehouse(without_spark, tmp_path):
     """A path that does not exist may be a typo."""
     folder = tmp_path / "warehuose"
     for arguments in (("sql", "SELECT * FROM db.t"), ("sql", "SELECT 1; DROP TABLE db.t"), ("verify", "db.t")):
-        outcome = dml("--warehouse", str(folder), *arguments, JAVA_HOME="/nowhere")
+        outcome = without_spark("--warehouse", str(folder), *arguments)
         assert is_one_error(outcome)
         assert f"There is no warehouse in {folder}. Check --warehouse" in outcome.stderr
         assert not folder.exists()
     for text in ("CREATE NAMESPACE db", "SHOW NAMESPACES; create namespace other"):
-        outcome = dml("--warehouse", str(folder), "sql", text, JAVA_HOME="/nowhere")
+        outcome = without_spark("--warehouse", str(folder), "sql", text)
         assert outcome.returncode == 0
         assert folder.exists()
     other = ("--catalog", "warehuose", "--property", "uri=http://127.0.0.1:9", "sql", "SELECT 1")
-    assert "There is no warehouse" not in dml(*other, JAVA_HOME="/nowhere").stderr
+    assert "There is no warehouse" not in without_spark(*other).stderr
 
 
 def test_json_refuses_two_values_of_one_name():

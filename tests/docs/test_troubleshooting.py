@@ -37,8 +37,8 @@ def test_each_quoted_message_is_raised_by_the_code() -> None:
     for line in QUOTED:
         name, _, message = line.partition(": ")
         assert issubclass(getattr(dml, name), dml.DmlError), line
-        words = re.sub(r"\.\.\.", "", message)
-        if words.strip() and not any(pattern_of(message).match(text) for text in texts):
+        words, pattern = re.sub(r"\.\.\.", "", message), pattern_of(message)
+        if words.strip() and not any(map(pattern.match, texts)):
             missing.append(line)
     assert missing == []
 

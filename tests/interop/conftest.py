@@ -92,8 +92,8 @@ def lake(shared_lake: Lake) -> Iterator[Lake]:
     shared_lake.session.disable()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def place_of_java_tables() -> Iterator[Path]:
-    """Where tables that Java wrote are laid out."""
+    """Where tables that Java wrote are laid out; other parts of the suite wait for the place."""
     with place_of_tables() as place:
         yield place

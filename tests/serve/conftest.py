@@ -11,6 +11,7 @@ import pytest
 
 from dml.spark.launch import LOG_SETTINGS
 from tests.class_archive import JVM_OPTIONS
+from tests.conftest import part_settings
 from tests.serve.environment import client_environment
 from tests.services.server import free_ports, serving
 
@@ -69,6 +70,7 @@ def command(warehouse: Path, *options: str) -> list[str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(warehouse / "spark"),
+        **part_settings(),
     }
     confs = [text for key, value in settings.items() for text in ("--conf", f"{key}={value}")]
     return [sys.executable, "-P", "-m", "dml", "--warehouse", str(warehouse / "lake"), "serve", *confs, *options]

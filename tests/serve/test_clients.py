@@ -9,10 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
 
+from dml import limits, serve
 from tests.serve.conftest import CLIENT, CLIENT_SECONDS, START_SECONDS, Served, command, said
 
 pytestmark = pytest.mark.spark
@@ -120,7 +122,29 @@ def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
         assert token not in log.read_text()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_server_handles_the_signals_that_end_it(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def stub(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(is_running=lambda: signal.raise_signal(number) is None)
+
+    monkeypatch.setattr(serve, "serving", stub)
+    monkeypatch.setattr(serve, "connection_lines", lambda _: ())
+    monkeypatch.setattr(limits, "SERVER_POLL_SECONDS", 0.01)
+    both = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(one, lambda *_: pytest.fail("the server does not handle it")) for one in both]
+    try:
+        output = io.StringIO()
+        assert serve.run(serve.Listen(), output) == 0
+        assert "Stopping" in output.getvalue()
+    finally:
+        for one, handler in zip(both, before, strict=True):
+            signal.signal(one, handler)
+
+
+@pytest.mark.nightly
 def test_a_server_ends_well_by_ctrl_c(tmp_path: Path) -> None:
+    """With every change a server ends so by SIGTERM, and its handler of both signals is called."""
     with started(tmp_path) as (process, log):
         assert_ends_well(process, signal.SIGINT, log)
 

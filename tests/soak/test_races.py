@@ -21,7 +21,7 @@ from tests.soak.history import ancestry
 from tests.soak.racer import IDENTIFIER, KEY, RaceTask
 from tests.soak.writers import run_writers
 
-WRITERS, COMMITS = 4, 5
+WRITERS, COMMITS = 3, 5
 MORE_WRITERS = 8
 LONG_COMMITS = 60
 # Without Spark's part of a statement writers meet all the time: more often than the default of retries is for.
@@ -66,7 +66,7 @@ def opened(place: Place, version: int, rows: int) -> Table:
 def test_deletes_of_processes_in_one_file(
     name: str, version: int, writers: int, commits: int, places: dict[str, Place], tmp_path: Path
 ) -> None:
-    """Four of them, and by night eight."""
+    """Three of them, and by night eight."""
     place, rows = places[name], writers * commits
     table = opened(place, version, 2 * rows)
     tasks = [

@@ -22,7 +22,7 @@ from tests.soak.spark_connect import spark_connect
 from tests.soak.transfers import ACCOUNTS, BALANCE, FILES
 from tests.soak.writers import Kills, run_writers
 
-WRITERS, TRANSFERS = 4, 2
+WRITERS, TRANSFERS = 3, 2
 MORE_WRITERS = 8
 SEED = int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6)))
 # Of a night: transfers of each writer on each table, and writers killed on the way.

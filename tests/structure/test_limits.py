@@ -2,11 +2,10 @@
 
 import ast
 import re
-from pathlib import Path
 
 from dml import limits
+from tests.structure.parsed import ROOT, nodes, trees
 
-ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "dml" / "limits.py"
 MEASURED = re.compile(r"[Dd]ecisions? (\d{3})(?: and (\d{3}))?")
 WALK = re.compile(r"[Ww]alks? (`[\w-]+`(?:(?:, | and )`[\w-]+`)*)")
@@ -14,10 +13,7 @@ WALK = re.compile(r"[Ww]alks? (`[\w-]+`(?:(?:, | and )`[\w-]+`)*)")
 
 def sources():
     """Every other module of the package with its syntax tree."""
-    for folder in ("dml", "sqlparse", "deletes"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if path != MODULE:
-                yield path.relative_to(ROOT), ast.parse(path.read_text("utf-8"))
+    return ((path, tree) for path, tree in trees() if path != "dml/limits.py")
 
 
 def test_each_has_a_text():
@@ -56,7 +52,7 @@ def test_each_is_used_and_none_is_bound_to_another_module():
     """A name that is imported from the module keeps its value when a test replaces it there."""
     used = set()
     for path, tree in sources():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             assert not (isinstance(node, ast.ImportFrom) and node.module == "dml.limits"), path
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "limits":
                 used.add(node.attr)

@@ -14,7 +14,6 @@ from tests.tools.environment import beside, tools_environment
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 # From 1.12 on dbt-core needs a package that PyPI has without its binary, which is fetched from elsewhere.
 DBT = ("dbt-core==1.11.16", "dbt-spark[PyHive]==1.11.0")
-PYHIVE = ("PyHive[hive-pure-sasl]==0.7.0", "thrift<0.17")  # both as dbt-spark has them
 NOTEBOOK = ("ipykernel==7.4.0", "nbclient==0.11.0")
 TOOL_SECONDS = 400
 
@@ -45,12 +44,6 @@ def block(beginning: str) -> str:
 def dbt_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of dbt, which has no RowDelta and no Spark."""
     return tools_environment(tmp_path_factory.mktemp("dbt") / "venv", *DBT)
-
-
-@pytest.fixture(scope="session")
-def pyhive_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of PyHive alone: dbt has it too, and takes far longer to install."""
-    return tools_environment(tmp_path_factory.mktemp("pyhive") / "venv", *PYHIVE)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Statements before Spark has started: some run without it and do the same as with it; those in doubt start it."""
 
-import subprocess
-import sys
 import threading
 from dataclasses import fields
 
@@ -347,45 +345,3 @@ def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
     first.join(10)
     other.join(10)
     assert calls == ["created", "started", "created"]
-
-
-PROGRAM = """
-import json, sys, threading
-import dml, dml.session, dml.shell
-from pyspark import SparkContext
-lake = dml.connect(sys.argv[1], progress=False)
-for text in (
-    "CREATE NAMESPACE db",
-    "CREATE TABLE db.t (id INT, name STRING) PARTITIONED BY (id)",
-    "ALTER TABLE db.t ADD COLUMN extra DOUBLE",
-    "SHOW TABLES IN db",
-    "DESCRIBE db.t",
-    "DELETE FROM db.t WHERE id = 1",
-    "TRUNCATE TABLE db.t",
-):
-    dml.shell.run_sql(lake, text, output="csv", limit=10)
-dml.shell.run_sql(lake, "ALTER TABLE db.t DROP COLUMN extra", output="table", limit=10, confirms=True)
-dml.shell.run_sql(lake, "ALTER TABLE db.t ADD COLUMN extra DOUBLE", output="table", limit=10)
-assert lake.verify("db.t").ok
-lake.health("db.t")
-assert SparkContext._gateway is None
-known = dict(dml.session.runner_of(lake).engine.runtime.known)
-lake.sql("INSERT INTO db.t SELECT 1, 'a', 0.5D")
-sessions = []
-threads = [threading.Thread(target=lambda: sessions.append(lake.spark)) for _ in range(4)]
-[one.start() for one in threads], [one.join() for one in threads]
-assert all(one is lake.spark for one in sessions)
-assert {key: lake.spark.conf.get(key) for key in known} == known
-assert lake.spark.sql("SELECT name FROM lake.db.t").collect() == [("a",)]
-assert lake.sql("DELETE FROM db.t WHERE id = 1").rows_deleted == 1
-"""
-
-
-@pytest.mark.spark
-def test_spark_starts_on_first_use_with_the_settings_that_were_known(tmp_path):
-    """Table statements, a DELETE, `verify` and `health` start no JVM; the session that starts then has RowDelta."""
-    run = [sys.executable, "-P", "-c", PROGRAM, str(tmp_path / "warehouse")]
-    outcome = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert outcome.returncode == 0, outcome.stderr
-    assert "db,t,False" in outcome.stdout
-    assert outcome.stdout.count("OK") == 1

@@ -203,6 +203,15 @@ def table(engine_lake: Lake, version: int) -> str:
     return evolved(engine_lake, version)
 
 
+ANY_VERSION = pytest.mark.parametrize(
+    "version",
+    [*(pytest.param(one, marks=pytest.mark.nightly) for one in (1, 2)), 3],
+    indirect=True,
+    scope="module",
+)
+"""For tests that are about another thing than what a version has."""
+
+
 def plain(value: object) -> object:
     """Rows as tuples, all the way down."""
     return tuple(map(plain, value)) if isinstance(value, tuple) else value
@@ -225,6 +234,7 @@ def shape(lake: Lake, name: str) -> list[tuple[str, str, bool]]:
     return [(field.name, field.dataType.simpleString(), field.nullable) for field in fields]
 
 
+@ANY_VERSION
 def test_columns_are_those_of_the_reference(lake: Lake, table: str) -> None:
     for name in ("files", "data_files", "delete_files", "all_files", "all_data_files", "all_delete_files"):
         *columns, metrics = shape(lake, f"{table}.{name}")
@@ -366,6 +376,7 @@ def test_position_deletes(lake: Lake, table: str, version: int) -> None:
     assert len(paths) == (1 if version > 1 else 0)
 
 
+@ANY_VERSION
 def test_time_travel(lake: Lake, table: str) -> None:
     first = lake.table(table).snapshots()[1].snapshot_id
     for name, tagged, second in (("files", 2, 4), ("entries", 2, 4), ("manifests", 1, 2), ("partitions", 2, 4)):
@@ -387,6 +398,7 @@ def test_time_travel(lake: Lake, table: str) -> None:
                     lake.session.sql(f"SELECT * FROM {form}")
 
 
+@ANY_VERSION
 def test_filters_leave_out_what_cannot_match_and_nothing_else(
     lake: Lake, table: str, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +422,7 @@ def test_filters_leave_out_what_cannot_match_and_nothing_else(
         assert found == sorted(expected, key=repr), condition
 
 
+@ANY_VERSION
 def test_manifests_that_cannot_match_are_not_read(lake: Lake, table: str) -> None:
     """One that another spec wrote is gone: a filter on partitions that it does not have does without it."""
     loaded = lake.table(table)
@@ -428,6 +441,7 @@ def test_manifests_that_cannot_match_are_not_read(lake: Lake, table: str) -> Non
             stream.write(content)
 
 
+@ANY_VERSION
 def test_a_damaged_manifest_is_an_error_in_tasks_too(lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_DRIVER_MANIFEST_BYTES", -1)
     loaded = lake.table(table)
@@ -445,6 +459,7 @@ def test_a_damaged_manifest_is_an_error_in_tasks_too(lake: Lake, table: str, mon
             stream.write(content)
 
 
+@ANY_VERSION
 def test_they_are_relations_like_others(lake: Lake, table: str) -> None:
     """Joins, subqueries, views, and DataFrames from `table`."""
     session = lake.session
@@ -476,12 +491,14 @@ def test_a_table_that_never_was_partitioned_has_no_partition(lake: Lake) -> None
     assert rows(lake, f"SELECT record_count, file_count FROM {name}.partitions") == [(1, 1)]
 
 
+@ANY_VERSION
 def test_a_wrong_name_is_told(lake: Lake, table: str) -> None:
     with pytest.raises(dml.NotFoundError) as raised:
         lake.session.sql(f"SELECT * FROM lake.{table}.fils")
     assert "files" in str(raised.value)
 
 
+@ANY_VERSION
 def test_all_of_them_count_what_they_show(lake: Lake, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`count(*)` of files is told by manifest lists, the rows by manifests."""
     for name in MetadataTable:

@@ -85,7 +85,7 @@ def test_every_kind_of_table_keeps_all_it_needs(balanced_kind):
 
 def test_the_files_of_a_failed_statement_are_found(lake, monkeypatch):
     """Files that no abort could delete: the commit failed, and the storage refused to delete."""
-    name = lake.create("id BIGINT, s STRING")
+    name = lake.create("id BIGINT, s STRING", **{"commit.status-check.min-wait-ms": "1"})
     lake.session.sql(f"INSERT INTO {name} VALUES (1, 'a')")
     folder = lake.folder(name)
     before = files(folder)

@@ -32,7 +32,7 @@ def test_statements_show_log_and_write_no_secret(
     with caplog.at_level(logging.DEBUG):
         session.sql("CREATE NAMESPACE db")
         session.sql("CREATE TABLE db.t (id BIGINT, s STRING) TBLPROPERTIES ('format-version' = '3', "
-                    "'write.delete.mode' = 'merge-on-read')")  # fmt: skip
+                    "'write.delete.mode' = 'merge-on-read', 'commit.status-check.min-wait-ms' = '1')")  # fmt: skip
         done = [session.sql("INSERT INTO db.t SELECT id, 's' FROM range(4)"), session.delete("db.t", "id = 1")]
         frame = session.table("db.t")
         shown = [frame._jdf.queryExecution().toString(), repr(frame), repr(frame.collect())]

@@ -114,26 +114,6 @@ def test_other_errors_and_exit_codes_stay() -> None:
         exit_quietly(failing)(None, True)
 
 
-CUT_SHORT = """
-from dml.spark.launch import spark_session
-spark = spark_session(settings={"spark.master": "local[2]", "spark.ui.enabled": "false"})
-def many(batches):
-    for batch in batches:
-        for _ in range(2000):
-            yield batch
-rows = spark.range(0, 20000, 1, 2).mapInArrow(many, "id BIGINT").limit(1).collect()
-print(len(rows))
-"""
-
-
-@pytest.mark.spark
-def test_a_limit_leaves_no_traceback_on_the_terminal() -> None:
-    outcome = subprocess.run([sys.executable, "-c", CUT_SHORT], capture_output=True, text=True, check=True)
-    assert outcome.stdout.strip() == "1"
-    assert "Traceback" not in outcome.stderr
-    assert "BrokenPipe" not in outcome.stderr
-
-
 @pytest.mark.spark
 def test_workers_are_forked_with_it(spark) -> None:
     def command_line(batches):

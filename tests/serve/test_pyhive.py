@@ -6,10 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.examples import examples_of, matches
-from tests.tools.conftest import PAGE, PYHIVE, TOOL_SECONDS, Thrift
+from tests.serve.conftest import CLIENT_SECONDS, Served
+from tests.tools.environment import tools_environment
 
 pytestmark = pytest.mark.spark
 
+PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
+PYHIVE = ("PyHive[hive-pure-sasl]==0.7.0", "thrift<0.17")  # both as dbt-spark has them
 ERRORS = """
 from pyhive import exc, hive
 cursor = hive.connect("localhost", port=10000).cursor()
@@ -27,28 +30,34 @@ print(cursor.fetchall())
 """
 
 
-def run(python: Path, thrift: Thrift, text: str) -> str:
+@pytest.fixture(scope="module")
+def pyhive_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of PyHive alone: dbt has it too, and takes far longer to install."""
+    return tools_environment(tmp_path_factory.mktemp("pyhive") / "venv", *PYHIVE)
+
+
+def run(python: Path, served: Served, text: str) -> str:
     """Run a program of a client's; what it printed."""
     outcome = subprocess.run(
-        [str(python), "-c", text.replace("10000", str(thrift.port))],
+        [str(python), "-c", text.replace("10000", served.jdbc_url.rpartition(":")[2])],
         capture_output=True,
         text=True,
         check=False,
-        timeout=TOOL_SECONDS,
+        timeout=CLIENT_SECONDS,
         env={"PATH": "/usr/bin:/bin"},
     )
     assert outcome.returncode == 0, outcome.stderr[-4000:]
     return outcome.stdout
 
 
-def test_the_example_of_the_page_does_what_it_says(pyhive_python: Path, thrift: Thrift) -> None:
+def test_the_example_of_the_page_does_what_it_says(pyhive_python: Path, served: Served) -> None:
     """Every kind of statement; then errors say what is wrong, and the connection goes on."""
     assert f"pip install '{PYHIVE[0].partition('==')[0]}'" in PAGE.read_text()
     (example,) = [example for example in examples_of(PAGE) if "pyhive" in example.text]
     assert example.shown is not None
-    found = run(pyhive_python, thrift, example.text)
+    found = run(pyhive_python, served, example.text)
     assert matches(example.shown, found), found
-    first, second, third, last = run(pyhive_python, thrift, ERRORS).splitlines()
+    first, second, third, last = run(pyhive_python, served, ERRORS).splitlines()
     assert "There is no table 'lake.shop.nothing'" in first
     assert "lake.shop.nothing" in second
     assert "nothing" in third

@@ -1,0 +1,25 @@
+"""A Python that workers run, and that has none of the packages of the tests."""
+
+import os
+import sys
+from pathlib import Path
+
+__all__ = ["python_without_packages", "with_python_first"]
+
+
+def python_without_packages(folder: Path, **environment: str) -> Path:
+    """A `python3` of the driver's version that finds what its environment names, and nothing that is installed."""
+    program = folder / "python3"
+    exports = "".join(f"export {key}={value}\n" for key, value in environment.items())
+    # Python looks for modules in its working folder first, and tests run in a folder that has the package.
+    program.write_text(f'#!/bin/sh\n{exports}cd {folder}\nexec {os.path.realpath(sys.executable)} -S "$@"\n')
+    program.chmod(0o755)
+    return program
+
+
+def with_python_first(folder: Path) -> dict[str, str]:
+    """Return an environment for a program, whose PATH has such a `python3` first, and that names no other."""
+    python_without_packages(folder)
+    naming = ("PYSPARK", "PYTHONPATH", "PYTHONHOME")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(naming)}
+    return {**environment, "PATH": f"{folder}:{environment['PATH']}"}
