@@ -31,7 +31,6 @@ from pyspark.sql.types import StructType
 
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
-from dml.commit import StreamEpoch
 from dml.connector.state import column_path
 from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.engine import Engine, StatementSettings
@@ -66,11 +65,11 @@ from dml.spark_scan.workers import stream_writer_factory, writer_factory
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns
-from dml.streaming.options import StreamOptions, stream_options
-from dml.streaming.sink import EpochWrite, commit_epoch, plan_epoch
+from dml.streaming.options import stream_options
+from dml.streaming.sink import EpochWrite, StreamSink, commit_epoch, continuous_mode_error, plan_epoch
 from dml.write.delta_writer import StreamRows
 
-__all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "stream_write"]
+__all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "writer_options"]
 
 EXPRESSIONS: Final = CONNECTOR + "expressions."
 CURRENT_SNAPSHOT: Final = "current-snapshot-id"
@@ -415,48 +414,23 @@ def is_of_stream(spark: SparkSession, write_id: str, options: Collection[str]) -
     )
 
 
-def continuous_mode_error() -> NotSupportedError:
-    """Build the error for a stream in continuous mode, which Spark plans outside of the query's thread."""
-    return NotSupportedError(
-        "Streams write to tables in micro-batches, not in continuous mode",
-        hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
-    )
-
-
-def stream_write(
-    engine: Engine,
-    started_on: ResolvedTable,
-    query_id: str,
-    schema: JavaObject,
-    options: StreamOptions,
-    *,
-    complete: bool,
-) -> "StreamWrite":
+def stream_write(engine: Engine, sink: StreamSink, query_id: str, schema: JavaObject) -> "StreamWrite":
     """Plan the write of the micro-batch that this thread runs.
 
     Args:
         engine: The session and its catalogs.
-        started_on: The table as it was when the query was started.
+        sink: The sink of the query, on the table as it was when the query was started.
         query_id: The query.
         schema: The columns of its rows.
-        options: The options of the stream's writer.
-        complete: True if the rows replace all others.
 
     Raises:
-        NotSupportedError: The query runs in continuous mode.
+        NotSupportedError: The query runs in continuous mode, which Spark plans outside of the query's thread.
         DmlError: The rows do not fit the table, or the table does not exist any more.
     """
     number = engine.spark.sparkContext.getLocalProperty(BATCH_ID)
     if number is None:
         raise continuous_mode_error()
-    epoch = StreamEpoch(
-        query_id=query_id,
-        epoch_id=int(number),
-        table_uuid=started_on.table.metadata.table_uuid,
-        adopts_checkpoint=options.adopts_checkpoint,
-    )
-    columns = python_schema(schema)
-    planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keep_files_open)
+    planned = plan_epoch(engine, sink, sink.epoch(query_id, int(number)), python_schema(schema), keep_files_open)
     return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
 
 
@@ -591,8 +565,10 @@ class SparkWriteBuilder(Proxy):
         """Plan the write."""
         started = time.perf_counter()
         written, engine = self._written, self._written.engine
-        if self._of_stream:
-            return self._stream_write()
+        if self._of_stream:  # in complete mode Spark has called `truncate`
+            complete = self._predicates is not None
+            sink = StreamSink.of(written.resolved, stream_options(self._given), complete=complete)
+            return stream_write(engine, sink, self._write_id, self._schema)
         settings = StatementSettings.of(engine)
         target = target_of_write(written, self._command, settings, self._options)
         # A table that is being created or replaced has no rows to replace, and is created with the columns of its rows.
@@ -618,17 +594,6 @@ class SparkWriteBuilder(Proxy):
     @cached_property
     def _options(self) -> InsertOptions:
         return writer_options(self._given, creates=self._written.load_state is not None)
-
-    def _stream_write(self) -> Proxy:
-        """Plan the write of a micro-batch. In complete mode Spark has called `truncate` before."""
-        return stream_write(
-            self._written.engine,
-            self._written.resolved,
-            self._write_id,
-            self._schema,
-            stream_options(self._given),
-            complete=self._predicates is not None,
-        )
 
     def _match_columns(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
         """Match the columns of the rows with the table's, adding some if enabled; None if Spark has done so."""
@@ -747,10 +712,8 @@ def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSet
 def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:
     """Return the target of a write: the table and its branch."""
     resolved = written.resolved
-    suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
-    parts = (resolved.catalog_name, *resolved.identifier, *suffix)
-    text = quote_name(parts)
-    reference = TableReference(parts=parts, span=Span(0, len(text)))
+    text = quote_name(resolved.branch_parts)
+    reference = TableReference(parts=resolved.branch_parts, span=Span(0, len(text)))
     return writable_target(resolved, reference, text, settings, command, branch_option=options.branch)
 
 

@@ -11,14 +11,16 @@ from dml.engine.insert import InsertOptions, insert_options
 from dml.errors import NotSupportedError
 from dml.options import boolean
 
-__all__ = ["StreamOptions", "insert_options_of", "stream_options"]
+__all__ = ["StreamOptions", "stream_options"]
 
 ADOPT_CHECKPOINT: Final = "adopt-checkpoint"
 
 OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """Options that Spark handles itself and also passes to the sink."""
 
-OF_OVERWRITES: Final = frozenset({"isolation-level", "overwrite-mode", "validate-from-snapshot-id"})
+OF_OVERWRITES: Final = frozenset(
+    {"isolation-level", "overwrite-mode", "overwrite-schema", "overwriteschema", "validate-from-snapshot-id"}
+)
 """INSERT options that streams do not support: a stream appends, or replaces all rows unconditionally."""
 
 
@@ -55,11 +57,6 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
             option=refused[0],
         )
     return StreamOptions(
-        write=insert_options(tuple(insert_options_of(given).items())),
+        write=insert_options([pair for pair in given.items() if pair[0].lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}]),
         adopts_checkpoint=boolean(lower, ADOPT_CHECKPOINT, default=False),
     )
-
-
-def insert_options_of(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a stream's writer that an INSERT also has."""
-    return {key: value for key, value in given.items() if key.lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}}

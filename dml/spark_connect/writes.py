@@ -1,34 +1,78 @@
 """`df.writeTo` and `df.write` on RowDelta tables. Driver, Spark Connect.
 
-Input: a call of a writer. Output: its rows in the table, planned, written and committed like those of INSERT INTO,
-INSERT OVERWRITE and CREATE TABLE ... AS SELECT. The rows stay a DataFrame. Only a condition is converted to SQL text,
-from its expression tree, so that a single translator decides whether it is exact.
+Input: a call of a writer, as a value. Output: its rows in the table, planned, written and committed like those of
+INSERT INTO, INSERT OVERWRITE and CREATE TABLE ... AS SELECT. The rows stay a DataFrame. Only a condition is converted
+to SQL text, from its expression tree, so that a single translator decides whether it is exact.
 """
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
 
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
+from pyspark.sql import Column, DataFrame
 
 from dml.connector.state import load_tables_once
 from dml.connector.table_changes import RESERVED_PROPERTIES
+from dml.connector.write import writer_options
 from dml.ddl.terms import bind_term, term_text, transform_text
 from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import GivenRows, InsertOptions, insert_options, run_insert
+from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parse_cached
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
-from dml.remote.errors import translate_errors
-from dml.spark.columns import column_sql
-from dml.spark.connect_plans import tables_of
 from dml.spark.handlers import run_as_handler
-from dml.spark.table_calls import WriteAction, WriteCall
+from dml.spark_connect.columns import connect_sql
+from dml.spark_connect.errors import translate_errors
+from dml.spark_connect.plans import tables_of
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
 
-__all__ = ["write_rows_of"]
+__all__ = ["WriteAction", "WriteCall", "provider_of", "write_rows_of"]
+
+
+class WriteAction(Enum):
+    """What a writer does with its rows."""
+
+    APPEND = auto()
+    APPEND_OR_CREATE = auto()
+    OVERWRITE = auto()
+    OVERWRITE_WHERE = auto()
+    OVERWRITE_PARTITIONS = auto()
+    CREATE = auto()
+    CREATE_IF_NOT_EXISTS = auto()
+    REPLACE = auto()
+    CREATE_OR_REPLACE = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteCall:
+    """A write of a DataFrame's writer into a table.
+
+    Attributes:
+        rows: The rows.
+        table: The table's name, catalog first.
+        action: The kind of write.
+        by_name: Whether columns match by name, or by position.
+        condition: The rows to replace, for `OVERWRITE_WHERE`.
+        options: The writer's options.
+        properties: Properties of a new table.
+        provider: The format that the writer names.
+        partitioning: The partition fields of a new table.
+    """
+
+    rows: DataFrame
+    table: tuple[str, ...]
+    action: WriteAction
+    by_name: bool = True
+    condition: Column | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    provider: str | None = None
+    partitioning: tuple[TransformTerm, ...] = ()
+
 
 CREATIONS = frozenset(
     {
@@ -41,8 +85,6 @@ CREATIONS = frozenset(
 )
 """Actions that may create a table."""
 
-NO_PROVIDERS = frozenset({"iceberg", "parquet"})
-"""Providers to ignore: RowDelta's own, and PySpark's default for writers without a format."""
 OVERWRITE_MODE = "overwrite-mode"
 DYNAMIC = "dynamic"
 
@@ -86,7 +128,7 @@ def check_partitioning(call: WriteCall, table: Table) -> None:
         AnalysisError: The partitioning differs.
     """
     schema = table.schema()
-    wanted = [bind_term(term, schema) for term in terms_of(call)]
+    wanted = [bind_term(term, schema) for term in call.partitioning]
     fields = [field for field in table.spec().fields if not isinstance(field.transform, VoidTransform)]
     if wanted and [(source.field_id, transform) for source, transform in wanted] != [
         (field.source_id, field.transform) for field in fields
@@ -103,21 +145,13 @@ def check_partitioning(call: WriteCall, table: Table) -> None:
         )
 
 
-def terms_of(call: WriteCall) -> tuple[TransformTerm, ...]:
-    """Return the partition fields of a write as terms of CREATE TABLE."""
-    return tuple(
-        TransformTerm(transform=term.transform, column=term.column, argument=term.argument, span=Span(0, 0))
-        for term in call.partitioning
-    )
-
-
 def insert(engine: Engine, call: WriteCall) -> None:
     """Write rows to an existing table."""
     name, options = quote_name(call.table), dict(call.options)
     match call.action:
         case WriteAction.OVERWRITE_WHERE:
             assert call.condition is not None
-            condition = column_sql(call.condition)
+            condition = connect_sql(call.condition, {})
             head = f"INSERT INTO {name} REPLACE WHERE {condition}"
             if condition.upper() == "TRUE":  # all rows, or the partitions if overwrite-mode is dynamic
                 head = f"INSERT OVERWRITE {name}"
@@ -143,11 +177,12 @@ def lower(options: Mapping[str, str]) -> dict[str, str]:
 def create(engine: Engine, call: WriteCall) -> None:
     """Create or replace a table, in one commit with its rows."""
     text, properties = quote_name(call.table), call.properties
-    location, options = split_location(call.options)
+    location = next((value for key, value in call.options.items() if key.lower() == "path"), None)
+    options = writer_options(call.options, creates=True)
     statement = CreateTable(
         table=TableReference(parts=call.table, span=Span(0, len(text))),
-        provider=None if (call.provider or "").lower() in NO_PROVIDERS else call.provider,
-        partitioning=terms_of(call),
+        provider=provider_of(call.provider),
+        partitioning=call.partitioning,
         properties=tuple((key, value) for key, value in properties.items() if key not in RESERVED_PROPERTIES),
         comment=properties.get("comment"),
         location=location or properties.get("location"),
@@ -163,7 +198,6 @@ def create(engine: Engine, call: WriteCall) -> None:
             raise
 
 
-def split_location(options: Mapping[str, str]) -> tuple[str | None, InsertOptions]:
-    """Separate the location of a new table from the write options of its rows."""
-    location = next((value for key, value in options.items() if key.lower() == "path"), None)
-    return location, insert_options([(key, value) for key, value in options.items() if key.lower() != "path"])
+def provider_of(given: str | None) -> str | None:
+    """Return the provider of a new table; None for RowDelta's own, and for PySpark's default `parquet`."""
+    return None if (given or "").lower() in {"", "iceberg", "parquet"} else given
