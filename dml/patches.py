@@ -75,7 +75,9 @@ PATCHES: Final[tuple[Replacement, ...]] = (
         )
     ),
     # names of tables in the client of Spark Connect, whose server does not know RowDelta's catalogs
-    Replacement(f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_read, connect.read, SessionKind.CONNECT),
+    Replacement(
+        f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_named_table, connect.read, SessionKind.CONNECT
+    ),
     *(
         Replacement(
             f"{CONNECT}readwriter.DataFrameWriterV2",

@@ -66,8 +66,8 @@ from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns
 from dml.streaming.options import stream_options
-from dml.streaming.sink import EpochWrite, StreamSink, commit_epoch, continuous_mode_error, plan_epoch
-from dml.write.delta_writer import StreamRows
+from dml.streaming.sink import StreamSink, commit_epoch, continuous_mode_error, plan_epoch
+from dml.write.delta_writer import StreamRows, WriteTask
 
 __all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "writer_options"]
 
@@ -77,24 +77,38 @@ CURRENT_SNAPSHOT: Final = "current-snapshot-id"
 
 
 class DistributedWrite(Proxy):
-    """A write whose rows Spark distributes and orders.
+    """A write whose rows Spark distributes and orders: those of a micro-batch, or rows that replace their partitions.
 
     Args:
         write: The write, planned with `keep_files_open`.
+        function: The function of each task: `StreamRows` if Spark has not put the columns in the table's order.
+        schema: The columns of the rows.
         tasks: The maximum number of tasks if rows are distributed; 0 lets Spark choose.
-        left_out: Ids of the table's columns that the rows lack.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.RequiresDistributionAndOrdering",)
 
-    def __init__(self, write: RowsWrite, tasks: int = 0, left_out: frozenset[int] = frozenset()) -> None:
+    def __init__(self, write: RowsWrite, function: WriteTask | StreamRows, schema: JavaObject, tasks: int = 0) -> None:
         self._write = write
+        self._function = function
+        self._schema = schema
         self._tasks = tasks
-        self._left_out = left_out
+        self._left_out = function.missing_ids(write.target.table) if isinstance(function, StreamRows) else frozenset()
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
+        replaced = self._write.replaced
+        mode = " (dynamic)" if replaced is not None and replaced.row_filter is None else ""
+        return f"RowDelta {self._write.command} {self._write.target.resolved.name}{mode}"
+
+    def toBatch(self) -> "SparkBatchWrite":
+        """Return the job of a DataFrame's write."""
+        write = mark_self_read(self._write, running_plan(self._write.engine.spark))
+        return SparkBatchWrite(write, self._function, self._schema)
+
+    def toStreaming(self) -> "SparkStreamingWrite":
+        """Return the job of a micro-batch."""
+        return SparkStreamingWrite(self._write, self._function, self._schema)
 
     def toString(self) -> str:
         """Return the description."""
@@ -173,30 +187,43 @@ class DistributedWrite(Proxy):
         return self._write.target.table.schema().find_field(path[0]).field_id not in self._left_out
 
 
-class WriterJob:
+class WriterJob(Proxy):
     """One Spark job that runs a writer. It returns what the tasks wrote, or deletes it.
 
     Args:
         write: The write, planned.
+        function: The function of each task.
+        schema: The columns of the rows.
     """
 
-    def __init__(self, write: RowsWrite) -> None:
+    def __init__(self, write: RowsWrite, function: WriteTask | StreamRows, schema: JavaObject) -> None:
         self._write = write
+        self._function = function
+        self._schema = schema
         self._tag = new_tag()
         self._job = ExitStack()
         self._commits = False
 
-    def begin(self) -> None:
-        """Tag the job, which starts after this call.
+    def toString(self) -> str:
+        """Return the text in Spark's log."""
+        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
+
+    def useCommitCoordinator(self) -> bool:
+        """Return True: only one attempt of each task may commit."""
+        return True
+
+    def _begin(self, make_factory: Callable[[WriteTask | StreamRows, JavaObject], JavaObject]) -> JavaObject:
+        """Return the factory of task writers, and tag the job, which starts after this call.
 
         Raises:
             SetupError: The workers run a Python without this package.
         """
-        spark = self._write.engine.spark
+        factory, spark = make_factory(self._function, self._schema), self._write.engine.spark
         check_writes(spark, self._write.target.table, self._write.context)
         self._job.enter_context(tag_jobs(spark, self._tag, interrupts=False))
+        return factory
 
-    def collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
+    def _collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
         """Combine the reports of the tasks. From here on the commit owns the files, even if it fails.
 
         Args:
@@ -210,12 +237,51 @@ class WriterJob:
         reports = [report_from_bytes(bytes(message.pickledMessage())) for message in messages]
         return collect_outcome(reports, self._write.target.table, self._write.task.spec)
 
-    def abort(self) -> None:
+    def _abort(self) -> None:
         """Wait for the tasks to end, then delete what they wrote."""
         self._job.close()
         if not self._commits:
             await_tasks(self._write.engine.spark.sparkContext, self._tag)
             delete_uncommitted(self._write.target.table, self._write.context)
+
+
+class SparkBatchWrite(WriterJob):
+    """The job of a DataFrame's write."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("write.BatchWrite",)
+
+    def createBatchWriterFactory(self, _: JavaObject) -> JavaObject:
+        """Return the factory of task writers. The job starts after this call."""
+        return self._begin(writer_factory)
+
+    def onDataWriterCommit(self, message: JavaObject) -> None:
+        """Do nothing: `commit` receives the messages of all tasks."""
+
+    def commit(self, messages: Sequence[JavaObject], *_: JavaObject) -> None:
+        """Commit what the tasks wrote."""
+        commit_rows(self._write, self._collect_reports(messages))
+
+    def abort(self, _: Sequence[JavaObject | None]) -> None:
+        """Wait for the tasks to end, then delete what they wrote."""
+        self._abort()
+
+
+class SparkStreamingWrite(WriterJob):
+    """The job of a micro-batch."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.connector.write.streaming.StreamingWrite",)
+
+    def createStreamingWriterFactory(self, _: JavaObject) -> JavaObject:
+        """Return the factory of task writers. The job starts after this call."""
+        return self._begin(stream_writer_factory)
+
+    def commit(self, _: int, messages: Sequence[JavaObject]) -> None:
+        """Commit what the tasks wrote, unless the table has the micro-batch already."""
+        commit_epoch(self._write, self._collect_reports(messages))
+
+    def abort(self, _: int, __: Sequence[JavaObject | None]) -> None:
+        """Wait for the tasks to end, then delete what they wrote."""
+        self._abort()
 
 
 def keep_files_open(options: InsertOptions, table: Table) -> InsertOptions:
@@ -327,75 +393,6 @@ def snapshot_id(relation: JavaObject) -> int | None:
     return int(shown) if shown.isdigit() else None
 
 
-class PartitionWrite(DistributedWrite):
-    """Rows that replace the partitions that contain them.
-
-    Args:
-        write: The write, planned with `keep_files_open`.
-        schema: The columns of the rows.
-        arranged: Puts the columns in the table's order; None if Spark has done so.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
-
-    def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
-        super().__init__(write, left_out=frozenset() if arranged is None else arranged.missing_ids(write.target.table))
-        self._schema = schema
-        self._arranged = arranged
-
-    def description(self) -> str:
-        """Return the text that EXPLAIN shows."""
-        return f"RowDelta {self._write.command} {self._write.target.resolved.name} (dynamic)"
-
-    def toBatch(self) -> "SparkBatchWrite":
-        """Return the write of one job."""
-        write = mark_self_read(self._write, running_plan(self._write.engine.spark))
-        return SparkBatchWrite(write, self._schema, self._arranged)
-
-
-class SparkBatchWrite(Proxy):
-    """The write of one job.
-
-    Args:
-        write: The write, planned.
-        schema: The columns of the rows.
-        arranged: Puts the columns in the table's order; None if Spark has done so.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = ("write.BatchWrite",)
-
-    def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
-        self._write = write
-        self._schema = schema
-        self._arranged = arranged
-        self._job = WriterJob(write)
-
-    def toString(self) -> str:
-        """Return the text in Spark's log."""
-        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
-
-    def createBatchWriterFactory(self, _: JavaObject) -> JavaObject:
-        """Return the factory of task writers. The job starts after this call."""
-        factory = writer_factory(self._arranged or self._write.task, self._schema)
-        self._job.begin()
-        return factory
-
-    def useCommitCoordinator(self) -> bool:
-        """Return True: only one attempt of each task may commit."""
-        return True
-
-    def onDataWriterCommit(self, message: JavaObject) -> None:
-        """Do nothing: `commit` receives the messages of all tasks."""
-
-    def commit(self, messages: Sequence[JavaObject], *_: JavaObject) -> None:
-        """Commit what the tasks wrote."""
-        commit_rows(self._write, self._job.collect_reports(messages))
-
-    def abort(self, _: Sequence[JavaObject | None]) -> None:
-        """Wait for the tasks to end, then delete what they wrote."""
-        self._job.abort()
-
-
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties that Spark sets in the thread of a streaming query; only micro-batches have a batch id."""
@@ -414,7 +411,7 @@ def is_of_stream(spark: SparkSession, write_id: str, options: Collection[str]) -
     )
 
 
-def stream_write(engine: Engine, sink: StreamSink, query_id: str, schema: JavaObject) -> "StreamWrite":
+def stream_write(engine: Engine, sink: StreamSink, query_id: str, schema: JavaObject) -> DistributedWrite:
     """Plan the write of the micro-batch that this thread runs.
 
     Args:
@@ -431,66 +428,8 @@ def stream_write(engine: Engine, sink: StreamSink, query_id: str, schema: JavaOb
     if number is None:
         raise continuous_mode_error()
     planned = plan_epoch(engine, sink, sink.epoch(query_id, int(number)), python_schema(schema), keep_files_open)
-    return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
-
-
-class StreamWrite(DistributedWrite):
-    """The write of a micro-batch.
-
-    Args:
-        planned: The micro-batch, planned.
-        schema: The columns of its rows.
-        tasks: The number of tasks that run at once. A micro-batch is too small for more: each would add small files.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
-
-    def __init__(self, planned: EpochWrite, schema: JavaObject, tasks: int) -> None:
-        super().__init__(planned.rows, tasks, planned.function.missing_ids(planned.rows.target.table))
-        self._planned = planned
-        self._schema = schema
-
-    def toStreaming(self) -> "SparkStreamingWrite":
-        """Return the write of the micro-batch's job."""
-        return SparkStreamingWrite(self._planned, self._schema)
-
-
-class SparkStreamingWrite(Proxy):
-    """The write of a micro-batch's job.
-
-    Args:
-        planned: The micro-batch, planned.
-        schema: The columns of its rows.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.connector.write.streaming.StreamingWrite",)
-
-    def __init__(self, planned: EpochWrite, schema: JavaObject) -> None:
-        self._planned = planned
-        self._schema = schema
-        self._job = WriterJob(planned.rows)
-
-    def toString(self) -> str:
-        """Return the text in Spark's log."""
-        return f"RowDelta streaming {self._planned.rows.command} {self._planned.rows.target.resolved.name}"
-
-    def createStreamingWriterFactory(self, _: JavaObject) -> JavaObject:
-        """Return the factory of task writers. The job starts after this call."""
-        factory = stream_writer_factory(self._planned.function, self._schema)
-        self._job.begin()
-        return factory
-
-    def useCommitCoordinator(self) -> bool:
-        """Return True: only one attempt of each task may commit."""
-        return True
-
-    def commit(self, _: int, messages: Sequence[JavaObject]) -> None:
-        """Commit what the tasks wrote, unless the table has the micro-batch already."""
-        commit_epoch(self._planned, self._job.collect_reports(messages))
-
-    def abort(self, _: int, __: Sequence[JavaObject | None]) -> None:
-        """Wait for the tasks to end, then delete what they wrote."""
-        self._job.abort()
+    # A micro-batch is too small for more tasks than run at once: each would add small files.
+    return DistributedWrite(planned.rows, planned.function, schema, StatementSettings.of(engine).parallelism)
 
 
 OVERWRITE_PARTITIONS_OPTION: Final = "rowdelta.overwrite-partitions"
@@ -587,8 +526,8 @@ class SparkWriteBuilder(Proxy):
             by_columns=self._dynamic,
         )
         if self._dynamic:
-            rows = None if fitted is None else arrange_columns(write, python_schema(self._schema), settings)
-            return PartitionWrite(write, self._schema, rows)
+            function = write.task if fitted is None else arrange_columns(write, python_schema(self._schema), settings)
+            return DistributedWrite(write, function, self._schema)
         return SparkWrite(write, self._on_result, fitted)
 
     @cached_property
@@ -648,7 +587,7 @@ class SparkWrite(Proxy):
         return self.description()
 
     def toStreaming(self) -> Proxy:
-        """Raise an error: micro-batches use `StreamWrite`, so this is a stream in continuous mode."""
+        """Raise an error: micro-batches use `DistributedWrite`, so this is a stream in continuous mode."""
         raise continuous_mode_error()
 
     def toInsertableRelation(self) -> "RowsRelation":

@@ -49,7 +49,6 @@ __all__ = [
     "find_catalog_call",
     "find_current_call",
     "find_named_table",
-    "find_read",
     "find_save",
     "find_write",
     "insert_into",
@@ -83,13 +82,13 @@ SAVE_ACTIONS: Final[Mapping[str, WriteAction]] = {
 """Modes of `df.write` in `saveAsTable`."""
 
 
-def find_read(self: Any, tableName: str) -> FoundTable | None:  # noqa: N803  PySpark's name
-    """Find the table of `spark.read.table(name)`, which `spark.table` uses too."""
+def find_named_table(self: Any, tableName: str, *_: Any, **__: Any) -> FoundTable | None:  # noqa: N803
+    """Find the table of a method that takes its name: `table`, `insertInto`, `toTable`."""
     return find_table(session_of(self), tableName)
 
 
 def read(_: Method, found: FoundTable, /, self: Any, tableName: str) -> DataFrame:  # noqa: ARG001, N803
-    """Run `spark.read.table(name)`."""
+    """Run `spark.read.table(name)`, which `spark.table` uses too."""
     return read_table(*found, options_of_reader(self))
 
 
@@ -120,11 +119,6 @@ def write(
             partitioning=tuple(map(partition_term, given.partitioning_columns)),
         ),
     )
-
-
-def find_named_table(self: Any, tableName: str, *_: Any, **__: Any) -> FoundTable | None:  # noqa: N803
-    """Find the table of `df.write.insertInto(name)` and `df.writeStream.toTable(name)`."""
-    return find_table(session_of(self), tableName)
 
 
 def insert_into(

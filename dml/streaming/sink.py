@@ -219,7 +219,7 @@ def fit_stream(
     return target, columns
 
 
-def commit_epoch(write: EpochWrite, written: WriteOutcome) -> None:
+def commit_epoch(write: RowsWrite, written: WriteOutcome) -> None:
     """Commit what the tasks of a micro-batch wrote, unless the branch has the micro-batch already.
 
     Args:
@@ -229,8 +229,8 @@ def commit_epoch(write: EpochWrite, written: WriteOutcome) -> None:
     Raises:
         DmlError: The commit failed. Its files have been deleted.
     """
-    with leave_out_applied(write.rows):
-        commit_rows(write.rows, written)
+    with leave_out_applied(write):
+        commit_rows(write, written)
 
 
 @contextmanager
