@@ -45,7 +45,7 @@ from dml.engine.insert import (
 )
 from dml.engine.replaced_rows import Replaced
 from dml.engine.schema_evolution import Fitted, accepts_any_schema, fit_rows, overwrite_target_schema
-from dml.engine.target import Target, writable_target
+from dml.engine.target import Target, write_target
 from dml.engine.writes import WriteOutcome, collect_outcome, delete_uncommitted
 from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
@@ -63,10 +63,8 @@ from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.running_query import running_plan
 from dml.spark_scan.workers import stream_writer_factory, writer_factory
 from dml.sqlparse.quoting import quote_name
-from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns
-from dml.streaming.options import stream_options
-from dml.streaming.sink import StreamSink, commit_epoch, continuous_mode_error, plan_epoch
+from dml.streaming.sink import StreamSink, commit_epoch, continuous_mode_error, plan_epoch, stream_options
 from dml.write.delta_writer import StreamRows, WriteTask
 
 __all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "writer_options"]
@@ -509,7 +507,7 @@ class SparkWriteBuilder(Proxy):
             sink = StreamSink.of(written.resolved, stream_options(self._given), complete=complete)
             return stream_write(engine, sink, self._write_id, self._schema)
         settings = StatementSettings.of(engine)
-        target = target_of_write(written, self._command, settings, self._options)
+        target = write_target(written.resolved, settings, self._command, branch_option=self._options.branch)
         # A table that is being created or replaced has no rows to replace, and is created with the columns of its rows.
         creates = written.load_state is not None
         replaced = None if creates else self._rows_to_replace(target, settings)
@@ -646,14 +644,6 @@ def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSet
         source, target.table.schema(), target.resolved.name, case_sensitive=settings.case_sensitive, rows="DataFrame"
     )
     return StreamRows(task=write.task, columns=columns)
-
-
-def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:
-    """Return the target of a write: the table and its branch."""
-    resolved = written.resolved
-    text = quote_name(resolved.branch_parts)
-    reference = TableReference(parts=resolved.branch_parts, span=Span(0, len(text)))
-    return writable_target(resolved, reference, text, settings, command, branch_option=options.branch)
 
 
 def writer_options(given: Mapping[str, str], *, creates: bool) -> InsertOptions:

@@ -38,8 +38,7 @@ from dml.spark_connect.catalog import (
 )
 from dml.spark_connect.columns import partition_term, term_of
 from dml.spark_connect.reads import read_table
-from dml.spark_connect.streams import StreamCall, start_stream
-from dml.spark_connect.writes import WriteAction, WriteCall, write_rows_of
+from dml.spark_connect.writes import WriteAction, WriteCall, start_stream, write_rows_of
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.statements import TransformTerm
 from dml.streaming.sink import continuous_mode_error
@@ -224,15 +223,15 @@ def to_table(
     refuse_clustering(given.clustering)
     if given.is_continuous:
         raise continuous_mode_error()
-    call = StreamCall(
+    call = WriteCall(
         rows=given.rows,
         table=parts,
-        output_mode=given.output_mode,
+        action=WriteAction.APPEND_OR_CREATE,
         options=given.options,
         provider=format or given.source,
         partitioning=tuple(term_of("identity", name_parts(name)) for name in given.partitioning),
     )
-    return start_stream(engine, call, functools.partial(start_with_function, self))
+    return start_stream(engine, call, given.output_mode, functools.partial(start_with_function, self))
 
 
 def mode_of(given: Any) -> str:

@@ -1,7 +1,6 @@
 """Streaming writes to tables and streaming reads from them. Driver.
 
-The sink: `options` of a stream's writer; `columns` matches the stream's columns with the table's; `sink` writes each
-micro-batch to a table once.
+The sink: `columns` matches the stream's columns with the table's; `sink` writes each micro-batch to a table once.
 
 The source: `source_options` of a stream's reader; `offsets`, how far it has read; `files` of a snapshot by position;
 `source` selects the files of a micro-batch.

@@ -13,7 +13,7 @@ runs.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -27,31 +27,40 @@ from pyspark.sql.types import StructType
 from dml.catalog.registry import ResolvedTable
 from dml.commit import AlreadyAppliedError, StreamEpoch
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import InsertOptions, RowsWrite, commit_rows, plan_rows_write, rows_by_name, write_rows
+from dml.engine.insert import (
+    InsertOptions,
+    RowsWrite,
+    commit_rows,
+    insert_options,
+    plan_rows_write,
+    rows_by_name,
+    write_rows,
+)
 from dml.engine.replaced_rows import Replaced
 from dml.engine.schema_evolution import Fitted, merge_target_schema
-from dml.engine.target import Target, writable_target
+from dml.engine.target import Target, write_target
 from dml.engine.writes import WriteOutcome
 from dml.errors import DmlError, NotFoundError, NotSupportedError
+from dml.options import boolean
 from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
 from dml.spark.runtime import Runtime
-from dml.sqlparse.quoting import quote_name
-from dml.sqlparse.statements import Span, TableReference
+from dml.sqlparse.statements import Span
 from dml.streaming.columns import stream_columns
-from dml.streaming.options import StreamOptions
 from dml.write.delta_writer import StreamColumn, StreamRows
 
 __all__ = [
     "EpochWrite",
     "LocalBatches",
+    "StreamOptions",
     "StreamSink",
     "WriteBatch",
     "commit_epoch",
     "continuous_mode_error",
     "fit_stream",
     "plan_epoch",
+    "stream_options",
 ]
 
 LOG: Final = logging.getLogger(__name__)
@@ -59,6 +68,55 @@ LOG: Final = logging.getLogger(__name__)
 Refine = Callable[[InsertOptions, Table], InsertOptions]
 WriteBatch = Callable[[Engine, DataFrame, str, int], None]
 """Writes a micro-batch once: the engine of its session, its rows, the query's id, the number of the micro-batch."""
+
+
+ADOPT_CHECKPOINT: Final = "adopt-checkpoint"
+
+OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""Options that Spark handles itself and also passes to the sink."""
+
+OF_OVERWRITES: Final = frozenset(
+    {"isolation-level", "overwrite-mode", "overwrite-schema", "overwriteschema", "validate-from-snapshot-id"}
+)
+"""INSERT options that streams do not support: a stream appends, or replaces all rows unconditionally."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """The parsed options of a stream's writer.
+
+    Attributes:
+        write: The options that an INSERT also has.
+        adopts_checkpoint: True if the stream may continue from a checkpoint whose earlier micro-batches are not in the
+            table.
+    """
+
+    write: InsertOptions
+    adopts_checkpoint: bool = False
+
+
+def stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Parse the options of a stream's writer.
+
+    Args:
+        given: The options by name.
+
+    Raises:
+        NotSupportedError: An option is unknown, or not available for streams.
+        AnalysisError: An option has an invalid value.
+    """
+    lower = {key.lower(): value for key, value in given.items()}
+    refused = sorted(OF_OVERWRITES.intersection(lower))
+    if refused:
+        raise NotSupportedError(
+            f"The write option '{refused[0]}' is not supported for streams",
+            hint="Remove it: a stream appends, or replaces all rows in complete mode",
+            option=refused[0],
+        )
+    return StreamOptions(
+        write=insert_options([pair for pair in given.items() if pair[0].lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}]),
+        adopts_checkpoint=boolean(lower, ADOPT_CHECKPOINT, default=False),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,14 +265,10 @@ def fit_stream(
             f"The table {'.'.join(sink.table)}, which the stream writes to, does not exist any more",
             hint="It was dropped or renamed: start the stream again with another table and a new checkpoint",
         )
-    text = quote_name(sink.table)
-    reference = TableReference(parts=sink.table, span=Span(0, len(text)))
     options = sink.options.write
-    target = writable_target(
-        resolved, reference, text, settings, "INSERT", branch_option=options.branch, idempotency_key=epoch
-    )
+    target = write_target(resolved, settings, "INSERT", branch_option=options.branch, idempotency_key=epoch)
     if options.columns.in_session(settings).merges:
-        target = merge_target_schema(target, stream, settings, reference.span)
+        target = merge_target_schema(target, stream, settings, Span(0, len(target.names.sql)))
     columns = stream_columns(stream, target.table.schema(), resolved.name, case_sensitive=settings.case_sensitive)
     return target, columns
 

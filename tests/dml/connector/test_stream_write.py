@@ -11,7 +11,7 @@ from pyspark.sql.functions import count, lit
 from dml.errors import AnalysisError, CommitConflictError, DataError, DmlError, NotFoundError, NotSupportedError
 from dml.model.summary_keys import EPOCH_ID, QUERY_ID
 from dml.session import runner_of
-from dml.spark_connect.streams import StreamCall, start_stream
+from dml.spark_connect.writes import WriteAction, WriteCall, start_stream
 from tests.dml.connector.streams import Stream
 
 pytestmark = pytest.mark.spark
@@ -94,8 +94,9 @@ def run_by_function(lake, stream, name, frame, mode="append"):
         return writer.foreachBatch(function).start()
 
     options = {"checkpointLocation": str(stream.checkpoint)}
-    call = StreamCall(rows=frame, table=("lake", *name.split(".")), output_mode=mode, options=options)
-    query = start_stream(runner_of(lake.session).engine, call, start)
+    table, action = ("lake", *name.split(".")), WriteAction.APPEND_OR_CREATE
+    call = WriteCall(rows=frame, table=table, action=action, options=options)
+    query = start_stream(runner_of(lake.session).engine, call, mode, start)
     assert query.awaitTermination(120)
     return query
 

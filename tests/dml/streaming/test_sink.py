@@ -14,8 +14,7 @@ from dml.engine.engine import Engine
 from dml.errors import NotSupportedError
 from dml.spark.runtime import Runtime
 from dml.spark_connect.server_side import RemoteBatches, batch_function, pack_catalogs
-from dml.streaming.options import stream_options
-from dml.streaming.sink import LocalBatches, StreamSink
+from dml.streaming.sink import LocalBatches, StreamSink, stream_options
 
 TABLE = UUID(int=7)
 
