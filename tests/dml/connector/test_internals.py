@@ -253,7 +253,7 @@ def save_by_format(lake: Lake, _: str) -> None:
 
 
 def read_stream(lake: Lake, _: str) -> None:
-    writers.state_of_stream_reader(lake.session.spark.readStream)
+    writers.state_of_reader(lake.session.spark.readStream)
 
 
 def write_stream(lake: Lake, _: str) -> None:
