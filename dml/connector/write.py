@@ -79,7 +79,7 @@ class DistributedWrite(Proxy):
 
     Args:
         write: The write, planned with `keep_files_open`.
-        function: The function of each task: `StreamRows` if Spark has not put the columns in the table's order.
+        function: The function of each task: `StreamRows` if the columns are not in the table's order yet.
         schema: The columns of the rows.
         tasks: The maximum number of tasks if rows are distributed; 0 lets Spark choose.
     """

@@ -102,7 +102,7 @@ def run_by_function(lake, stream, name, frame, mode="append"):
 
 
 def test_a_function_writes_micro_batches_as_sparks_own_sink_does(lake, stream):
-    """Columns by name, narrower types widened, each micro-batch once, and whoever went on with the other way."""
+    """Columns by name, narrower types widened, each micro-batch once; the other way can continue the query."""
     name = lake.create("note string, id bigint, k string", "PARTITIONED BY (k)")
     frame = stream.frame().selectExpr("k", "CAST(id AS int) AS id")
     for start in (0, 2):
