@@ -26,9 +26,12 @@ from dml.merge_builder import (
     merge_rows,
 )
 from dml.result import Result
-from dml.spark.columns import column_sql, output_columns
+from dml.spark.bridge.sessions import is_connect
+from dml.spark.classic_columns import output_names
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
 from dml.spark.replaced_methods import Method
+from dml.spark_connect.plans import named_plans
+from dml.sql_values import column_sql
 
 __all__ = [
     "MergeIntoWriter",
@@ -91,7 +94,8 @@ def merge_into(
 
 def begin_merge(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
     """Begin a MERGE into a RowDelta table."""
-    alias, columns = output_columns(source, SOURCE)
+    names = named_plans if is_connect(source) else output_names
+    alias, columns = names(source, SOURCE)
     naming = Naming(columns=columns)
     text = MergeText(target=table, source_alias=alias, on=condition_text(naming.condition(condition)))
     return MergeIntoWriter(text, source, naming, lambda text, _: cast("Result", run_statement(handler, text, None)))
@@ -102,7 +106,7 @@ class Naming:
     """Converts columns of the source to SQL text.
 
     Attributes:
-        columns: The names of the source's columns, by Spark's expression ids.
+        columns: The names of the source's columns by Spark's expression id; on Connect its qualifier by plan id.
     """
 
     columns: Mapping[int, tuple[str, ...]]

@@ -19,9 +19,8 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.hints import did_you_mean
 from dml.result import Result
 from dml.spark.bridge.sessions import named_frames
-from dml.spark.columns import column_sql
 from dml.spark.foreign_data import ArrowStream, frame_of_data, is_foreign_data
-from dml.spark.placeholders import statement_identity, view_name
+from dml.sql_values import column_sql, statement_identity, view_name
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quote_string, quoted
 from dml.sqlparse.statements import DeleteStatement

@@ -4,8 +4,8 @@ Input: a streaming DataFrame, a table, the clauses of a MERGE. Output: a streami
 like `merge_into`, with the query's id and the number of the micro-batch as its idempotency key.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 from uuid import UUID
@@ -18,17 +18,16 @@ from pyspark.sql.types import ArrayType, DataType, StructType
 
 from dml.commit import CommitKey, StreamEpoch
 from dml.connector import execute_and_refresh
-from dml.engine.engine import Engine, is_connect
+from dml.engine.engine import Engine
 from dml.engine.located import locate_error
 from dml.engine.ownership import parse_cached
 from dml.engine.row_level import build_delta
 from dml.engine.row_level_plan import plan_statement
-from dml.errors import AnalysisError, DmlError, ErrorKind
+from dml.errors import AnalysisError, ErrorKind
 from dml.merge_builder import (
     Condition,
     MergeClauses,
     MergeText,
-    RunStatement,
     columns_of,
     condition_text,
     equal_columns,
@@ -36,14 +35,12 @@ from dml.merge_builder import (
     resolve_target,
 )
 from dml.result import Result
-from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.errors import translate
 from dml.spark.foreign_data import is_foreign_data
 from dml.spark.handlers import run_as_handler
-from dml.spark.jobs import running_query_id
+from dml.spark_connect.server_side import batch_function
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import MergeStatement
-from dml.streaming.server_side import engine_of, pack_catalogs, query_id_of
 
 __all__ = ["StreamMerge", "stream_merge"]
 
@@ -55,7 +52,6 @@ UNSORTABLE: Final = frozenset({"map", "variant", "interval"})
 
 def stream_merge(
     engine: Engine,
-    run: RunStatement,
     source: object,
     table: str,
     on: Condition | Sequence[str],
@@ -68,7 +64,6 @@ def stream_merge(
 
     Args:
         engine: The session and its catalogs.
-        run: Runs the text of a MERGE, on classic Spark in the session of the micro-batch.
         source: A streaming DataFrame.
         table: The name of the table, with an alias if the conditions use one.
         on: The condition that matches source rows with target rows, or the names of columns that both have.
@@ -103,7 +98,6 @@ def stream_merge(
     return StreamMerge(
         StreamParts(
             engine=engine,
-            run=run,
             source=source,
             merge=MergeText(
                 target=target.sql,
@@ -226,14 +220,8 @@ class StreamMerge(MergeClauses):
         for method, values, named in parts.settings:
             writer = getattr(writer, method)(*values, **named)
         epoch = StreamEpoch(query_id="", epoch_id=0, table_uuid=parts.table_uuid, adopts_checkpoint=adopt_checkpoint)
-        function: Callable[[DataFrame, int], None]
-        if is_connect(parts.engine.spark):
-            catalogs = pack_catalogs(parts.engine.registry)
-            function = RemoteMerge(
-                catalogs=catalogs, merge=parts.merge, latest=parts.latest, epoch=epoch, checkpoint=checkpoint
-            )
-        else:
-            function = LocalMerge(merge=parts.merge, run=parts.run, latest=parts.latest, epoch=epoch)
+        batches = BatchMerge(merge=parts.merge, latest=parts.latest, epoch=epoch)
+        function = batch_function(parts.engine, batches.write, checkpoint)
         return writer.option("checkpointLocation", checkpoint).foreachBatch(function).start()
 
 
@@ -243,7 +231,6 @@ class StreamParts:
 
     Attributes:
         engine: The session and its catalogs.
-        run: Runs the MERGE of a micro-batch, on classic Spark.
         source: The stream.
         merge: The MERGE so far.
         latest: Selects the rows of a micro-batch to merge.
@@ -252,7 +239,6 @@ class StreamParts:
     """
 
     engine: Engine
-    run: RunStatement
     source: DataFrame
     merge: MergeText
     latest: Latest
@@ -287,52 +273,21 @@ def check_statement(parts: StreamParts) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalMerge:
-    """Merges a micro-batch in the session's process; `foreachBatch` calls it on classic Spark.
+class BatchMerge:
+    """Merges the micro-batches of a stream. It can be pickled.
 
     Attributes:
         merge: The MERGE.
-        run: Runs it, in the session of the micro-batch.
         latest: Selects the rows to merge.
         epoch: The template of the epoch, without query id and number.
     """
 
     merge: MergeText
-    run: RunStatement
     latest: Latest
     epoch: StreamEpoch
 
-    def __call__(self, batch: DataFrame, number: int) -> None:
+    def write(self, engine: Engine, batch: DataFrame, query_id: str, number: int) -> None:
         """Merge a micro-batch unless the table already has it."""
-        try:
-            epoch = replace(self.epoch, query_id=running_query_id(), epoch_id=number)
-            merge_rows(self.merge, self.run, self.latest.of(batch), epoch)
-        except DmlError as error:
-            raise to_callback_error(error) from error  # so that `awaitTermination` raises the same error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteMerge:
-    """Merges a micro-batch next to a Spark Connect server. Picklable.
-
-    Attributes:
-        catalogs: The catalogs of the session that started the query, packed.
-        merge: The MERGE.
-        latest: Selects the rows to merge.
-        epoch: The template of the epoch, without query id and number.
-        checkpoint: The location of the query's checkpoint.
-    """
-
-    catalogs: bytes = field(repr=False)
-    merge: MergeText
-    latest: Latest
-    epoch: StreamEpoch
-    checkpoint: str
-
-    def __call__(self, batch: DataFrame, number: int) -> None:
-        """Merge a micro-batch unless the table already has it."""
-        engine = engine_of(batch, self.catalogs)
-        query_id = query_id_of(batch.sparkSession, self.checkpoint)
 
         def run(text: str, key: CommitKey | None) -> Result:
             with run_as_handler():

@@ -12,12 +12,12 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from dml import dataframe_writers as writers
+from dml import format_calls as formats
 from dml.connector import register_format
-from dml.spark import connect_calls as connect
-from dml.spark import format_calls as formats
-from dml.spark.bridge.writers import state_of_reader, state_of_stream_reader
 from dml.spark.interception import SQL_REPLACEMENTS
 from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
+from dml.spark_connect import calls as connect
+from dml.spark_connect.catalog import CURRENT_METHODS, NAMESPACE_METHODS, TABLE_METHODS
 
 __all__ = ["PATCHES", "patch_pyspark"]
 
@@ -25,8 +25,6 @@ CLASSIC: Final = "pyspark.sql."
 CONNECT: Final = "pyspark.sql.connect."
 ANY_CLASSIC: Final = SessionKind.CLASSIC | SessionKind.CLASSIC_WITHOUT_CATALOGS
 
-FIND_LOAD, LOAD = formats.load_replacement(state_of_reader)
-FIND_STREAM_LOAD, STREAM_LOAD = formats.load_replacement(state_of_stream_reader)
 FORMAT: Final = partial(formats.register_format, register_format)
 
 PATCHES: Final[tuple[Replacement, ...]] = (
@@ -54,8 +52,8 @@ PATCHES: Final[tuple[Replacement, ...]] = (
         ANY_CLASSIC,
     ),
     # load and save with the format `iceberg`
-    Replacement(f"{CLASSIC}readwriter.DataFrameReader", "load", FIND_LOAD, LOAD, SessionKind.CLASSIC),
-    Replacement(f"{CONNECT}readwriter.DataFrameReader", "load", FIND_LOAD, LOAD, SessionKind.CONNECT),
+    Replacement(f"{CLASSIC}readwriter.DataFrameReader", "load", formats.find_load, formats.load, SessionKind.CLASSIC),
+    Replacement(f"{CONNECT}readwriter.DataFrameReader", "load", formats.find_load, formats.load, SessionKind.CONNECT),
     Replacement(f"{CLASSIC}readwriter.DataFrameWriter", "save", formats.find_save, formats.save, SessionKind.CLASSIC),
     Replacement(f"{CONNECT}readwriter.DataFrameWriter", "save", formats.find_save, formats.save, SessionKind.CONNECT),
     Replacement(f"{CLASSIC}readwriter.DataFrameWriter", "format", FORMAT, formats.pass_through, SessionKind.CLASSIC),
@@ -64,40 +62,22 @@ PATCHES: Final[tuple[Replacement, ...]] = (
         Replacement(f"{package}streaming.readwriter.{owner}", name, question, action, kinds)
         for package, kinds in ((CLASSIC, ANY_CLASSIC), (CONNECT, SessionKind.CONNECT))
         for owner, name, question, action in (
-            ("DataStreamReader", "load", FIND_STREAM_LOAD, STREAM_LOAD),
+            ("DataStreamReader", "load", formats.find_load, formats.load),
             ("DataStreamWriter", "start", formats.find_start, formats.start),
         )
     ),
-    Replacement(
-        f"{CLASSIC}streaming.readwriter.DataStreamReader",
-        "table",
-        formats.find_stream_read,
-        formats.refuse_read,
-        SessionKind.CLASSIC_WITHOUT_CATALOGS,
-    ),
-    Replacement(
-        f"{CLASSIC}streaming.readwriter.DataStreamWriter",
-        "toTable",
-        formats.find_stream_write,
-        formats.to_table,
-        SessionKind.CLASSIC_WITHOUT_CATALOGS,
-    ),
-    Replacement(
-        f"{CONNECT}streaming.readwriter.DataStreamReader",
-        "table",
-        formats.find_stream_read,
-        formats.refuse_read,
-        SessionKind.CONNECT,
-    ),
-    Replacement(
-        f"{CONNECT}streaming.readwriter.DataStreamWriter",
-        "toTable",
-        connect.find_stream,
-        connect.to_table,
-        SessionKind.CONNECT,
+    *(
+        Replacement(f"{package}streaming.readwriter.{owner}", name, question, action, kinds)
+        for package, kinds in ((CLASSIC, SessionKind.CLASSIC_WITHOUT_CATALOGS), (CONNECT, SessionKind.CONNECT))
+        for owner, name, question, action in (
+            ("DataStreamReader", "table", formats.find_stream_read, formats.refuse_read),
+            ("DataStreamWriter", "toTable", connect.find_named_table, connect.to_table),
+        )
     ),
     # names of tables in the client of Spark Connect, whose server does not know RowDelta's catalogs
-    Replacement(f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_read, connect.read, SessionKind.CONNECT),
+    Replacement(
+        f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_named_table, connect.read, SessionKind.CONNECT
+    ),
     *(
         Replacement(
             f"{CONNECT}readwriter.DataFrameWriterV2",
@@ -111,7 +91,7 @@ PATCHES: Final[tuple[Replacement, ...]] = (
     Replacement(
         f"{CONNECT}readwriter.DataFrameWriter",
         "insertInto",
-        connect.find_insert,
+        connect.find_named_table,
         connect.insert_into,
         SessionKind.CONNECT,
     ),
@@ -126,11 +106,11 @@ PATCHES: Final[tuple[Replacement, ...]] = (
         Replacement(
             f"{CONNECT}catalog.Catalog",
             name,
-            partial(connect.find_table_call, name),
+            partial(connect.find_catalog_call, name),
             connect.run_call,
             SessionKind.CONNECT,
         )
-        for name in connect.CATALOG_METHODS
+        for name in (*TABLE_METHODS, *NAMESPACE_METHODS)
     ),
     *(
         Replacement(
@@ -140,7 +120,7 @@ PATCHES: Final[tuple[Replacement, ...]] = (
             connect.run_current_call,
             SessionKind.CONNECT,
         )
-        for name in connect.CURRENT_METHODS
+        for name in CURRENT_METHODS
     ),
 )
 

@@ -63,12 +63,11 @@ from dml.result import (
     RewrittenManifests,
     RewrittenTablePath,
 )
-from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
     check_not_stopped,
 )
-from dml.spark.placeholders import fill_placeholders, view_name
 from dml.spark.runtime import Runtime
+from dml.sql_values import fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
@@ -387,7 +386,6 @@ class Session:
         follow_spark(self._runner.engine)
         return stream_merge(
             self._runner.engine,
-            self._runner.run_merge,
             source,
             table,
             on,

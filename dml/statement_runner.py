@@ -29,11 +29,9 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hooks import Callbacks
 from dml.merge_builder import key_of, name_text
 from dml.patches import patch_pyspark
-from dml.remote import table_calls
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.bridge.sessions import drop_view, is_classic
-from dml.spark.columns import parameter_sql
 from dml.spark.handlers import (
     Arguments,
     Binding,
@@ -46,7 +44,7 @@ from dml.spark.handlers import (
     session_key,
 )
 from dml.spark.runtime import Runtime
-from dml.spark.table_calls import TableCalls
+from dml.sql_values import parameter_sql
 from dml.sqlparse import bind_parameters, first_keyword
 from dml.sqlparse.names import name_parts
 
@@ -201,7 +199,7 @@ class StatementRunner:
             run=self.run,
             is_query=is_query,
             bequeath=self._inherited_binding,
-            calls=self._calls,
+            engine=self._call_engine,
             catalog=self._current_catalog,
             release=self._release,
         )
@@ -209,9 +207,9 @@ class StatementRunner:
     def _current_catalog(self) -> str:
         return self.registry.current_catalog
 
-    def _calls(self) -> TableCalls:
-        """Return the handler for PySpark's calls on RowDelta tables."""
-        return table_calls(self.engine)
+    def _call_engine(self) -> Engine:
+        """Return the engine that runs PySpark's calls on RowDelta tables."""
+        return self.engine
 
     # ---- other Spark sessions of the application
 

@@ -87,6 +87,12 @@ class ResolvedTable:
         return ".".join((self.catalog_name, *self.identifier))
 
     @property
+    def branch_parts(self) -> tuple[str, ...]:
+        """The full name, catalog first, with the branch at its end."""
+        suffix = () if self.branch is None else (f"branch_{self.branch}",)
+        return (self.catalog_name, *self.identifier, *suffix)
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """A key that identifies the table, or the state of it that the name refers to."""
         parts = (self.branch, self.tag, self.snapshot_id, self.timestamp_ms)

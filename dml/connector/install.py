@@ -7,7 +7,7 @@ instances.
 
 A data source named `iceberg` lets `df.write.format("iceberg").saveAsTable("lake.db.t")` reach the catalog of the table:
 Spark looks up the format first and would find none. `load` and `save` with a table name are handled earlier
-(`dml.spark.format_calls`); all other uses raise an error with the alternative. If Iceberg's JAR is present, Spark uses
+(`dml.format_calls`); all other uses raise an error with the alternative. If Iceberg's JAR is present, Spark uses
 the JAR's format.
 """
 

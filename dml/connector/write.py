@@ -31,7 +31,6 @@ from pyspark.sql.types import StructType
 
 from dml.catalog import LoadState
 from dml.catalog.registry import ResolvedTable
-from dml.commit import StreamEpoch
 from dml.connector.state import column_path
 from dml.engine.distribution import distribution_mode, orders_rows
 from dml.engine.engine import Engine, StatementSettings
@@ -46,7 +45,7 @@ from dml.engine.insert import (
 )
 from dml.engine.replaced_rows import Replaced
 from dml.engine.schema_evolution import Fitted, accepts_any_schema, fit_rows, overwrite_target_schema
-from dml.engine.target import Target, writable_target
+from dml.engine.target import Target, write_target
 from dml.engine.writes import WriteOutcome, collect_outcome, delete_uncommitted
 from dml.errors import ErrorKind, ExecutionError, NotSupportedError
 from dml.model.columns import value_name
@@ -64,13 +63,11 @@ from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.running_query import running_plan
 from dml.spark_scan.workers import stream_writer_factory, writer_factory
 from dml.sqlparse.quoting import quote_name
-from dml.sqlparse.statements import Span, TableReference
 from dml.streaming.columns import stream_columns
-from dml.streaming.options import StreamOptions, stream_options
-from dml.streaming.sink import EpochWrite, commit_epoch, plan_epoch
-from dml.write.delta_writer import StreamRows
+from dml.streaming.sink import StreamSink, commit_epoch, continuous_mode_error, plan_epoch, stream_options
+from dml.write.delta_writer import StreamRows, WriteTask
 
-__all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "stream_write"]
+__all__ = ["OVERWRITE_PARTITIONS_OPTION", "SparkWriteBuilder", "WrittenTable", "writer_options"]
 
 EXPRESSIONS: Final = CONNECTOR + "expressions."
 CURRENT_SNAPSHOT: Final = "current-snapshot-id"
@@ -78,24 +75,38 @@ CURRENT_SNAPSHOT: Final = "current-snapshot-id"
 
 
 class DistributedWrite(Proxy):
-    """A write whose rows Spark distributes and orders.
+    """A write whose rows Spark distributes and orders: those of a micro-batch, or rows that replace their partitions.
 
     Args:
         write: The write, planned with `keep_files_open`.
+        function: The function of each task: `StreamRows` if the columns are not in the table's order yet.
+        schema: The columns of the rows.
         tasks: The maximum number of tasks if rows are distributed; 0 lets Spark choose.
-        left_out: Ids of the table's columns that the rows lack.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("write.RequiresDistributionAndOrdering",)
 
-    def __init__(self, write: RowsWrite, tasks: int = 0, left_out: frozenset[int] = frozenset()) -> None:
+    def __init__(self, write: RowsWrite, function: WriteTask | StreamRows, schema: JavaObject, tasks: int = 0) -> None:
         self._write = write
+        self._function = function
+        self._schema = schema
         self._tasks = tasks
-        self._left_out = left_out
+        self._left_out = function.missing_ids(write.target.table) if isinstance(function, StreamRows) else frozenset()
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
+        replaced = self._write.replaced
+        mode = " (dynamic)" if replaced is not None and replaced.row_filter is None else ""
+        return f"RowDelta {self._write.command} {self._write.target.resolved.name}{mode}"
+
+    def toBatch(self) -> "SparkBatchWrite":
+        """Return the job of a DataFrame's write."""
+        write = mark_self_read(self._write, running_plan(self._write.engine.spark))
+        return SparkBatchWrite(write, self._function, self._schema)
+
+    def toStreaming(self) -> "SparkStreamingWrite":
+        """Return the job of a micro-batch."""
+        return SparkStreamingWrite(self._write, self._function, self._schema)
 
     def toString(self) -> str:
         """Return the description."""
@@ -174,30 +185,43 @@ class DistributedWrite(Proxy):
         return self._write.target.table.schema().find_field(path[0]).field_id not in self._left_out
 
 
-class WriterJob:
+class WriterJob(Proxy):
     """One Spark job that runs a writer. It returns what the tasks wrote, or deletes it.
 
     Args:
         write: The write, planned.
+        function: The function of each task.
+        schema: The columns of the rows.
     """
 
-    def __init__(self, write: RowsWrite) -> None:
+    def __init__(self, write: RowsWrite, function: WriteTask | StreamRows, schema: JavaObject) -> None:
         self._write = write
+        self._function = function
+        self._schema = schema
         self._tag = new_tag()
         self._job = ExitStack()
         self._commits = False
 
-    def begin(self) -> None:
-        """Tag the job, which starts after this call.
+    def toString(self) -> str:
+        """Return the text in Spark's log."""
+        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
+
+    def useCommitCoordinator(self) -> bool:
+        """Return True: only one attempt of each task may commit."""
+        return True
+
+    def _begin(self, make_factory: Callable[[WriteTask | StreamRows, JavaObject], JavaObject]) -> JavaObject:
+        """Return the factory of task writers, and tag the job, which starts after this call.
 
         Raises:
             SetupError: The workers run a Python without this package.
         """
-        spark = self._write.engine.spark
+        factory, spark = make_factory(self._function, self._schema), self._write.engine.spark
         check_writes(spark, self._write.target.table, self._write.context)
         self._job.enter_context(tag_jobs(spark, self._tag, interrupts=False))
+        return factory
 
-    def collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
+    def _collect_reports(self, messages: Sequence[JavaObject]) -> WriteOutcome:
         """Combine the reports of the tasks. From here on the commit owns the files, even if it fails.
 
         Args:
@@ -211,12 +235,51 @@ class WriterJob:
         reports = [report_from_bytes(bytes(message.pickledMessage())) for message in messages]
         return collect_outcome(reports, self._write.target.table, self._write.task.spec)
 
-    def abort(self) -> None:
+    def _abort(self) -> None:
         """Wait for the tasks to end, then delete what they wrote."""
         self._job.close()
         if not self._commits:
             await_tasks(self._write.engine.spark.sparkContext, self._tag)
             delete_uncommitted(self._write.target.table, self._write.context)
+
+
+class SparkBatchWrite(WriterJob):
+    """The job of a DataFrame's write."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("write.BatchWrite",)
+
+    def createBatchWriterFactory(self, _: JavaObject) -> JavaObject:
+        """Return the factory of task writers. The job starts after this call."""
+        return self._begin(writer_factory)
+
+    def onDataWriterCommit(self, message: JavaObject) -> None:
+        """Do nothing: `commit` receives the messages of all tasks."""
+
+    def commit(self, messages: Sequence[JavaObject], *_: JavaObject) -> None:
+        """Commit what the tasks wrote."""
+        commit_rows(self._write, self._collect_reports(messages))
+
+    def abort(self, _: Sequence[JavaObject | None]) -> None:
+        """Wait for the tasks to end, then delete what they wrote."""
+        self._abort()
+
+
+class SparkStreamingWrite(WriterJob):
+    """The job of a micro-batch."""
+
+    interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.connector.write.streaming.StreamingWrite",)
+
+    def createStreamingWriterFactory(self, _: JavaObject) -> JavaObject:
+        """Return the factory of task writers. The job starts after this call."""
+        return self._begin(stream_writer_factory)
+
+    def commit(self, _: int, messages: Sequence[JavaObject]) -> None:
+        """Commit what the tasks wrote, unless the table has the micro-batch already."""
+        commit_epoch(self._write, self._collect_reports(messages))
+
+    def abort(self, _: int, __: Sequence[JavaObject | None]) -> None:
+        """Wait for the tasks to end, then delete what they wrote."""
+        self._abort()
 
 
 def keep_files_open(options: InsertOptions, table: Table) -> InsertOptions:
@@ -328,75 +391,6 @@ def snapshot_id(relation: JavaObject) -> int | None:
     return int(shown) if shown.isdigit() else None
 
 
-class PartitionWrite(DistributedWrite):
-    """Rows that replace the partitions that contain them.
-
-    Args:
-        write: The write, planned with `keep_files_open`.
-        schema: The columns of the rows.
-        arranged: Puts the columns in the table's order; None if Spark has done so.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
-
-    def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
-        super().__init__(write, left_out=frozenset() if arranged is None else arranged.missing_ids(write.target.table))
-        self._schema = schema
-        self._arranged = arranged
-
-    def description(self) -> str:
-        """Return the text that EXPLAIN shows."""
-        return f"RowDelta {self._write.command} {self._write.target.resolved.name} (dynamic)"
-
-    def toBatch(self) -> "SparkBatchWrite":
-        """Return the write of one job."""
-        write = mark_self_read(self._write, running_plan(self._write.engine.spark))
-        return SparkBatchWrite(write, self._schema, self._arranged)
-
-
-class SparkBatchWrite(Proxy):
-    """The write of one job.
-
-    Args:
-        write: The write, planned.
-        schema: The columns of the rows.
-        arranged: Puts the columns in the table's order; None if Spark has done so.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = ("write.BatchWrite",)
-
-    def __init__(self, write: RowsWrite, schema: JavaObject, arranged: StreamRows | None) -> None:
-        self._write = write
-        self._schema = schema
-        self._arranged = arranged
-        self._job = WriterJob(write)
-
-    def toString(self) -> str:
-        """Return the text in Spark's log."""
-        return f"RowDelta {self._write.command} {self._write.target.resolved.name}"
-
-    def createBatchWriterFactory(self, _: JavaObject) -> JavaObject:
-        """Return the factory of task writers. The job starts after this call."""
-        factory = writer_factory(self._arranged or self._write.task, self._schema)
-        self._job.begin()
-        return factory
-
-    def useCommitCoordinator(self) -> bool:
-        """Return True: only one attempt of each task may commit."""
-        return True
-
-    def onDataWriterCommit(self, message: JavaObject) -> None:
-        """Do nothing: `commit` receives the messages of all tasks."""
-
-    def commit(self, messages: Sequence[JavaObject], *_: JavaObject) -> None:
-        """Commit what the tasks wrote."""
-        commit_rows(self._write, self._job.collect_reports(messages))
-
-    def abort(self, _: Sequence[JavaObject | None]) -> None:
-        """Wait for the tasks to end, then delete what they wrote."""
-        self._job.abort()
-
-
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties that Spark sets in the thread of a streaming query; only micro-batches have a batch id."""
@@ -415,108 +409,25 @@ def is_of_stream(spark: SparkSession, write_id: str, options: Collection[str]) -
     )
 
 
-def continuous_mode_error() -> NotSupportedError:
-    """Build the error for a stream in continuous mode, which Spark plans outside of the query's thread."""
-    return NotSupportedError(
-        "Streams write to tables in micro-batches, not in continuous mode",
-        hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
-    )
-
-
-def stream_write(
-    engine: Engine,
-    started_on: ResolvedTable,
-    query_id: str,
-    schema: JavaObject,
-    options: StreamOptions,
-    *,
-    complete: bool,
-) -> "StreamWrite":
+def stream_write(engine: Engine, sink: StreamSink, query_id: str, schema: JavaObject) -> DistributedWrite:
     """Plan the write of the micro-batch that this thread runs.
 
     Args:
         engine: The session and its catalogs.
-        started_on: The table as it was when the query was started.
+        sink: The sink of the query, on the table as it was when the query was started.
         query_id: The query.
         schema: The columns of its rows.
-        options: The options of the stream's writer.
-        complete: True if the rows replace all others.
 
     Raises:
-        NotSupportedError: The query runs in continuous mode.
+        NotSupportedError: The query runs in continuous mode, which Spark plans outside of the query's thread.
         DmlError: The rows do not fit the table, or the table does not exist any more.
     """
     number = engine.spark.sparkContext.getLocalProperty(BATCH_ID)
     if number is None:
         raise continuous_mode_error()
-    epoch = StreamEpoch(
-        query_id=query_id,
-        epoch_id=int(number),
-        table_uuid=started_on.table.metadata.table_uuid,
-        adopts_checkpoint=options.adopts_checkpoint,
-    )
-    columns = python_schema(schema)
-    planned = plan_epoch(engine, started_on, epoch, columns, options, complete=complete, refine=keep_files_open)
-    return StreamWrite(planned, schema, StatementSettings.of(engine).parallelism)
-
-
-class StreamWrite(DistributedWrite):
-    """The write of a micro-batch.
-
-    Args:
-        planned: The micro-batch, planned.
-        schema: The columns of its rows.
-        tasks: The number of tasks that run at once. A micro-batch is too small for more: each would add small files.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = DistributedWrite.interfaces
-
-    def __init__(self, planned: EpochWrite, schema: JavaObject, tasks: int) -> None:
-        super().__init__(planned.rows, tasks, planned.function.missing_ids(planned.rows.target.table))
-        self._planned = planned
-        self._schema = schema
-
-    def toStreaming(self) -> "SparkStreamingWrite":
-        """Return the write of the micro-batch's job."""
-        return SparkStreamingWrite(self._planned, self._schema)
-
-
-class SparkStreamingWrite(Proxy):
-    """The write of a micro-batch's job.
-
-    Args:
-        planned: The micro-batch, planned.
-        schema: The columns of its rows.
-    """
-
-    interfaces: ClassVar[tuple[str, ...]] = ("org.apache.spark.sql.connector.write.streaming.StreamingWrite",)
-
-    def __init__(self, planned: EpochWrite, schema: JavaObject) -> None:
-        self._planned = planned
-        self._schema = schema
-        self._job = WriterJob(planned.rows)
-
-    def toString(self) -> str:
-        """Return the text in Spark's log."""
-        return f"RowDelta streaming {self._planned.rows.command} {self._planned.rows.target.resolved.name}"
-
-    def createStreamingWriterFactory(self, _: JavaObject) -> JavaObject:
-        """Return the factory of task writers. The job starts after this call."""
-        factory = stream_writer_factory(self._planned.function, self._schema)
-        self._job.begin()
-        return factory
-
-    def useCommitCoordinator(self) -> bool:
-        """Return True: only one attempt of each task may commit."""
-        return True
-
-    def commit(self, _: int, messages: Sequence[JavaObject]) -> None:
-        """Commit what the tasks wrote, unless the table has the micro-batch already."""
-        commit_epoch(self._planned, self._job.collect_reports(messages))
-
-    def abort(self, _: int, __: Sequence[JavaObject | None]) -> None:
-        """Wait for the tasks to end, then delete what they wrote."""
-        self._job.abort()
+    planned = plan_epoch(engine, sink, sink.epoch(query_id, int(number)), python_schema(schema), keep_files_open)
+    # A micro-batch is too small for more tasks than run at once: each would add small files.
+    return DistributedWrite(planned.rows, planned.function, schema, StatementSettings.of(engine).parallelism)
 
 
 OVERWRITE_PARTITIONS_OPTION: Final = "rowdelta.overwrite-partitions"
@@ -591,10 +502,12 @@ class SparkWriteBuilder(Proxy):
         """Plan the write."""
         started = time.perf_counter()
         written, engine = self._written, self._written.engine
-        if self._of_stream:
-            return self._stream_write()
+        if self._of_stream:  # in complete mode Spark has called `truncate`
+            complete = self._predicates is not None
+            sink = StreamSink.of(written.resolved, stream_options(self._given), complete=complete)
+            return stream_write(engine, sink, self._write_id, self._schema)
         settings = StatementSettings.of(engine)
-        target = target_of_write(written, self._command, settings, self._options)
+        target = write_target(written.resolved, settings, self._command, branch_option=self._options.branch)
         # A table that is being created or replaced has no rows to replace, and is created with the columns of its rows.
         creates = written.load_state is not None
         replaced = None if creates else self._rows_to_replace(target, settings)
@@ -611,24 +524,13 @@ class SparkWriteBuilder(Proxy):
             by_columns=self._dynamic,
         )
         if self._dynamic:
-            rows = None if fitted is None else arrange_columns(write, python_schema(self._schema), settings)
-            return PartitionWrite(write, self._schema, rows)
+            function = write.task if fitted is None else arrange_columns(write, python_schema(self._schema), settings)
+            return DistributedWrite(write, function, self._schema)
         return SparkWrite(write, self._on_result, fitted)
 
     @cached_property
     def _options(self) -> InsertOptions:
         return writer_options(self._given, creates=self._written.load_state is not None)
-
-    def _stream_write(self) -> Proxy:
-        """Plan the write of a micro-batch. In complete mode Spark has called `truncate` before."""
-        return stream_write(
-            self._written.engine,
-            self._written.resolved,
-            self._write_id,
-            self._schema,
-            stream_options(self._given),
-            complete=self._predicates is not None,
-        )
 
     def _match_columns(self, target: Target, settings: StatementSettings, replaced: Replaced | None) -> Fitted | None:
         """Match the columns of the rows with the table's, adding some if enabled; None if Spark has done so."""
@@ -683,7 +585,7 @@ class SparkWrite(Proxy):
         return self.description()
 
     def toStreaming(self) -> Proxy:
-        """Raise an error: micro-batches use `StreamWrite`, so this is a stream in continuous mode."""
+        """Raise an error: micro-batches use `DistributedWrite`, so this is a stream in continuous mode."""
         raise continuous_mode_error()
 
     def toInsertableRelation(self) -> "RowsRelation":
@@ -742,16 +644,6 @@ def arrange_columns(write: RowsWrite, source: StructType, settings: StatementSet
         source, target.table.schema(), target.resolved.name, case_sensitive=settings.case_sensitive, rows="DataFrame"
     )
     return StreamRows(task=write.task, columns=columns)
-
-
-def target_of_write(written: WrittenTable, command: str, settings: StatementSettings, options: InsertOptions) -> Target:
-    """Return the target of a write: the table and its branch."""
-    resolved = written.resolved
-    suffix = () if resolved.branch is None else (f"branch_{resolved.branch}",)
-    parts = (resolved.catalog_name, *resolved.identifier, *suffix)
-    text = quote_name(parts)
-    reference = TableReference(parts=parts, span=Span(0, len(text)))
-    return writable_target(resolved, reference, text, settings, command, branch_option=options.branch)
 
 
 def writer_options(given: Mapping[str, str], *, creates: bool) -> InsertOptions:

@@ -15,6 +15,7 @@ from dml.hook_options import HookOptions
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
+from dml.spark.bridge.sessions import is_connect
 from dml.spark.runtime import Runtime, local_cores
 from dml.spark.settings import replaces_any
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
@@ -23,7 +24,7 @@ from dml.spark.workers import SettingReader, integer_setting, max_task_failures,
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
 from dml.sqlparse.spellings import is_surely_spark
 
-__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,11 +166,6 @@ def parallelism_of(runtime: Runtime, get: SettingReader) -> int:
     return integer_setting(get, "spark.default.parallelism", 0) or integer_setting(
         get, LEAF_PARALLELISM, limits.CONNECT_PARALLELISM
     )
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Return whether the session is a client of a Spark Connect server."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 VERSION: Final = version("rowdelta")

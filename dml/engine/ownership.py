@@ -1,7 +1,8 @@
 """Decide which statements RowDelta runs and which Spark runs, and where names without a catalog are looked up. Driver.
 
-Input: a statement given to `spark.sql`. Output: whether it names a table, a namespace or a catalog of RowDelta. The
-check runs for every statement of the session, so it looks at the first keyword before it parses.
+Input: a statement given to `spark.sql`, or a name in a call of PySpark. Output: whether it is about a table, a
+namespace or a catalog of RowDelta. The check runs for every statement of the session, so it looks at the first keyword
+before it parses.
 
 Spark has a current catalog of its own: `spark_catalog`, unless `spark.sql.defaultCatalog` or
 `spark.catalog.setCurrentCatalog` names another. While it is a RowDelta catalog, the session's registry and Spark
@@ -17,6 +18,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.catalog import namespace_exists
@@ -26,7 +28,7 @@ from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import activate
-from dml.spark.handlers import is_temporary_view
+from dml.spark.handlers import find_engine, is_temporary_view
 from dml.spark.iceberg_functions import calls_iceberg_function
 from dml.spark.versions import Feature, has_feature, sql_failure
 from dml.sqlparse import dotted_names, parse
@@ -68,8 +70,11 @@ __all__ = [
     "DEFAULT_NAMESPACE",
     "SESSION_CATALOG",
     "TABLE_KEYWORDS",
+    "engine_of",
     "enter",
+    "find_table",
     "follow_spark",
+    "is_current_on_connect",
     "is_ours",
     "is_query",
     "is_spark_catalog",
@@ -78,6 +83,8 @@ __all__ = [
     "parse_cached",
     "spark_has",
     "table_of",
+    "whole_namespace_name",
+    "whole_table_name",
 ]
 
 LOG = logging.getLogger(__name__)
@@ -151,7 +158,7 @@ def is_spark_catalog(engine: Engine, name: str) -> bool:
 
 def leaves_ours(engine: Engine, name: tuple[str, ...]) -> bool:
     """Return whether `USE name` goes from a RowDelta catalog to one of Spark's, on Spark Connect."""
-    return is_connect(engine.spark) and engine.registry.is_current_on_connect and is_spark_catalog(engine, name[0])
+    return is_current_on_connect(engine) and is_spark_catalog(engine, name[0])
 
 
 QUERY_KEYWORDS: Final = frozenset({"SELECT", "WITH", "FROM", "TABLE", "VALUES"})
@@ -355,3 +362,68 @@ def table_of(statement: Any) -> TableReference | None:
             return table
         case _:
             return None
+
+
+def engine_of(spark: SparkSession) -> Engine | None:
+    """Return the engine for PySpark's calls on RowDelta tables in a session; None if they are Spark's."""
+    engine = find_engine(spark)
+    return engine if isinstance(engine, Engine) else None
+
+
+def find_table(spark: SparkSession, name: object) -> tuple[Engine, tuple[str, ...]] | None:
+    """Find the RowDelta table of a PySpark call.
+
+    Args:
+        spark: The session of the call.
+        name: The table's name, as written; PySpark itself refuses objects that are no name.
+
+    Returns:
+        The engine, and the table's name with its catalog first; None if the call is Spark's.
+    """
+    parts = name_parts(name) if isinstance(name, str) else ()
+    engine = engine_of(spark) if parts else None
+    whole = () if engine is None else whole_table_name(engine, parts)
+    return None if engine is None or not whole else (engine, whole)
+
+
+def whole_table_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the name of a RowDelta table with its catalog first, or an empty tuple if the name is Spark's.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The name as written.
+    """
+    registry = engine.registry
+    if len(parts) > 1 and parts[0] in registry.catalogs:
+        return parts
+    if not parts or not is_current_on_connect(engine) or begins_in_spark(engine, parts):
+        return ()
+    if len(parts) == 1 and is_temporary_view(engine.spark, parts[0]):
+        return ()
+    name, identifier = registry.split(parts)
+    return (name, *identifier)
+
+
+def whole_namespace_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the name of a RowDelta namespace with its catalog first, or an empty tuple if the name is Spark's.
+
+    Args:
+        engine: The session and its catalogs.
+        parts: The name as written; empty for the current namespace.
+    """
+    registry = engine.registry
+    if len(parts) > 1 and parts[0] in registry.catalogs:
+        return parts
+    if not is_current_on_connect(engine) or (parts and begins_in_spark(engine, parts)):
+        return ()
+    return (registry.current_catalog, *(parts or registry.current_namespace))
+
+
+def is_current_on_connect(engine: Engine) -> bool:
+    """Return whether names without a catalog are looked up in a RowDelta catalog, on Spark Connect."""
+    return is_connect(engine.spark) and engine.registry.is_current_on_connect
+
+
+def begins_in_spark(engine: Engine, parts: tuple[str, ...]) -> bool:
+    """Return whether a name begins with one of Spark's catalogs, or with its namespace of temporary views."""
+    return parts[0].lower() == "global_temp" or (len(parts) > 1 and is_spark_catalog(engine, parts[0]))

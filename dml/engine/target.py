@@ -31,8 +31,8 @@ from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.names import TargetNames
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import local_property, set_local_property
-from dml.sqlparse.quoting import quoted
-from dml.sqlparse.statements import TableReference
+from dml.sqlparse.quoting import quote_name, quoted
+from dml.sqlparse.statements import Span, TableReference
 from dml.views import StatementTables
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "start_statement",
     "target_of",
     "writable_target",
+    "write_target",
 ]
 
 SNAPSHOT_PROPERTY: Final = "snapshot-property."
@@ -342,6 +343,27 @@ def writable_target(
             raise rejection(reference, sql, message, "Name the branch once")
         resolved = replace(resolved, branch=branch_option)
     return target_of(resolved, reference, sql, settings, idempotency_key)
+
+
+def write_target(
+    resolved: ResolvedTable,
+    settings: StatementSettings,
+    command: str,
+    *,
+    branch_option: str | None = None,
+    idempotency_key: CommitKey | None = None,
+) -> Target:
+    """Make the target of a write without SQL text. The arguments are those of `writable_target`.
+
+    Raises:
+        NotFoundError: no such branch.
+        NotSupportedError: a tag, a metadata table, or time travel.
+    """
+    text = quote_name(resolved.branch_parts)
+    reference = TableReference(parts=resolved.branch_parts, span=Span(0, len(text)))
+    return writable_target(
+        resolved, reference, text, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
+    )
 
 
 def target_of(

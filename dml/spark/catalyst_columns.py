@@ -1,6 +1,6 @@
 """Read the Columns of classic PySpark before Spark 4.0, which hold Catalyst expressions, not Column nodes. Driver.
 
-Input: a JVM expression. Output: a tree of `dml.spark.column_text`, as `dml.spark.columns` returns it for newer
+Input: a JVM expression. Output: a tree of `dml.spark.column_text`, as `dml.spark.classic_columns` returns it for newer
 versions. Spark has resolved most function names to expressions already. A name is right if Spark resolves it, with the
 same arguments, to an equal expression. The reader tries that for each expression, and refuses those that differ.
 

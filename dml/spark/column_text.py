@@ -1,8 +1,8 @@
 """The tree of a Column, for every kind of PySpark, and its SQL text; values as SQL literals. Driver.
 
-Input: nodes from the readers of classic and Connect Columns (`dml.spark.columns`, `connect_columns`). Output: SQL text
-in which every operator is in parentheses, names are back-quoted, and functions are called by their quoted names, which
-bypasses the special forms of Spark's grammar; the errors that all readers share:
+Input: nodes from the readers of classic and Connect Columns (`dml.spark.classic_columns`, `dml.spark_connect.columns`).
+Output: SQL text in which every operator is in parentheses, names are back-quoted, and functions are called by their
+quoted names, which bypasses the special forms of Spark's grammar; the errors that all readers share:
 
     ((`a` = 1) AND `startswith`(`b`, 'x'))
 
@@ -44,6 +44,7 @@ __all__ = [
     "flatten_chain",
     "literal_text",
     "name_parts",
+    "read_sql",
     "refusal",
     "string_text",
     "too_deep_error",
@@ -263,6 +264,22 @@ UNITS: Final = frozenset(
 )
 QUERY_WORDS: Final = frozenset(["SELECT", "FROM", "VALUES", "TABLE", "WITH", "MAP", "REDUCE"])
 Scope = frozenset[str]
+
+
+def read_sql(read: Callable[[Any], Node], root: Any) -> str:
+    """Read the tree of a Column and convert it to SQL text.
+
+    Args:
+        read: Reads the tree below a node.
+        root: The node at the root.
+
+    Raises:
+        NotSupportedError: a part of it has no SQL text, or it is nested too deeply.
+    """
+    try:
+        return tree_sql(read(root))
+    except RecursionError:
+        raise too_deep_error() from None
 
 
 def tree_sql(node: Node, scope: Scope = frozenset()) -> str:

@@ -23,20 +23,17 @@ from dml.errors import SetupError
 from dml.result import Result
 from dml.spark.bridge.names import CONTEXT
 from dml.spark.bridge.sessions import classic_session, is_classic, session_state
-from dml.spark.table_calls import TableCalls
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.tokens import read_source
 
 __all__ = [
     "Arguments",
     "Binding",
-    "FoundCalls",
     "StatementHandler",
     "active_clone",
-    "calls_of",
     "catalog_of_bare_names",
     "check_not_stopped",
-    "find_calls",
+    "find_engine",
     "find_handler",
     "forget_session",
     "has_handlers",
@@ -56,8 +53,6 @@ __all__ = [
 Arguments = Mapping[str, Any] | Sequence[Any] | None
 Binding = Callable[[SparkSession], "StatementHandler"]
 """Returns the handler of a session."""
-FoundCalls = tuple[TableCalls, tuple[str, ...]]
-"""The call handlers of a session, and the name of a table, catalog first."""
 
 ORIGIN: Final = "spark.rowdelta.session"
 """Setting with the key of the enabled session: clones of a session copy its settings, new sessions do not."""
@@ -73,7 +68,7 @@ class StatementHandler:
         is_query: Returns True if a statement that `handles` accepted is a query, which is safe to run again.
         bequeath: Returns the binding for a session that was created from this one, called once: the same catalogs,
             and its own copy of the current namespace.
-        calls: Returns the handlers of PySpark's calls on RowDelta tables; None if the session has none.
+        engine: Returns the engine (`dml.engine`) for PySpark's calls on RowDelta tables; None if Spark runs them.
         catalog: Returns the name of the catalog in which statements look up names without a catalog.
         release: Undoes everything else that was done to the session for the handler, when the handler is removed.
     """
@@ -82,7 +77,7 @@ class StatementHandler:
     run: Callable[[str, Arguments], DataFrame | Result]
     is_query: Callable[[str], bool]
     bequeath: Callable[[], Binding]
-    calls: Callable[[], TableCalls] | None = None
+    engine: Callable[[], object] | None = None
     catalog: Callable[[], str] | None = None
     release: Callable[[], None] | None = None
 
@@ -195,27 +190,12 @@ def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> St
     return handler if handler is not None and handler.handles(text) else None
 
 
-def calls_of(spark: SparkSession) -> TableCalls | None:
-    """Return the handlers of a session's calls on RowDelta tables, or None."""
+def find_engine(spark: SparkSession) -> object | None:
+    """Return the engine for a session's calls on RowDelta tables; None if they are Spark's."""
     if not ENABLED or STATE.running:
         return None
     handler = handler_of(session_key(spark), lambda: spark)
-    return None if handler is None or handler.calls is None else handler.calls()
-
-
-def find_calls(spark: SparkSession, parts: Sequence[str]) -> FoundCalls | None:
-    """Return the handlers of a PySpark call on a table; None if the call is Spark's.
-
-    Args:
-        spark: The session of the call.
-        parts: The table's name, as written.
-
-    Returns:
-        The handlers, and the name with its catalog first.
-    """
-    calls = calls_of(spark) if parts else None
-    name = () if calls is None else calls.table_name(tuple(parts))
-    return None if calls is None or not name else (calls, name)
+    return None if handler is None or handler.engine is None else handler.engine()
 
 
 def catalog_of_bare_names() -> str | None:

@@ -1,10 +1,10 @@
-"""Streaming writes to tables and streaming reads from them. Driver; this package does not use the JVM.
+"""Streaming writes to tables and streaming reads from them. Driver.
 
-The sink: `options` of a stream's writer; `columns` matches the stream's columns with the table's; `sink` writes one
-micro-batch to a table; `server_side` handles a micro-batch in the process beside a Spark Connect server.
+The sink: `columns` matches the stream's columns with the table's; `sink` writes each micro-batch to a table once.
 
 The source: `source_options` of a stream's reader; `offsets`, how far it has read; `files` of a snapshot by position;
 `source` selects the files of a micro-batch.
 
-Spark's interfaces are in `dml.connector`, PySpark's calls on Spark Connect in `dml.remote`.
+The adapters: Spark's own sink and source in `dml.connector`, functions of `foreachBatch` in `sink` on classic Spark and
+in `dml.spark_connect.server_side` on Spark Connect.
 """

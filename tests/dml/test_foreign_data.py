@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
 from dml.spark.foreign_data import frame_of_data, spark_column
-from dml.spark.placeholders import fill_placeholders
 from dml.spark.versions import Feature, has_feature
+from dml.sql_values import fill_placeholders
 from tests.dml.connector.conftest import connector_lake, lake  # noqa: F401
 
 BERLIN = pa.timestamp("s", "Europe/Berlin")
@@ -205,7 +205,7 @@ class Rows:
 
 def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python reuses the id of an object that is gone."""
-    monkeypatch.setattr("dml.spark.placeholders.frame_of_data", lambda _, data: data.name)
+    monkeypatch.setattr("dml.sql_values.frame_of_data", lambda _, data: data.name)
     names = [f"c{number}" for number in range(40)]
     text, frames = fill_placeholders(None, " ".join(f"{{s.{name}}}" for name in names), {"s": Store()})  # type: ignore[arg-type]
     assert [frames[view] for view in text.split()] == names
@@ -213,7 +213,7 @@ def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pyt
 
 @pytest.mark.parametrize("placeholder", ["{a!r}", "{a:.2}"])
 def test_the_text_of_a_value_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, placeholder: str) -> None:
-    monkeypatch.setattr("dml.spark.placeholders.frame_of_data", lambda _, data: data.name)
+    monkeypatch.setattr("dml.sql_values.frame_of_data", lambda _, data: data.name)
     with pytest.raises(AnalysisError, match="is not supported"):
         fill_placeholders(None, f"SELECT * FROM {placeholder}", {"a": Rows("a")})  # type: ignore[arg-type]
 

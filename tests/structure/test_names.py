@@ -16,11 +16,11 @@ PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/catalog/views.py": "PyIceberg",
     "dml/iceberg.py": "PyIceberg",
     "dml/maintenance/storage.py": "fsspec",
-    "dml/spark/connect_plans.py": "PySpark",
     "dml/spark/extension.py": "PySpark",
     "dml/spark/bridge/gateway.py": "PySpark",
     "dml/spark/bridge/sessions.py": "PySpark",
     "dml/spark/versions.py": "PySpark",
+    "dml/spark_connect/plans.py": "PySpark",
     "dml/write/avro.py": "fastavro",
     "sqlparse/dialect.py": "SQLGlot",
 }

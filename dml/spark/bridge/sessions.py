@@ -34,6 +34,7 @@ __all__ = [
     "instantiated_session",
     "internal_rows",
     "is_classic",
+    "is_connect",
     "jar_loader",
     "java_session_state",
     "named_frames",
@@ -48,9 +49,14 @@ __all__ = [
 ]
 
 
+def is_connect(value: object) -> bool:
+    """Return True if a session, a DataFrame, a Column, a reader or a writer is one of Spark Connect's client."""
+    return type(value).__module__.startswith("pyspark.sql.connect.")
+
+
 def is_classic(spark: SparkSession) -> bool:
     """Return True if this process is the driver of a session; False on Spark Connect."""
-    return not type(spark).__module__.startswith("pyspark.sql.connect.")
+    return not is_connect(spark)
 
 
 def classic_session(spark: SparkSession) -> JavaObject:

@@ -3,11 +3,12 @@
 Classic sessions keep it in the JVM, Spark Connect keeps it in the messages to the server.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import unknown_internals
@@ -30,22 +31,19 @@ from dml.spark.bridge.names import (
     STREAM_WRITER_OPTIONS,
     WRITER_TABLE,
 )
-from dml.spark.bridge.sessions import frame_of_plan
-from dml.sqlparse.names import name_parts
+from dml.spark.bridge.sessions import frame_of_plan, is_connect
 
 __all__ = [
     "PATH",
-    "JavaStream",
+    "StreamSettings",
     "WriterState",
     "connect_rows",
     "connect_settings",
-    "connect_stream",
-    "connect_stream_rows",
-    "java_stream",
     "options_of_reader",
     "session_of",
+    "settings_of_stream_writer",
+    "start_with_function",
     "state_of_reader",
-    "state_of_stream_reader",
     "state_of_stream_writer",
     "state_of_writer",
     "table_of_writer",
@@ -68,11 +66,6 @@ def session_of(value: Any) -> Any:
     raise unknown_internals(type(value).__qualname__, f"it has none of {', '.join(SESSIONS)}")
 
 
-def is_connect(value: Any) -> bool:
-    """Return True if a reader or writer is one of Spark Connect's client."""
-    return type(value).__module__.startswith("pyspark.sql.connect.")
-
-
 def options_of_reader(reader: Any) -> Mapping[str, str]:
     """Return the options of a Connect reader."""
     return READER_OPTIONS.of(reader)  # type: ignore[no-any-return]
@@ -93,21 +86,13 @@ def connect_rows(writer: Any) -> DataFrame:
     return frame_of_plan(ROWS.of(writer), session_of(writer))
 
 
-def connect_stream(writer: Any) -> Any:
-    """Return the message to the server of a Connect stream's writer."""
-    return CONNECT_STREAM.of(writer)
-
-
-def connect_stream_rows(writer: Any) -> DataFrame:
-    """Return the rows of a Connect stream's writer."""
-    return frame_of_plan(PLAN_CHILD.of(STREAM_PLAN.of(writer)), session_of(writer))
-
-
 def state_of_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """Return the session of a reader, its format, and whether it has a schema."""
+    """Return the session of a reader, of batches or of streams, its format, and whether it has a schema."""
     if is_connect(reader):
         return session_of(reader), READER_FORMAT.of(reader), bool(READER_SCHEMA.of(reader))
     java = JAVA_READER.of(reader)
+    if type(reader).__name__ == "DataStreamReader":
+        return session_of(reader), str(STREAM_READER_FORMAT.of(java)), bool(STREAM_READER_SCHEMA.of(java).isDefined())
     return session_of(reader), str(java.source()), bool(java.userSpecifiedSchema().isDefined())
 
 
@@ -154,18 +139,10 @@ def items_of(sequence: Any) -> list[Any]:
     return [sequence.apply(place) for place in range(sequence.length())]
 
 
-def state_of_stream_reader(reader: Any) -> tuple[Any, str | None, bool]:
-    """Return the session of a stream reader, its format, and whether it has a schema."""
-    if is_connect(reader):
-        return session_of(reader), READER_FORMAT.of(reader), bool(READER_SCHEMA.of(reader))
-    java = JAVA_READER.of(reader)
-    return session_of(reader), str(STREAM_READER_FORMAT.of(java)), bool(STREAM_READER_SCHEMA.of(java).isDefined())
-
-
 def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
     """Return the session of a stream writer, its format (None with `foreach`), and its option `path`."""
     if is_connect(writer):
-        given = connect_stream(writer)
+        given = CONNECT_STREAM.of(writer)
         is_function = given.HasField("foreach_batch") or given.HasField("foreach_writer")
         path = next((value for key, value in given.options.items() if key.lower() == PATH), None)
         return session_of(writer), None if is_function else given.format, path
@@ -175,23 +152,48 @@ def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JavaStream:
-    """The settings of a classic stream's writer."""
+class StreamSettings:
+    """The settings of a stream's writer. Spark itself refuses what classic sessions leave out here."""
 
     rows: DataFrame
+    source: str
     output_mode: str
     options: Mapping[str, str]
-    partitioning: tuple[tuple[str, ...], ...]
+    partitioning: tuple[str, ...]
+    clustering: tuple[str, ...] = ()
+    is_continuous: bool = False
 
 
-def java_stream(writer: Any) -> JavaStream:
-    """Return the settings of a classic stream's writer, and remove its partitioning."""
+def settings_of_stream_writer(writer: Any) -> StreamSettings:
+    """Return the settings of a stream's writer."""
+    if is_connect(writer):
+        given = CONNECT_STREAM.of(writer)
+        return StreamSettings(
+            rows=frame_of_plan(PLAN_CHILD.of(STREAM_PLAN.of(writer)), session_of(writer)),
+            source=given.format,
+            output_mode=given.output_mode,
+            options=dict(given.options),
+            partitioning=tuple(given.partitioning_column_names),
+            clustering=tuple(getattr(given, "clustering_column_names", ())),
+            is_continuous=given.WhichOneof("trigger") == "continuous_checkpoint_interval",
+        )
     java = JAVA_WRITER.of(writer)
     columns = STREAM_WRITER_COLUMNS.of(java)
-    java.partitionBy(None)  # Spark does not allow partitioning with foreachBatch
-    return JavaStream(
+    return StreamSettings(
         rows=ROWS.of(writer),
+        source=str(STREAM_WRITER_FORMAT.of(java)),
         output_mode=str(STREAM_WRITER_MODE.of(java).toString()),
         options=options_of_java(STREAM_WRITER_OPTIONS.of(java)),
-        partitioning=tuple(map(name_parts, items_of(columns.get()))) if columns.isDefined() else (),
+        partitioning=tuple(map(str, items_of(columns.get()))) if columns.isDefined() else (),
     )
+
+
+def start_with_function(writer: Any, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    """Start a stream with a function for its micro-batches, for which Spark allows no format and no partitioning."""
+    if is_connect(writer):
+        given = CONNECT_STREAM.of(writer)
+        given.format = ""
+        del given.partitioning_column_names[:]
+    else:
+        JAVA_WRITER.of(writer).partitionBy(None)
+    return writer.foreachBatch(function).start()  # type: ignore[no-any-return]

@@ -27,11 +27,11 @@ from dml.spark.bridge.names import (
     STREAM_WRITER_FACTORY,
 )
 from dml.spark.bridge.values import struct_type
-from dml.spark.columns import column_sql
 from dml.spark.handlers import check_not_stopped
 from dml.spark.versions import Feature
 from dml.spark.workers import scratch_folder
 from dml.spark_scan import expressions, running_query, workers
+from dml.sql_values import column_sql
 from tests.dml.engine.conftest import Lake
 
 pytestmark = [
@@ -253,7 +253,7 @@ def save_by_format(lake: Lake, _: str) -> None:
 
 
 def read_stream(lake: Lake, _: str) -> None:
-    writers.state_of_stream_reader(lake.session.spark.readStream)
+    writers.state_of_reader(lake.session.spark.readStream)
 
 
 def write_stream(lake: Lake, _: str) -> None:

@@ -10,6 +10,8 @@ from pyspark.sql.functions import count, lit
 
 from dml.errors import AnalysisError, CommitConflictError, DataError, DmlError, NotFoundError, NotSupportedError
 from dml.model.summary_keys import EPOCH_ID, QUERY_ID
+from dml.session import runner_of
+from dml.spark_connect.writes import WriteAction, WriteCall, start_stream
 from tests.dml.connector.streams import Stream
 
 pytestmark = pytest.mark.spark
@@ -82,6 +84,44 @@ def test_complete_mode_replaces_all_rows_at_once(lake, stream):
     stream.forget(1)
     stream.run(f"lake.{name}", counts, mode="complete")
     assert epochs(lake, name) == ["1", "0", None]
+
+
+def run_by_function(lake, stream, name, frame, mode="append"):
+    """All that there is, as `toTable` writes it on Spark Connect and before Spark 4.0."""
+
+    def start(function):
+        writer = stream.writer(frame).outputMode(mode).trigger(availableNow=True)
+        return writer.foreachBatch(function).start()
+
+    options = {"checkpointLocation": str(stream.checkpoint)}
+    table, action = ("lake", *name.split(".")), WriteAction.APPEND_OR_CREATE
+    call = WriteCall(rows=frame, table=table, action=action, options=options)
+    query = start_stream(runner_of(lake.session).engine, call, mode, start)
+    assert query.awaitTermination(120)
+    return query
+
+
+def test_a_function_writes_micro_batches_as_sparks_own_sink_does(lake, stream):
+    """Columns by name, narrower types widened, each micro-batch once; the other way can continue the query."""
+    name = lake.create("note string, id bigint, k string", "PARTITIONED BY (k)")
+    frame = stream.frame().selectExpr("k", "CAST(id AS int) AS id")
+    for start in (0, 2):
+        stream.add(id=[start, start + 1], k=["a", "b"])
+    query = run_by_function(lake, stream, name, frame)
+    lake.session.sql(f"INSERT INTO {name} VALUES ('z', 9, 'z')")
+    before = parquet_files(lake, name)
+    stream.forget(1)
+    run_by_function(lake, stream, name, frame)
+    assert lake.rows(name) == [("z", 9, "z"), *((None, number, "ab"[number % 2]) for number in range(4))]
+    assert epochs(lake, name) == [None, "1", "0"]
+    assert parquet_files(lake, name) == before
+    summary = lake.table(name).snapshots()[1].summary
+    assert (summary.operation, summary.additional_properties[QUERY_ID]) == (Operation.APPEND, query.id)
+    with pytest.raises(AnalysisError, match="'id' is STRING"):
+        run_by_function(lake, stream, name, stream.frame().selectExpr("k AS id"))
+    stream.add(id=[4], k=["b"])
+    stream.run(f"lake.{name}", frame)
+    assert epochs(lake, name) == ["2", None, "1", "0"]
 
 
 def test_a_branch_knows_its_own_micro_batches(lake, stream):

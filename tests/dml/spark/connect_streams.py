@@ -75,8 +75,11 @@ def streams(lake):
             frame.writeStream.trigger(continuous="1 second").toTable("lake.db.appended")
         with pytest.raises(NotFoundError, match=r"no table 'lake\.db\.missing'"):
             writer().format("iceberg").start("lake.db.missing")
+        refused = frame.writeStream.partitionBy("k").trigger(availableNow=True)
         with pytest.raises(AnalysisError, match="needs a checkpoint"):
-            frame.writeStream.toTable("lake.db.appended")
+            refused.toTable("lake.db.partitioned")
+        run(refused.option("checkpointLocation", str(folder / "p")).toTable("lake.db.partitioned"))
+        assert "k" in lake.registry.catalogs["lake"].load_table(("db", "partitioned")).spec().fields[0].name
         with pytest.raises(AnalysisError) as caught:
             writer(frame.selectExpr("id AS nope")).toTable("lake.db.appended")
         assert caught.value.kind is ErrorKind.UNRESOLVED_COLUMN

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write it
 
 from dml.errors import NotSupportedError
-from dml.spark.columns import column_sql
+from dml.sql_values import column_sql
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dml
 from dml.errors import DmlError, NotSupportedError
+from dml.format_calls import refuse
 from dml.model.summary_keys import EPOCH_ID
-from dml.spark.format_calls import refuse
 from dml.spark.versions import Feature, has_feature
 from tests.dml.connector.streams import Stream
 

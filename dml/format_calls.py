@@ -9,9 +9,6 @@ know RowDelta's catalogs there.
 
 Input: `writeStream.format("iceberg").start(name)`, or the name as the option `path`. Output: as `toTable(name)`.
 
-Input: `writeStream.toTable(name)` on a classic Spark without RowDelta's catalogs. Output: the settings of its writer,
-for the session's call handlers (`dml.spark.table_calls`), as in `connect_calls` on Spark Connect.
-
 If the name does not begin with a RowDelta catalog, PySpark's own methods run.
 """
 
@@ -22,33 +19,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 from pyspark.sql.streaming.query import StreamingQuery
 
+from dml.engine.ownership import engine_of, find_table
 from dml.errors import NotFoundError, NotSupportedError
-from dml.spark.bridge.writers import (
-    PATH,
-    java_stream,
-    session_of,
-    state_of_stream_reader,
-    state_of_stream_writer,
-    state_of_writer,
-)
-from dml.spark.handlers import FoundCalls, calls_of, find_calls
-from dml.spark.replaced_methods import Action, Method, Question
-from dml.spark.table_calls import StreamCall
+from dml.spark.bridge.writers import PATH, session_of, state_of_reader, state_of_stream_writer, state_of_writer
+from dml.spark.replaced_methods import Method
 from dml.spark.versions import Feature, require
 from dml.sqlparse.names import name_parts
 
 __all__ = [
+    "find_load",
     "find_save",
     "find_start",
     "find_stream_read",
-    "find_stream_write",
-    "load_replacement",
+    "load",
     "pass_through",
     "refuse_read",
     "register_format",
     "save",
     "start",
-    "to_table",
 ]
 
 ICEBERG: Final = "iceberg"
@@ -56,7 +44,7 @@ ICEBERG: Final = "iceberg"
 
 def register_format(register: Callable[[SparkSession], None], self: Any, source: str, /) -> None:
     """Register the format before PySpark's `df.write.format(source)` looks it up."""
-    if str(source).lower() == ICEBERG and calls_of(session_of(self)) is not None:
+    if str(source).lower() == ICEBERG and engine_of(session_of(self)) is not None:
         register(session_of(self))
 
 
@@ -65,42 +53,36 @@ def pass_through(original: Method, _: Any, /, *given: Any, **named: Any) -> Any:
     return original(*given, **named)
 
 
-def load_replacement(state: Callable[[Any], tuple[Any, str | None, bool]]) -> tuple[Question, Action]:
-    """Return the question and the action for `spark.read.load(path)`, or for `spark.readStream.load(path)`.
+def find_load(
+    self: Any,
+    path: Any = None,
+    format: str | None = None,  # noqa: A002  PySpark's name
+    *_: Any,
+    **__: Any,
+) -> bool | None:
+    """Return whether a reader has a schema, if `load(path)` of it names a RowDelta table; None if it does not."""
+    if not is_name(path):
+        return None
+    session, source, has_schema = state_of_reader(self)
+    return has_schema if names_rowdelta_table(session, path, format or source) else None
 
-    Args:
-        state: Returns the state of a reader: the session, the format, and whether a schema was given.
-    """
 
-    def find_load(
-        self: Any,
-        path: Any = None,
-        format: str | None = None,  # noqa: A002  PySpark's name
-        *_: Any,
-        **__: Any,
-    ) -> bool | None:
-        if not is_name(path):
-            return None
-        session, source, has_schema = state(self)
-        return has_schema if names_rowdelta_table(session, path, format or source) else None
-
-    def load(
-        _: Method,
-        has_schema: bool,
-        /,
-        self: Any,
-        path: Any = None,
-        format: str | None = None,  # noqa: A002, ARG001  PySpark's name
-        schema: Any = None,
-        **options: Any,
-    ) -> DataFrame:
-        if schema is not None or has_schema:
-            raise NotSupportedError(
-                f"The table '{path}' has its schema", hint="Leave the schema out, and select the columns"
-            )
-        return self.options(**options).table(path)  # type: ignore[no-any-return]
-
-    return find_load, load
+def load(
+    _: Method,
+    has_schema: bool,
+    /,
+    self: Any,
+    path: Any = None,
+    format: str | None = None,  # noqa: A002, ARG001  PySpark's name
+    schema: Any = None,
+    **options: Any,
+) -> DataFrame:
+    """Run `spark.read.load(name)` or `spark.readStream.load(name)`."""
+    if schema is not None or has_schema:
+        raise NotSupportedError(
+            f"The table '{path}' has its schema", hint="Leave the schema out, and select the columns"
+        )
+    return self.options(**options).table(path)  # type: ignore[no-any-return]
 
 
 def find_save(
@@ -149,15 +131,12 @@ def is_name(path: object) -> bool:
 
 def names_rowdelta_table(spark: Any, path: str, source: str | None) -> bool:
     """Return True if the format is `iceberg` and the name is that of a RowDelta table."""
-    return (source or "").lower() == ICEBERG and find_calls(spark, name_parts(path)) is not None
+    return (source or "").lower() == ICEBERG and find_table(spark, path) is not None
 
 
 def find_stream_read(self: Any, tableName: str) -> str | None:  # noqa: N803  PySpark's name
     """Return the name if `spark.readStream.table(name)` names a RowDelta table that Spark cannot find."""
-    if not is_name(tableName):
-        return None
-    session, _, _ = state_of_stream_reader(self)
-    return None if find_calls(session, name_parts(tableName)) is None else tableName
+    return None if find_table(session_of(self), tableName) is None else tableName
 
 
 def refuse_read(_: Method, table: str, /, *__: Any, **___: Any) -> NoReturn:
@@ -210,44 +189,4 @@ def refuse(name: str) -> NoReturn:
     raise NotSupportedError(
         f"The table '{name}' cannot be read as a stream through Spark Connect: its server does not know the catalog",
         hint="Read the stream on classic Spark, or connect to a server that `dml serve` has started, without RowDelta",
-    )
-
-
-def find_stream_write(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the handlers of `df.writeStream.toTable(name)` on classic Spark without RowDelta's catalogs."""
-    return find_calls(session_of(self), name_parts(tableName) if is_name(tableName) else ())
-
-
-def to_table(
-    _: Method,
-    found: FoundCalls,
-    /,
-    self: Any,
-    tableName: str,  # noqa: ARG001, N803  PySpark's name
-    format: str | None = None,  # noqa: A002  PySpark's name
-    outputMode: str | None = None,  # noqa: N803
-    partitionBy: Any = None,  # noqa: N803
-    queryName: str | None = None,  # noqa: N803
-    **options: Any,
-) -> StreamingQuery:
-    """Run `df.writeStream.toTable(name)`."""
-    calls, parts = found
-    self.options(**options)
-    if outputMode is not None:
-        self.outputMode(outputMode)
-    if partitionBy is not None:
-        self.partitionBy(partitionBy)
-    if queryName is not None:
-        self.queryName(queryName)
-    given = java_stream(self)
-    return calls.stream(
-        StreamCall(
-            rows=given.rows,
-            table=parts,
-            start=lambda function: self.foreachBatch(function).start(),
-            output_mode=given.output_mode,
-            options=given.options,
-            provider=format,
-            partitioning=given.partitioning,
-        )
     )

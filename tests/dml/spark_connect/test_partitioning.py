@@ -10,11 +10,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, 
 from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.remote.writes import check_partitioning
-from dml.spark.table_calls import PartitionTerm, WriteAction, WriteCall
+from dml.spark_connect.columns import term_of
+from dml.spark_connect.writes import WriteAction, WriteCall, check_partitioning
+from dml.sqlparse.statements import TransformTerm
 
-ID = PartitionTerm(transform="bucket", column=("ID",), argument=4)
-CITY = PartitionTerm(transform="identity", column=("city",))
+ID = term_of("bucket", ("ID",), 4)
+CITY = term_of("identity", ("city",))
 
 
 def table_of(*fields: tuple[int, Transform[Any, Any], str]) -> Any:
@@ -27,7 +28,7 @@ def table_of(*fields: tuple[int, Transform[Any, Any], str]) -> Any:
     return SimpleNamespace(schema=lambda: schema, spec=lambda: spec)
 
 
-def call_of(*terms: PartitionTerm) -> WriteCall:
+def call_of(*terms: TransformTerm) -> WriteCall:
     rows: Any = None
     return WriteCall(rows=rows, table=("lake", "db", "t"), action=WriteAction.APPEND_OR_CREATE, partitioning=terms)
 
@@ -46,10 +47,10 @@ def test_partition_fields_match_by_column_and_transform() -> None:
     [
         ((CITY,), r"\(bucket\(4, id\)\), not by \(city\)"),
         ((ID, CITY), r"\(bucket\(4, id\)\), not by \(bucket\(4, ID\), city\)"),
-        ((PartitionTerm(transform="bucket", column=("id",), argument=8),), r"not by \(bucket\(8, id\)\)"),
+        ((term_of("bucket", ("id",), 8),), r"not by \(bucket\(8, id\)\)"),
     ],
 )
-def test_another_partitioning_is_refused(terms: tuple[PartitionTerm, ...], named: str) -> None:
+def test_another_partitioning_is_refused(terms: tuple[TransformTerm, ...], named: str) -> None:
     with pytest.raises(AnalysisError, match=named) as caught:
         check_partitioning(call_of(*terms), table_of((1, BucketTransform(4), "id_bucket")))
     assert caught.value.kind is ErrorKind.INVALID_VALUE

@@ -1,18 +1,14 @@
-"""Convert PySpark Columns to SQL text with the same meaning in the same session. Driver.
+"""Read the Columns of classic PySpark. Driver, classic Spark.
 
-Input: a Column of classic PySpark or of Spark Connect. Output: SQL text. Spark's own `Column.sql` does not round-trip:
-it omits quotes (`2020-01-01` becomes a subtraction) and writes operators as functions. So the readers walk the Column's
-tree: classic ones in the JVM (`org.apache.spark.sql.internal.ColumnNode`; before Spark 4.0 see
-`dml.spark.catalyst_columns`), those of Connect in Python (`dml.spark.connect_columns`). An unknown node is refused,
-never guessed.
+Input: a Column, whose tree is in the JVM (`org.apache.spark.sql.internal.ColumnNode`; before Spark 4.0 see
+`dml.spark.catalyst_columns`). Output: a tree of `dml.spark.column_text`, as SQL text. An unknown node is refused, never
+guessed.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import lit
 
 from dml import limits
 from dml.spark.bridge.internals import internals
@@ -33,64 +29,45 @@ from dml.spark.column_text import (
     Node,
     Text,
     Variable,
-    attribute,
     attribute_node,
     check_type,
     flatten_chain,
     name_parts,
+    read_sql,
     refusal,
     too_deep_error,
-    tree_sql,
     unknown_node,
 )
-from dml.spark.connect_columns import ConnectReader
-from dml.spark.connect_plans import named_plans
 from dml.spark.versions import Feature, has_feature
 
-__all__ = ["column_sql", "output_columns", "parameter_sql"]
+__all__ = ["classic_sql", "output_names"]
 
 SPOKEN_INTERNALS: Final = frozenset(["timestampadd", "timestampdiff"])
-NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
 
-def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS) -> str:
-    """Convert a Column to SQL text with exactly the same meaning in the same session; drop a top-level alias.
+def classic_sql(column: Column, bound: Mapping[int, tuple[str, ...]]) -> str:
+    """Convert a classic Column to SQL text.
 
     Args:
-        column: A Column of classic PySpark or of Spark Connect.
-        bound: The columns of the DataFrames to which it may be bound, from `output_columns`.
-
-    Returns:
-        SQL text that is valid anywhere in an expression.
+        column: The Column.
+        bound: The columns of the DataFrames to which it may be bound, by expression id.
 
     Raises:
-        NotSupportedError: a part of it has no SQL text (a Python function, a window, a column bound to a DataFrame,
-            a DataFrame as a subquery), or this version does not know it.
+        NotSupportedError: a part of it has no SQL text, or this version does not know it.
     """
-    try:
-        if type(column).__module__.startswith("pyspark.sql.connect."):
-            return tree_sql(ConnectReader(bound).read(attribute(column, "expr")))
-        handle = COLUMN.of(column)
-        if has_feature(Feature.CLASSIC_COLUMN_NODES):
-            return tree_sql(ClassicReader(bound).read(handle.node()))
-        return tree_sql(CatalystReader(bound).read(handle.expr()))
-    except RecursionError:
-        raise too_deep_error() from None
+    handle = COLUMN.of(column)
+    if has_feature(Feature.CLASSIC_COLUMN_NODES):
+        return read_sql(ClassicReader(bound).read, handle.node())
+    return read_sql(CatalystReader(bound).read, handle.expr())
 
 
-def output_columns(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple[str, ...]]]:
-    """Return the name of a DataFrame in SQL text, and the names of the columns that are bound to it.
+def output_names(frame: DataFrame, default: str) -> tuple[str, Mapping[int, tuple[str, ...]]]:
+    """Return the name of a classic DataFrame in SQL text, and its qualified columns by expression id.
 
     Args:
         frame: The DataFrame.
         default: The name if it has no alias and is not a single table or view.
-
-    Returns:
-        The name; on classic PySpark the qualified columns of the DataFrame by expression id, on Spark Connect the
-        qualifier of its columns by plan id.
     """
-    if type(frame).__module__.startswith("pyspark.sql.connect."):
-        return named_plans(frame, default)
     output = list(sequence(analyzed_plan(frame).output()))
     qualifiers = {tuple(sequence(column.qualifier())) for column in output}
     qualifier = next(iter(qualifiers)) if len(qualifiers) == 1 else ()
@@ -200,8 +177,3 @@ def split_classic(node: Any) -> tuple[str, list[Any]] | None:
     if node.productPrefix() != "UnresolvedFunction" or node.isUserDefinedFunction():
         return None
     return node.functionName(), list(sequence(node.arguments()))
-
-
-def parameter_sql(value: Any) -> str:
-    """Convert the value of a parameter to SQL text."""
-    return column_sql(value if isinstance(value, Column) else lit(value))

@@ -16,10 +16,10 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import parse_cached
 from dml.engine.query import run_query, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind
-from dml.remote.errors import ErrorCondition, spark_error, translate_errors
 from dml.scan.table_scan import TableScan
-from dml.spark.connect_plans import CurrentRows, following_frame
 from dml.spark.handlers import run_as_handler
+from dml.spark_connect.errors import ErrorCondition, spark_error, translate_errors
+from dml.spark_connect.plans import CurrentRows, following_frame
 from dml.sqlparse.quoting import quote_name, quote_string
 from dml.sqlparse.statements import Query, Span, TableReference
 

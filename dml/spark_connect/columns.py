@@ -13,6 +13,7 @@ from typing import Any, Final
 from pyspark.sql import Column
 from pyspark.sql import types as spark
 
+from dml.connector.table_changes import NOWHERE
 from dml.errors import AnalysisError, ErrorKind
 from dml.spark.column_text import (
     Aliased,
@@ -33,13 +34,14 @@ from dml.spark.column_text import (
     flatten_chain,
     literal_text,
     name_parts,
+    read_sql,
     refusal,
     unknown_node,
 )
-from dml.spark.table_calls import PartitionTerm
 from dml.spark.types import type_text
+from dml.sqlparse.statements import TransformTerm
 
-__all__ = ["ConnectReader", "partition_term"]
+__all__ = ["connect_sql", "partition_term", "term_of"]
 
 INTERNALS: Final = frozenset(
     [
@@ -64,6 +66,19 @@ INTERNALS: Final = frozenset(
     ]
 )
 """Functions that only Connect's server can call, and SQL cannot; names that begin with `pandas_` are internal too."""
+
+
+def connect_sql(column: Column, bound: Mapping[int, tuple[str, ...]]) -> str:
+    """Convert a Column of Connect to SQL text.
+
+    Args:
+        column: The Column.
+        bound: The qualifiers of columns that are bound to a plan, by plan id.
+
+    Raises:
+        NotSupportedError: a part of it has no SQL text, or this version does not know it.
+    """
+    return read_sql(ConnectReader(bound).read, attribute(column, "expr"))
 
 
 class ConnectReader:
@@ -172,7 +187,7 @@ def split_connect(node: Any) -> tuple[str, list[Any]] | None:
 TRANSFORMS: Final = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 
 
-def partition_term(column: Column) -> PartitionTerm:
+def partition_term(column: Column) -> TransformTerm:
     """Convert a Column of `partitionedBy` to a partition field.
 
     Raises:
@@ -181,18 +196,23 @@ def partition_term(column: Column) -> PartitionTerm:
     node = attribute(column, "expr")
     match type(node).__name__:
         case "ColumnReference":
-            return PartitionTerm(transform="identity", column=name_parts(attribute(node, "unparsed_identifier")))
+            return term_of("identity", name_parts(attribute(node, "unparsed_identifier")))
         case "UnresolvedFunction":
             *numbers, source = attribute(node, "args")
             name = attribute(node, "name").lower()
             if type(source).__name__ == "ColumnReference":
                 path = name_parts(attribute(source, "unparsed_identifier"))
                 if name in TRANSFORMS and not numbers:
-                    return PartitionTerm(transform=TRANSFORMS[name], column=path)
+                    return term_of(TRANSFORMS[name], path)
                 if name == "bucket" and len(numbers) == 1 and type(numbers[0]).__name__ == "LiteralExpression":
-                    return PartitionTerm(transform=name, column=path, argument=int(attribute(numbers[0], "value")))
+                    return term_of(name, path, int(attribute(numbers[0], "value")))
     raise AnalysisError(
         f"A table cannot be partitioned by {node}",
         kind=ErrorKind.INVALID_VALUE,
         hint="Give columns, or partitioning.years, months, days, hours or bucket of one; SQL has truncate as well",
     )
+
+
+def term_of(transform: str, column: tuple[str, ...], argument: int | None = None) -> TransformTerm:
+    """Build a partition field that is not in any SQL text."""
+    return TransformTerm(transform=transform, column=column, argument=argument, span=NOWHERE)

@@ -1,7 +1,11 @@
-"""Fill in the `{name}` placeholders of a statement, and name DataFrames in statements. Driver.
+"""PySpark Columns and Python values as SQL text, with the same meaning in the same session. Driver.
 
-Input: a statement's text, and values. Output: the text with SQL literals and the names of temporary views instead, and
-the DataFrames of these views.
+Input: a Column of classic PySpark or of Spark Connect. Output: SQL text. Spark's own `Column.sql` does not round-trip:
+it omits quotes (`2020-01-01` becomes a subtraction) and writes operators as functions. So a reader walks the tree of
+the Column: in the JVM (`dml.spark.classic_columns`), or in the client of Connect (`dml.spark_connect.columns`).
+
+Input: a statement with `{name}` placeholders, and their values. Output: the text with SQL literals and the names of
+temporary views instead, and the DataFrames of these views.
 
     SELECT * FROM {rows} WHERE day = {day}    ->    SELECT * FROM __rowdelta_source_1f.. WHERE day = DATE '2026-11-01'
 """
@@ -9,18 +13,47 @@ the DataFrames of these views.
 import uuid
 from collections.abc import Mapping, Sequence
 from string import Formatter
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.functions import lit
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.spark.bridge.gateway import Py4JError
-from dml.spark.columns import parameter_sql
+from dml.spark.bridge.sessions import is_connect
+from dml.spark.classic_columns import classic_sql
 from dml.spark.foreign_data import frame_of_data, is_foreign_data
+from dml.spark_connect.columns import connect_sql
 from dml.sqlparse import canonical_text
 
-__all__ = ["fill_placeholders", "statement_identity", "view_name"]
+__all__ = ["column_sql", "fill_placeholders", "parameter_sql", "statement_identity", "view_name"]
+
+NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
+
+
+def column_sql(column: Column, bound: Mapping[int, tuple[str, ...]] = NO_COLUMNS) -> str:
+    """Convert a Column to SQL text with exactly the same meaning in the same session; drop a top-level alias.
+
+    Args:
+        column: A Column of classic PySpark or of Spark Connect.
+        bound: The columns of the DataFrames to which it may be bound: names by expression id on classic PySpark,
+            qualifiers by plan id on Spark Connect.
+
+    Returns:
+        SQL text that is valid anywhere in an expression.
+
+    Raises:
+        NotSupportedError: a part of it has no SQL text (a Python function, a window, a column bound to a DataFrame,
+            a DataFrame as a subquery), or this version does not know it.
+    """
+    return connect_sql(column, bound) if is_connect(column) else classic_sql(column, bound)
+
+
+def parameter_sql(value: Any) -> str:
+    """Convert the value of a parameter to SQL text."""
+    return column_sql(value if isinstance(value, Column) else lit(value))
 
 
 def view_name() -> str:

@@ -1,9 +1,9 @@
-"""Intercept PySpark's calls on RowDelta tables in the client. Driver, Spark Connect.
+"""Intercept PySpark's calls on RowDelta tables where Spark does not know RowDelta's catalogs. Driver, Spark Connect.
 
-Input: `spark.table`, `spark.read`, `df.writeTo`, `df.write`, `spark.catalog`. Output: if the name of the table or
-namespace begins with a RowDelta catalog, a value for the session's call handlers (`dml.spark.table_calls`). All other
-calls go to PySpark unchanged. A server without RowDelta does not know its catalogs, so names must be resolved in the
-client.
+Input: `spark.table`, `spark.read`, `df.writeTo`, `df.write`, `df.writeStream`, `spark.catalog`. Output: if the name of
+the table or namespace begins with a RowDelta catalog, RowDelta runs the call. All other calls go to PySpark unchanged.
+A server without RowDelta does not know its catalogs, so names must be resolved in the client. The same holds for
+`df.writeStream` on classic Spark before 4.0.
 """
 
 import functools
@@ -15,32 +15,40 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
+from dml.engine.engine import Engine
+from dml.engine.ownership import engine_of, find_table, whole_namespace_name, whole_table_name
 from dml.errors import NotSupportedError
 from dml.spark.bridge.writers import (
     connect_rows,
     connect_settings,
-    connect_stream,
-    connect_stream_rows,
     options_of_reader,
     session_of,
+    settings_of_stream_writer,
+    start_with_function,
     table_of_writer,
 )
-from dml.spark.connect_columns import partition_term
-from dml.spark.handlers import FoundCalls, calls_of, find_calls
 from dml.spark.replaced_methods import Method
-from dml.spark.table_calls import PartitionTerm, StreamCall, WriteAction, WriteCall
+from dml.spark_connect.catalog import (
+    CURRENT_METHODS,
+    NAMESPACE_METHODS,
+    TABLE_METHODS,
+    CurrentCatalog,
+    Namespaces,
+    Tables,
+)
+from dml.spark_connect.columns import partition_term, term_of
+from dml.spark_connect.reads import read_table
+from dml.spark_connect.writes import WriteAction, WriteCall, start_stream, write_rows_of
 from dml.sqlparse.names import name_parts
+from dml.sqlparse.statements import TransformTerm
+from dml.streaming.sink import continuous_mode_error
 
 __all__ = [
-    "CATALOG_METHODS",
-    "CURRENT_METHODS",
     "WRITER_ACTIONS",
+    "find_catalog_call",
     "find_current_call",
-    "find_insert",
-    "find_read",
+    "find_named_table",
     "find_save",
-    "find_stream",
-    "find_table_call",
     "find_write",
     "insert_into",
     "read",
@@ -50,6 +58,9 @@ __all__ = [
     "to_table",
     "write",
 ]
+
+FoundTable = tuple[Engine, tuple[str, ...]]
+"""The engine of a session, and the name of a table, catalog first."""
 
 WRITER_ACTIONS: Final[Mapping[str, WriteAction]] = {
     "append": WriteAction.APPEND,
@@ -69,72 +80,33 @@ SAVE_ACTIONS: Final[Mapping[str, WriteAction]] = {
 }
 """Modes of `df.write` in `saveAsTable`."""
 
-OF_TABLES: Final = "tableName"
-OF_NAMESPACES: Final = "dbName"
-CATALOG_METHODS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(
-        (
-            "cacheTable",
-            "createTable",
-            "dropTable",
-            "getCreateTableString",
-            "getTable",
-            "getTableProperties",
-            "isCached",
-            "listColumns",
-            "refreshTable",
-            "tableExists",
-            "truncateTable",
-            "uncacheTable",
-        ),
-        OF_TABLES,
-    ),
-    **dict.fromkeys(("createDatabase", "databaseExists", "dropDatabase", "getDatabase", "listTables"), OF_NAMESPACES),
-}
-"""Replaced methods of `spark.catalog`, and the parameter that names the table or namespace."""
 
-CURRENT_METHODS: Final = (
-    "currentCatalog",
-    "currentDatabase",
-    "listCatalogs",
-    "listDatabases",
-    "setCurrentCatalog",
-    "setCurrentDatabase",
-)
-"""Replaced methods of `spark.catalog` about current, or all, catalogs and namespaces."""
+def find_named_table(self: Any, tableName: str, *_: Any, **__: Any) -> FoundTable | None:  # noqa: N803
+    """Find the table of a method that takes its name: `table`, `insertInto`, `toTable`."""
+    return find_table(session_of(self), tableName)
 
 
-def parts_of(name: object) -> tuple[str, ...]:
-    """Split a name into its parts; return none for other objects, which PySpark itself refuses."""
-    return name_parts(name) if isinstance(name, str) else ()
+def read(_: Method, found: FoundTable, /, self: Any, tableName: str) -> DataFrame:  # noqa: ARG001, N803
+    """Run `spark.read.table(name)`, which `spark.table` uses too."""
+    return read_table(*found, options_of_reader(self))
 
 
-def find_read(self: Any, tableName: str) -> FoundCalls | None:  # noqa: N803  PySpark's name
-    """Find the handlers of `spark.read.table(name)`, which `spark.table` uses too."""
-    return find_calls(session_of(self), parts_of(tableName))
-
-
-def read(_: Method, found: FoundCalls, /, self: Any, tableName: str) -> DataFrame:  # noqa: ARG001, N803
-    """Run `spark.read.table(name)`."""
-    calls, parts = found
-    return calls.read(parts, options_of_reader(self))
-
-
-def find_write(self: Any, *_: Any, **__: Any) -> FoundCalls | None:
-    """Find the handlers of the methods of `df.writeTo(name)`."""
-    return find_calls(session_of(self), parts_of(table_of_writer(self)))
+def find_write(self: Any, *_: Any, **__: Any) -> FoundTable | None:
+    """Find the table of `df.writeTo(name)`."""
+    return find_table(session_of(self), table_of_writer(self))
 
 
 def write(
-    action: WriteAction, original: Method, found: FoundCalls, /, self: Any, *condition: Any, **named: Any
+    action: WriteAction, original: Method, found: FoundTable, /, self: Any, *condition: Any, **named: Any
 ) -> None:
     """Run a method of `df.writeTo(name)` that writes."""
-    calls, parts = found
+    engine, parts = found
     arguments = signature(original).bind(self, *condition, **named).arguments
     wanted, given = arguments.get("condition"), connect_settings(self)
     refuse_clustering(given.clustering_columns)
     refuse_evolution(given)
-    calls.write(
+    write_rows_of(
+        engine,
         WriteCall(
             rows=connect_rows(self),
             table=parts,
@@ -144,41 +116,38 @@ def write(
             properties=drop_unset(given.table_properties),
             provider=given.provider,
             partitioning=tuple(map(partition_term, given.partitioning_columns)),
-        )
+        ),
     )
-
-
-def find_insert(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the handlers of `df.write.insertInto(name)`."""
-    return find_calls(session_of(self), parts_of(tableName))
 
 
 def insert_into(
     _: Method,
-    found: FoundCalls,
+    found: FoundTable,
     /,
     self: Any,
     tableName: str,  # noqa: ARG001, N803  PySpark's name
     overwrite: bool | None = None,
 ) -> None:
     """Run `df.write.insertInto(name)`, which assigns columns by position."""
-    calls, parts = found
+    engine, parts = found
     if overwrite is not None:
         self.mode("overwrite" if overwrite else "append")
-    if connect_settings(self).partitioning_cols:
+    given = connect_settings(self)
+    if given.partitioning_cols:
         raise NotSupportedError(
             "insertInto cannot be combined with partitionBy: the table defines its partitioning",
             hint="Leave partitionBy out",
         )
-    refuse_evolution(connect_settings(self))
-    calls.write(
+    refuse_evolution(given)
+    write_rows_of(
+        engine,
         WriteCall(
             rows=connect_rows(self),
             table=parts,
-            action=WriteAction.OVERWRITE if mode_of(connect_settings(self)) == "overwrite" else WriteAction.APPEND,
+            action=WriteAction.OVERWRITE if mode_of(given) == "overwrite" else WriteAction.APPEND,
             by_name=False,
-            options=drop_unset(connect_settings(self).options),
-        )
+            options=drop_unset(given.options),
+        ),
     )
 
 
@@ -189,16 +158,16 @@ def find_save(
     mode: str | None = None,
     *_: Any,
     **__: Any,
-) -> tuple[FoundCalls, WriteAction] | None:
-    """Find the handlers of `df.write.saveAsTable(name)`, and its action; PySpark itself refuses unknown modes."""
-    found = find_calls(session_of(self), parts_of(name))
+) -> tuple[FoundTable, WriteAction] | None:
+    """Find the table of `df.write.saveAsTable(name)`, and the action; PySpark itself refuses unknown modes."""
+    found = find_table(session_of(self), name)
     action = None if found is None else SAVE_ACTIONS.get((mode or mode_of(connect_settings(self))).lower())
     return None if found is None or action is None else (found, action)
 
 
 def save_as_table(
     _: Method,
-    answer: tuple[FoundCalls, WriteAction],
+    answer: tuple[FoundTable, WriteAction],
     /,
     self: Any,
     name: str,  # noqa: ARG001
@@ -208,7 +177,7 @@ def save_as_table(
     **options: Any,
 ) -> None:
     """Run `df.write.saveAsTable(name)`, which assigns columns by name, or creates the table."""
-    (calls, parts), action = answer
+    (engine, parts), action = answer
     self.options(**options)
     if partitionBy is not None:
         self.partitionBy(partitionBy)
@@ -216,7 +185,8 @@ def save_as_table(
         self.format(format)
     given = connect_settings(self)
     refuse_evolution(given)
-    calls.write(
+    write_rows_of(
+        engine,
         WriteCall(
             rows=connect_rows(self),
             table=parts,
@@ -224,18 +194,13 @@ def save_as_table(
             options=drop_unset(given.options),
             provider=given.source,
             partitioning=partitioning_of(given),
-        )
+        ),
     )
-
-
-def find_stream(self: Any, tableName: str, *_: Any, **__: Any) -> FoundCalls | None:  # noqa: N803
-    """Find the handlers of `df.writeStream.toTable(name)`."""
-    return find_calls(session_of(self), parts_of(tableName))
 
 
 def to_table(
     _: Method,
-    found: FoundCalls,
+    found: FoundTable,
     /,
     self: Any,
     tableName: str,  # noqa: ARG001, N803  PySpark's name
@@ -246,35 +211,27 @@ def to_table(
     **options: Any,
 ) -> StreamingQuery:
     """Run `df.writeStream.toTable(name)`."""
-    calls, parts = found
+    engine, parts = found
     self.options(**options)
-    given = connect_stream(self)
     if outputMode is not None:
         self.outputMode(outputMode)
     if partitionBy is not None:
         self.partitionBy(partitionBy)
     if queryName is not None:
         self.queryName(queryName)
-    refuse_clustering(list(getattr(given, "clustering_column_names", ())))
-    if given.WhichOneof("trigger") == "continuous_checkpoint_interval":
-        raise NotSupportedError(
-            "Streams write to tables in micro-batches, not in continuous mode",
-            hint="Use trigger(processingTime=...) or trigger(availableNow=True)",
-        )
-    partitioning = tuple(parts_of(name) for name in given.partitioning_column_names)
-    provider, given.format = format or given.format, ""
-    del given.partitioning_column_names[:]  # Spark allows neither with foreachBatch
-    return calls.stream(
-        StreamCall(
-            rows=connect_stream_rows(self),
-            table=parts,
-            start=lambda function: self.foreachBatch(function).start(),
-            output_mode=given.output_mode,
-            options=dict(given.options),
-            provider=provider or None,
-            partitioning=partitioning,
-        )
+    given = settings_of_stream_writer(self)
+    refuse_clustering(given.clustering)
+    if given.is_continuous:
+        raise continuous_mode_error()
+    call = WriteCall(
+        rows=given.rows,
+        table=parts,
+        action=WriteAction.APPEND_OR_CREATE,
+        options=given.options,
+        provider=format or given.source,
+        partitioning=tuple(term_of("identity", name_parts(name)) for name in given.partitioning),
     )
+    return start_stream(engine, call, given.output_mode, functools.partial(start_with_function, self))
 
 
 def mode_of(given: Any) -> str:
@@ -282,7 +239,7 @@ def mode_of(given: Any) -> str:
     return (given.mode or "error").lower()
 
 
-def partitioning_of(given: Any) -> tuple[PartitionTerm, ...]:
+def partitioning_of(given: Any) -> tuple[TransformTerm, ...]:
     """Return the partition fields of `partitionBy` and `bucketBy`.
 
     Raises:
@@ -294,11 +251,8 @@ def partitioning_of(given: Any) -> tuple[PartitionTerm, ...]:
             "Buckets of several columns, and sorted buckets, are not supported",
             hint="Bucket by one column, and give the table an order with ALTER TABLE ... WRITE ORDERED BY",
         )
-    columns = (PartitionTerm(transform="identity", column=parts_of(name)) for name in given.partitioning_cols)
-    buckets = (
-        PartitionTerm(transform="bucket", column=parts_of(name), argument=given.num_buckets)
-        for name in given.bucket_cols
-    )
+    columns = (term_of("identity", name_parts(name)) for name in given.partitioning_cols)
+    buckets = (term_of("bucket", name_parts(name), given.num_buckets) for name in given.bucket_cols)
     return (*columns, *buckets)
 
 
@@ -336,27 +290,30 @@ def drop_unset(options: Mapping[str, str | None]) -> dict[str, str]:
 Answer = Callable[[], Any]
 
 
-def find_table_call(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
+def find_catalog_call(method: str, self: Any, /, *given: Any, **named: Any) -> Answer | None:
     """Return the call that runs a method of `spark.catalog` with the name of a table or namespace."""
-    calls = calls_of(session_of(self))
-    if calls is None:
+    engine = engine_of(session_of(self))
+    if engine is None:
         return None
-    named_by = CATALOG_METHODS[method]
-    arguments = dict(parameters_of(type(self), method).bind(self, *given, **named).arguments)
-    parts = parts_of(arguments.get(named_by))
-    if named_by == OF_TABLES:  # before Spark 3.4 a table was named by two arguments
-        parts = (*parts_of(arguments.get(OF_NAMESPACES)), *parts)
-        parts = calls.table_name(parts) if parts else ()
+    arguments = dict(signature_of(type(self), method).bind(self, *given, **named).arguments)
+    table, namespace = parts_of(arguments.pop("tableName", None)), parts_of(arguments.pop("dbName", None))
+    if method in TABLE_METHODS:  # before Spark 3.4 a table was named by two arguments
+        parts = whole_table_name(engine, (*namespace, *table))
+        run = functools.partial(TABLE_METHODS[method], Tables(engine))
     else:
-        parts = calls.namespace_name(parts)
-    if not parts:
-        return None
-    rest = {key: value for key, value in arguments.items() if key not in {"self", OF_TABLES, OF_NAMESPACES}}
+        parts = whole_namespace_name(engine, namespace)
+        run = functools.partial(NAMESPACE_METHODS[method], Namespaces(engine))
+    rest = {key: value for key, value in arguments.items() if key != "self"}
     rest |= rest.pop("options", {})
-    return functools.partial(calls.catalog[method], parts, **rest)
+    return functools.partial(run, parts, **rest) if parts else None
 
 
-def parameters_of(owner: Any, method: str) -> Signature:
+def parts_of(name: object) -> tuple[str, ...]:
+    """Split a name into its parts; return none for other objects, which PySpark itself refuses."""
+    return name_parts(name) if isinstance(name, str) else ()
+
+
+def signature_of(owner: Any, method: str) -> Signature:
     """Return the signature of a method of PySpark, including `self`; its replacement has the same one."""
     return signature(getattr(owner, method))
 
@@ -368,8 +325,8 @@ def run_call(_: Method, answer: Answer, /, *__: Any, **___: Any) -> Any:
 
 def find_current_call(method: str, self: Any, /, *given: Any, **named: Any) -> Callable[[Answer], Any] | None:
     """Return the call that runs a method of `spark.catalog` about current, or about all, catalogs and namespaces."""
-    calls = calls_of(session_of(self))
-    return None if calls is None else calls.current[method](*given, **named)
+    engine = engine_of(session_of(self))
+    return None if engine is None else CURRENT_METHODS[method](CurrentCatalog(engine), *given, **named)
 
 
 def run_current_call(original: Method, answer: Callable[[Answer], Any], /, *given: Any, **named: Any) -> Any:

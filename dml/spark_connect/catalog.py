@@ -11,7 +11,7 @@ does not change.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyspark import StorageLevel
@@ -23,17 +23,18 @@ from dml import catalog as catalogs
 from dml import ddl
 from dml.catalog import list_namespaces
 from dml.catalog.registry import ResolvedTable
+from dml.connector.table_changes import NOWHERE, reference_of
 from dml.ddl import match_names
 from dml.ddl.properties import COMMENT
 from dml.engine.dispatch import run_use
-from dml.engine.engine import Engine, StatementSettings, is_connect
-from dml.engine.ownership import is_spark_catalog
+from dml.engine.engine import Engine, StatementSettings
+from dml.engine.ownership import is_current_on_connect
 from dml.engine.row_level import run_truncate
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotFoundError
-from dml.remote.errors import ErrorCondition, message_of, spark_error, translate_errors
-from dml.remote.reads import read_table
-from dml.spark.handlers import is_temporary_view, run_as_handler
+from dml.spark.handlers import run_as_handler
 from dml.spark.types import spark_field
+from dml.spark_connect.errors import ErrorCondition, message_of, spark_error, translate_errors
+from dml.spark_connect.reads import read_table
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
@@ -45,43 +46,13 @@ from dml.sqlparse.statements import (
     ShowProperties,
     ShowTables,
     Span,
-    TableReference,
     Truncate,
     Use,
 )
 
-__all__ = ["CurrentCatalog", "catalog_calls", "whole_namespace_name", "whole_table_name"]
+__all__ = ["CURRENT_METHODS", "NAMESPACE_METHODS", "TABLE_METHODS", "CurrentCatalog", "Namespaces", "Tables"]
 
 Parts = tuple[str, ...]
-NOWHERE = Span(0, 0)
-
-
-def catalog_calls(engine: Engine) -> Mapping[str, Callable[..., Any]]:
-    """Return the implementations of `spark.catalog` methods, by PySpark's names.
-
-    Args:
-        engine: The session and its catalogs.
-    """
-    tables, namespaces = Tables(engine), Namespaces(engine)
-    return {
-        "cacheTable": tables.cache,
-        "createDatabase": namespaces.create,
-        "createTable": tables.create,
-        "databaseExists": namespaces.exists,
-        "dropDatabase": namespaces.drop,
-        "dropTable": tables.drop,
-        "getCreateTableString": tables.create_text,
-        "getDatabase": namespaces.get,
-        "getTable": tables.get,
-        "getTableProperties": tables.properties,
-        "isCached": tables.is_cached,
-        "listColumns": tables.columns,
-        "listTables": tables.of_namespace,
-        "refreshTable": tables.refresh,
-        "tableExists": tables.exists,
-        "truncateTable": tables.truncate,
-        "uncacheTable": tables.uncache,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +80,6 @@ class Tables:
             tableType="MANAGED",
             isTemporary=False,
         )
-
-    def of_namespace(self, parts: Parts, pattern: str | None = None) -> list[Table]:
-        """`listTables`."""
-        try:
-            statement = ShowTables(namespace=parts, pattern=pattern)
-            shown = ddl.execute(statement, self.engine.registry, time_zone="UTC")
-        except NotFoundError as error:
-            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
-        names = ((*parts, str(row[1])) for row in shown.rows)
-        return [self.get(name) for name in names if self.exists(name)]  # a table may have been dropped since
 
     def columns(self, parts: Parts) -> list[Column]:
         """`listColumns`."""
@@ -150,7 +111,7 @@ class Tables:
     ) -> DataFrame:
         """`createTable`."""
         statement = CreateTable(
-            table=reference(parts),
+            table=reference_of(parts),
             provider=source,
             properties=tuple((key, str(value)) for key, value in options.items()),
             comment=description or None,
@@ -169,21 +130,21 @@ class Tables:
 
     def drop(self, parts: Parts, ifExists: bool = False, purge: bool = False) -> None:  # noqa: N803  PySpark's name
         """`dropTable`."""
-        self._run(DropTable(table=reference(parts), if_exists=ifExists, purge=purge), parts)
+        self._run(DropTable(table=reference_of(parts), if_exists=ifExists, purge=purge), parts)
 
     def truncate(self, parts: Parts) -> None:
         """`truncateTable`."""
         with run_as_handler(), translate_errors(self.engine, parts):
-            run_truncate(self.engine, Truncate(target=reference(parts)), quote_name(parts), None)
+            run_truncate(self.engine, Truncate(target=reference_of(parts)), quote_name(parts), None)
 
     def properties(self, parts: Parts) -> dict[str, str]:
         """`getTableProperties`."""
-        rows = self._run(ShowProperties(table=reference(parts)), parts).rows
+        rows = self._run(ShowProperties(table=reference_of(parts)), parts).rows
         return {str(row[0]): str(row[1]) for row in rows}
 
     def create_text(self, parts: Parts, asSerde: bool = False) -> str:  # noqa: ARG002, N803  PySpark's name
         """`getCreateTableString`. There is no Hive form, so `asSerde` is ignored."""
-        return str(self._run(ShowCreateTable(table=reference(parts)), parts).rows[0][0])
+        return str(self._run(ShowCreateTable(table=reference_of(parts)), parts).rows[0][0])
 
     def cache(self, parts: Parts, storageLevel: StorageLevel | None = None) -> None:  # noqa: N803  PySpark's name
         """`cacheTable`."""
@@ -246,6 +207,16 @@ class Namespaces:
             locationUri=properties.get("location", ""),
         )
 
+    def tables(self, parts: Parts, pattern: str | None = None) -> list[Table]:
+        """`listTables`."""
+        try:
+            statement = ShowTables(namespace=parts, pattern=pattern)
+            shown = ddl.execute(statement, self.engine.registry, time_zone="UTC")
+        except NotFoundError as error:
+            raise spark_error(ErrorCondition.SCHEMA_NOT_FOUND, parts, message_of(error)) from error
+        tables, names = Tables(self.engine), ((*parts, str(row[1])) for row in shown.rows)
+        return [tables.get(name) for name in names if tables.exists(name)]  # a table may have been dropped since
+
     def create(
         self,
         parts: Parts,
@@ -277,59 +248,6 @@ class Namespaces:
             ddl.execute(statement, self.engine.registry, time_zone=time_zone)
 
 
-def reference(parts: Parts) -> TableReference:
-    """Build the reference to a table that is not named in any SQL text."""
-    return TableReference(parts=parts, span=NOWHERE)
-
-
-GLOBAL_TEMPORARY = "global_temp"
-
-
-def whole_table_name(engine: Engine, parts: Parts) -> Parts:
-    """Return the name of a RowDelta table with its catalog first, or an empty tuple if the name is Spark's.
-
-    Args:
-        engine: The session and its catalogs.
-        parts: The name as written.
-    """
-    registry = engine.registry
-    if len(parts) > 1 and parts[0] in registry.catalogs:
-        return parts
-    if not parts or not is_current_on_connect(engine) or is_sparks(engine, parts):
-        return ()
-    if len(parts) == 1 and is_temporary_view(engine.spark, parts[0]):
-        return ()
-    name, identifier = registry.split(parts)
-    return (name, *identifier)
-
-
-def whole_namespace_name(engine: Engine, parts: Parts) -> Parts:
-    """Return the name of a RowDelta namespace with its catalog first, or an empty tuple if the name is Spark's.
-
-    Args:
-        engine: The session and its catalogs.
-        parts: The name as written; empty for the current namespace.
-    """
-    registry = engine.registry
-    if len(parts) > 1 and parts[0] in registry.catalogs:
-        return parts
-    if not is_current_on_connect(engine) or (parts and is_sparks(engine, parts)):
-        return ()
-    return (registry.current_catalog, *(parts or registry.current_namespace))
-
-
-def is_current_on_connect(engine: Engine) -> bool:
-    """Return True if names without a catalog resolve to a RowDelta catalog."""
-    return is_connect(engine.spark) and engine.registry.is_current_on_connect
-
-
-def is_sparks(engine: Engine, parts: Parts) -> bool:
-    """Return True if a name begins with one of Spark's catalogs, or with its namespace of temporary views."""
-    if parts[0].lower() == GLOBAL_TEMPORARY:
-        return True
-    return len(parts) > 1 and is_spark_catalog(engine, parts[0])
-
-
 Answer = Callable[[Callable[[], Any]], Any]
 """Runs a call, given PySpark's own method."""
 
@@ -345,17 +263,6 @@ class CurrentCatalog:
     """
 
     engine: Engine
-
-    def methods(self) -> Mapping[str, Callable[..., Answer | None]]:
-        """Return the methods, by PySpark's names."""
-        return {
-            "currentCatalog": self.name,
-            "currentDatabase": self.namespace,
-            "listCatalogs": self.catalogs,
-            "listDatabases": self.namespaces,
-            "setCurrentCatalog": self.enter,
-            "setCurrentDatabase": self.enter_namespace,
-        }
 
     def name(self) -> Answer | None:
         """`currentCatalog`."""
@@ -416,3 +323,39 @@ class CurrentCatalog:
         text = ".".join(map(quoted, name))
         with run_as_handler():
             run_use(self.engine, Use(name=name, span=Span(0, len(text)), catalog_only=catalog_only), text)
+
+
+TABLE_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
+    "cacheTable": Tables.cache,
+    "createTable": Tables.create,
+    "dropTable": Tables.drop,
+    "getCreateTableString": Tables.create_text,
+    "getTable": Tables.get,
+    "getTableProperties": Tables.properties,
+    "isCached": Tables.is_cached,
+    "listColumns": Tables.columns,
+    "refreshTable": Tables.refresh,
+    "tableExists": Tables.exists,
+    "truncateTable": Tables.truncate,
+    "uncacheTable": Tables.uncache,
+}
+"""Replaced methods of `spark.catalog` with the name of a table."""
+
+NAMESPACE_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
+    "createDatabase": Namespaces.create,
+    "databaseExists": Namespaces.exists,
+    "dropDatabase": Namespaces.drop,
+    "getDatabase": Namespaces.get,
+    "listTables": Namespaces.tables,
+}
+"""Replaced methods of `spark.catalog` with the name of a namespace."""
+
+CURRENT_METHODS: Final[Mapping[str, Callable[..., Answer | None]]] = {
+    "currentCatalog": CurrentCatalog.name,
+    "currentDatabase": CurrentCatalog.namespace,
+    "listCatalogs": CurrentCatalog.catalogs,
+    "listDatabases": CurrentCatalog.namespaces,
+    "setCurrentCatalog": CurrentCatalog.enter,
+    "setCurrentDatabase": CurrentCatalog.enter_namespace,
+}
+"""Replaced methods of `spark.catalog` about current, or all, catalogs and namespaces."""

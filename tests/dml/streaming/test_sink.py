@@ -1,0 +1,58 @@
+"""What a stream into a table needs beside Spark: its options, and what is sent to the process that writes it."""
+
+import pickle
+from collections.abc import Mapping
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from pyspark.sql import DataFrame
+
+from dml.catalog.registry import CatalogRegistry
+from dml.commit import StreamEpoch
+from dml.engine.engine import Engine
+from dml.errors import NotSupportedError
+from dml.spark.runtime import Runtime
+from dml.spark_connect.server_side import RemoteBatches, batch_function, pack_catalogs
+from dml.streaming.sink import LocalBatches, StreamSink, stream_options
+
+TABLE = UUID(int=7)
+
+
+def sink(options: Mapping[str, str]) -> StreamSink:
+    return StreamSink(table=("lake", "db", "t"), table_uuid=TABLE, options=stream_options(options), complete=True)
+
+
+@pytest.mark.parametrize(
+    "option", ["isolation-level", "overwrite-mode", "overwrite-schema", "overwriteSchema", "validate-from-snapshot-id"]
+)
+def test_options_that_a_stream_would_ignore_are_refused(option: str) -> None:
+    """Each is about the rows or columns that one overwrite replaces."""
+    with pytest.raises(NotSupportedError, match="not supported for streams"):
+        stream_options({option: "true"})
+
+
+def test_what_writes_micro_batches_is_the_same_in_another_process() -> None:
+    """With the options, and the identity by which a micro-batch is written once."""
+    wanted = sink({"adopt-checkpoint": "true", "checkpointLocation": "c", "branch": "audit", "fanout-enabled": "true"})
+    sent = RemoteBatches(catalogs=b"", write=wanted.write, checkpoint="c")
+    found = pickle.loads(pickle.dumps(sent)).write.__self__
+    assert found == wanted
+    assert found.epoch("q", 3) == StreamEpoch(query_id="q", epoch_id=3, table_uuid=TABLE, adopts_checkpoint=True)
+    assert found.options.write.branch == "audit"
+
+
+def test_names_mean_what_they_meant_when_the_query_started() -> None:
+    """USE in the session afterwards changes neither what a query in the same process reads, nor one beside a server."""
+    spark: Any = object()
+    registry = CatalogRegistry(catalogs={}, current_catalog="lake", current_namespace=("before",))
+    engine = Engine(runtime=Runtime(spark), registry=registry)
+    function = cast("LocalBatches", batch_function(engine, ignore, "c"))
+    packed = pickle.loads(pack_catalogs(registry))
+    registry.current_namespace = ("after",)
+    assert function.engine.registry.current_namespace == ("before",)
+    assert packed == ({}, "lake", ("before",))
+
+
+def ignore(_: Engine, __: DataFrame, ___: str, ____: int) -> None:
+    """Write nothing."""
