@@ -1,16 +1,60 @@
-"""Inspect the query or write that Spark runs in this thread. Driver, classic Spark only.
+"""Inspect the query or write that Spark runs or explains in this thread. Driver, classic Spark only.
 
-Output: its analyzed plan, which Spark does not pass to sources, and whether it may count distinct values: the optimizer
-turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
+Output: its analyzed plan, which Spark does not pass to sources; the scans of a planned query; and whether a query may
+count distinct values: the optimizer turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 """
 
-from pyspark.sql import SparkSession
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
 
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
-from dml.spark.bridge.names import DISTINCT_READ, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
+from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
+from dml.spark.bridge.sessions import query_execution
+from dml.spark.bridge.values import simple_name
 
-__all__ = ["counts_no_values", "running_plan"]
+__all__ = ["counts_no_values", "explained_plan", "running_plan"]
+
+
+class ThreadExecution(threading.local):
+    """The query execution that this thread explains."""
+
+    explained: JavaObject | None = None
+
+
+EXPLAINING: Final = ThreadExecution()
+
+
+def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
+    """Plan a query as if it ran, without running it.
+
+    Args:
+        frame: The query.
+        mode: Of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
+
+    Returns:
+        Spark's text of the plans, and the descriptions of its scans.
+    """
+    execution = query_execution(frame)
+    EXPLAINING.explained = execution
+    try:
+        scans = list(dict.fromkeys(scans_in(execution.optimizedPlan())))
+        return str(EXPLAINED_PLAN.call("explainString", execution, mode)), scans
+    finally:
+        EXPLAINING.explained = None
+
+
+def scans_in(plan: JavaObject) -> Iterator[str]:
+    """Yield the descriptions of the scans in an optimized plan, those of its subqueries included."""
+    stack = [plan]
+    while stack:
+        node = stack.pop()
+        if simple_name(node) == "DataSourceV2ScanRelation":
+            yield str(node.scan().description())
+        stack += reversed([*items(node.children()), *items(node.subqueries())])
 
 
 def running_plan(spark: SparkSession) -> JavaObject | None:
@@ -29,11 +73,11 @@ def running_execution(spark: SparkSession) -> JavaObject | None:
 def counts_no_values(spark: SparkSession) -> bool:
     """Return whether the query that Spark optimizes in this thread is known to have no aggregate with DISTINCT.
 
-    A query is known while Spark runs it. The result is False if only its plan is requested, as by EXPLAIN, or if it is
-    optimized while another query runs.
+    A query is known while Spark runs it or RowDelta explains it. The result is False if only its plan is requested, as
+    by `DataFrame.explain`, or if it is optimized while another query runs.
     """
     try:
-        execution = running_execution(spark)
+        execution = EXPLAINING.explained or running_execution(spark)
         tracker = PLANNING_TRACKER.call("get")
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False
