@@ -4,7 +4,7 @@ Input: what Spark asks of a table, the planned data files, what the session can 
 for EXPLAIN. `choose_reader` is the only place where a reader is chosen, for SQL, `spark.table`, DataFrames and views.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Final
@@ -17,8 +17,10 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    IcebergType,
     IntegerType,
     LongType,
+    NestedField,
     StringType,
     TimestampType,
     TimestamptzType,
@@ -231,7 +233,7 @@ SUMMED: Final = (IntegerType, DoubleType)
 COUNTED: Final = (*EXACT, DoubleType)
 """Types whose values tasks count."""
 
-KINDS: Final = {
+KINDS: Final[Mapping[AggregateFunction, tuple[type[IcebergType], ...]]] = {
     AggregateFunction.COUNT: COUNTED,
     AggregateFunction.MIN: EXACT,
     AggregateFunction.MAX: EXACT,
@@ -242,7 +244,7 @@ KINDS: Final = {
 
 def aggregated_columns(aggregation: Aggregation) -> list[int]:
     """Return the columns from which tasks compute an aggregation; none if they cannot."""
-    used = [(column, EXACT) for column in aggregation.by]
+    used: list[tuple[NestedField, tuple[type[IcebergType], ...]]] = [(column, EXACT) for column in aggregation.by]
     used += [(call.column, KINDS[call.function]) for call in aggregation.calls if call.column is not None]
     if not all(isinstance(column.field_type, kinds) for column, kinds in used):
         return []
