@@ -35,7 +35,7 @@ from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
 from dml.spark_scan.frames import read_frame, unplanned_reason
 from dml.spark_scan.read import SparkRead
-from dml.spark_scan.readers import ReaderRuntime, choose_reader, reader_text
+from dml.spark_scan.readers import PythonRead, ReaderRuntime, choose_reader, reader_text
 from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
@@ -175,13 +175,16 @@ def table_frame(
         rules=settings.rules,
         parallelism=settings.parallelism,
     )
-    unplanned = unplanned_reason(engine.spark, schema)
-    if unplanned is None:
+    runtime = ReaderRuntime.of(engine.spark, unplanned_reason(engine.spark, schema))
+    if runtime.unplanned is None and not (read.is_lone and read.field_ids):
         return read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime)
-    reader = choose_reader(scan, own.plan, ReaderRuntime.of(engine.spark, unplanned))
+    reader = choose_reader(scan, own.plan, runtime)
+    if not isinstance(reader, PythonRead):
+        return read_frame(engine.spark, scan)
+    # Python workers pass their Arrow batches to the query: the connector API would copy each row once more.
     descriptions.append(f"{scan.description(own.plan)}, {reader_text(reader)}")
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 

@@ -45,12 +45,14 @@ class TableRead:
         metadata_columns: Metadata columns that the query names.
         row_filter: A filter that all needed rows satisfy.
         row_predicate: A predicate on computed values that all needed rows satisfy. It prunes no files.
+        is_lone: True if the query is one SELECT of rows of the table: Spark's optimizer could not prune more.
     """
 
     field_ids: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
     row_predicate: Predicate = TRUE
+    is_lone: bool = False
 
 
 def table_read(
@@ -85,6 +87,7 @@ def table_read(
         metadata_columns=metadata,
         row_filter=needed.pruning,
         row_predicate=needed.rows,
+        is_lone=is_alone(fragment, reference) and not aggregates(fragment),
     )
 
 
@@ -110,6 +113,11 @@ def is_alone(fragment: Fragment, reference: TableReference) -> bool:
         return False
     select, single = select_around(table)
     return select is tree and single and all(query is tree for query in tree.find_all(exp.Query))
+
+
+def aggregates(fragment: Fragment) -> bool:
+    """Return whether a query aggregates rows."""
+    return fragment.ast is None or fragment.ast.find(exp.AggFunc, exp.Group, exp.Distinct) is not None
 
 
 def needed_rows(fragment: Fragment, reference: TableReference, names: TargetNames) -> Condition:

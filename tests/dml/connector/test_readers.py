@@ -338,24 +338,26 @@ def test_explain_names_the_reader_of_each_table(lake, spark, tables):
         assert shown_rows(spark.sql(f"EXPLAIN FORMATTED {text}").first()[0]) == found
 
 
-PLANNED = re.compile(r"RowDelta (\S+ \(.*?\)), (rows: .*?) RuntimeFilters")
+PLANNED = re.compile(r"RowDelta \S+ \(snapshot \w+, (\d of \d data files).*?\), (rows: .*?) RuntimeFilters")
+EXPLAINED = re.compile(r"^\S+ \(snapshot \w+, (\d of \d data files).*?\)\n  (rows: .*)$", re.MULTILINE)
 
 
 @pytest.mark.spark
 def test_sql_and_spark_table_are_read_alike(lake, spark, tables, capsys):
-    """The same files, filter and reader, as their plans show; `explain()` prints the reader."""
+    """The same files, reader and reason. `DataFrame.explain` prints them too."""
     for name in tables:
         for condition in ("true", "k = 1", "id >= 0", "id = 5", "id > 90", "length(s) = 2", "s = 's1' AND id < 9"):
+            lone = f"SELECT id, s FROM {name} WHERE {condition}"
             frames = (
-                lake.session.sql(f"SELECT id, s FROM {name} WHERE {condition}"),
-                lake.session.sql(f"SELECT * FROM {name}").where(condition).select("id", "s"),
+                lake.session.sql(f"SELECT id, s FROM (SELECT * FROM {name}) WHERE {condition}"),
                 spark.table(name).where(condition).select("id", "s"),
                 lake.session.table(name).where(condition).select("id", "s"),
             )
             shown = [PLANNED.findall(frame._jdf.queryExecution().executedPlan().toString()) for frame in frames]
-            assert shown[0], condition
+            shown.append(EXPLAINED.findall(lake.session.sql(f"EXPLAIN {lone}").first().plan))
+            assert len(shown[0]) == 1, condition
             assert all(one == shown[0] for one in shown), (condition, shown)
-            rows = [sorted(frame.collect()) for frame in frames]
+            rows = [sorted(frame.collect()) for frame in (*frames, lake.session.sql(lone))]
             assert all(one == rows[0] for one in rows), condition
     spark.table(tables[0]).where("id = 5").explain()
     assert f"rows: {IN_PYTHON}the filter keeps few rows" in capsys.readouterr().out
