@@ -76,8 +76,7 @@ def query_lines(engine: Engine, statement: Explain, fragment: Fragment, sql: str
         ((plan,),) = views.sql(f"{statement.prefix}{views.text(fragment)}").collect()
     for scan in scans:
         table, _, rows = scan.removeprefix("RowDelta ").rpartition(", rows: ")
-        if rows:  # other scans are Spark's own
-            yield f"{table}\n  rows: {rows}"
+        yield f"{table}\n  rows: {rows}"
     yield plan
 
 

@@ -5,8 +5,7 @@ count distinct values: the optimizer turns `count(DISTINCT 'web')` into a count 
 """
 
 import threading
-from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,18 +13,28 @@ from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
 from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
 from dml.spark.bridge.sessions import query_execution
-from dml.spark.bridge.values import simple_name
 
-__all__ = ["counts_no_values", "explained_plan", "running_plan"]
+__all__ = ["counts_no_values", "explained_plan", "note_scan", "running_plan"]
 
-
-class ThreadExecution(threading.local):
-    """The query execution that this thread explains."""
-
-    explained: JavaObject | None = None
+Described = TypeVar("Described", bound="DescribedScan")
 
 
-EXPLAINING: Final = ThreadExecution()
+class ExplainedQuery(threading.local):
+    """The query that this thread explains, and the scans that Spark has planned for it."""
+
+    def __init__(self) -> None:
+        self.execution: JavaObject | None = None
+        self.scans: list[DescribedScan] = []
+
+
+class DescribedScan(Protocol):
+    """A scan that Spark plans."""
+
+    def description(self) -> str:
+        """Return the text that EXPLAIN shows."""
+
+
+EXPLAINED: Final = ExplainedQuery()
 
 
 def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
@@ -36,25 +45,21 @@ def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
         mode: Of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
 
     Returns:
-        Spark's text of the plans, and the descriptions of its scans.
+        Spark's text of the plans, and the descriptions of RowDelta's scans.
     """
-    execution = query_execution(frame)
-    EXPLAINING.explained = execution
+    EXPLAINED.execution, EXPLAINED.scans = query_execution(frame), []
     try:
-        scans = list(dict.fromkeys(scans_in(execution.optimizedPlan())))
-        return str(EXPLAINED_PLAN.call("explainString", execution, mode)), scans
+        plan = str(EXPLAINED_PLAN.call("explainString", EXPLAINED.execution, mode))
+        return plan, list(dict.fromkeys(scan.description() for scan in EXPLAINED.scans))
     finally:
-        EXPLAINING.explained = None
+        EXPLAINED.execution, EXPLAINED.scans = None, []
 
 
-def scans_in(plan: JavaObject) -> Iterator[str]:
-    """Yield the descriptions of the scans in an optimized plan, those of its subqueries included."""
-    stack = [plan]
-    while stack:
-        node = stack.pop()
-        if simple_name(node) == "DataSourceV2ScanRelation":
-            yield str(node.scan().description())
-        stack += reversed([*items(node.children()), *items(node.subqueries())])
+def note_scan(scan: Described) -> Described:
+    """Note that Spark has planned a scan, and return it. Spark calls back in the thread that explains."""
+    if EXPLAINED.execution is not None:
+        EXPLAINED.scans.append(scan)
+    return scan
 
 
 def running_plan(spark: SparkSession) -> JavaObject | None:
@@ -77,7 +82,7 @@ def counts_no_values(spark: SparkSession) -> bool:
     by `DataFrame.explain`, or if it is optimized while another query runs.
     """
     try:
-        execution = EXPLAINING.explained or running_execution(spark)
+        execution = running_execution(spark) if EXPLAINED.execution is None else EXPLAINED.execution
         tracker = PLANNING_TRACKER.call("get")
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False

@@ -29,6 +29,7 @@ from dml.spark_scan.expressions import condition_trees, has_marked_calls
 from dml.spark_scan.known_values import KnownRow
 from dml.spark_scan.read import Aggregation, SparkRead
 from dml.spark_scan.readers import GroupedRead, KnownValues, Reader, ReaderRuntime, choose_reader, reader_text
+from dml.spark_scan.running_query import note_scan
 from dml.spark_scan.scan import FILTER_PREDICATE, SparkScan
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
@@ -146,10 +147,10 @@ class SparkScanBuilder(Proxy):
         """Return the scan."""
         match self.pushed:
             case KnownValues() as known:
-                return KnownRow(self.read, known.calls, known.values, reader_text(known))
+                return note_scan(KnownRow(self.read, known.calls, known.values, reader_text(known)))
             case GroupedRead() as grouped:
-                return AggregatedScan(self.spark, self.read, self.plan, grouped)
-        return self.make_scan(self.spark, self.read, self.plan)
+                return note_scan(AggregatedScan(self.spark, self.read, self.plan, grouped))
+        return note_scan(self.make_scan(self.spark, self.read, self.plan))
 
 
 def combine_filters(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:

@@ -333,9 +333,9 @@ def test_explain_names_the_reader_of_each_table(lake, spark, tables):
         shown = lake.session.sql(f"EXPLAIN {text}").first().plan
         found = shown_rows(shown)
         assert len(found) == len(expected), shown
-        assert all(one.startswith(other) for one, other in zip(found, expected, strict=True)), shown
+        assert all(one.startswith(other) for one, other in zip(sorted(found), sorted(expected), strict=True)), shown
         assert "== Physical Plan ==" in shown
-        assert shown_rows(spark.sql(f"EXPLAIN FORMATTED {text}").first()[0]) == found
+        assert sorted(shown_rows(spark.sql(f"EXPLAIN FORMATTED {text}").first()[0])) == sorted(found)
 
 
 PLANNED = re.compile(r"RowDelta \S+ \(snapshot \w+, (\d of \d data files).*?\), (rows: .*?) RuntimeFilters")
