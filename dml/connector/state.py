@@ -22,7 +22,7 @@ from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.spark.bridge.gateway import Py4JError
-from dml.spark_scan.scan import SparkRead
+from dml.spark_scan.read import SparkRead
 
 __all__ = [
     "TableState",

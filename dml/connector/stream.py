@@ -38,9 +38,10 @@ from dml.spark.bridge.values import (
 )
 from dml.spark.versions import Feature, has_feature, require
 from dml.spark.workers import check_reads
+from dml.spark_scan.read import SparkRead
+from dml.spark_scan.readers import PythonRead, Reader
 from dml.spark_scan.running_query import running_plan
-from dml.spark_scan.scan import SparkRead, SparkScan, SparkStatistics
-from dml.spark_scan.vectorized import VectorizedRead
+from dml.spark_scan.scan import SparkScan, SparkStatistics
 from dml.spark_scan.workers import python_partition, reader_factory
 from dml.streaming.files import SnapshotFileCache
 from dml.streaming.offsets import NOTHING_READ, StreamOffset
@@ -95,9 +96,9 @@ class StreamableScan(SparkScan):
         return SparkStatistics(None, None) if self._is_stream else super().estimateStatistics()
 
     @cached_property
-    def vectorized(self) -> VectorizedRead | None:
-        """The settings of Spark's own reader; None for a stream."""
-        return None if self._is_stream else super().vectorized
+    def reader(self) -> Reader:
+        """The reader of the rows; Python workers read those of a stream."""
+        return PythonRead(reason="the query is a stream") if self._is_stream else super().reader
 
     @cached_property
     def context(self) -> ScanContext:

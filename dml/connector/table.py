@@ -29,7 +29,7 @@ from dml.engine.query import check_time_travel, has_time_travel
 from dml.engine.schema_evolution import accepts_any_schema
 from dml.errors import AnalysisError, NotFoundError
 from dml.metadata_tables import frames
-from dml.metadata_tables.frames import MetadataRead, metadata_frame
+from dml.metadata_tables.frames import METADATA_ROWS, MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import METADATA_COLUMNS
 from dml.options import DEFAULT_FILE_FORMAT, FORMAT_VERSION
@@ -53,7 +53,8 @@ from dml.spark.callbacks import take_callbacks
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has_feature
-from dml.spark_scan.frames import can_plan_scans, frame_of, named_plan, relation_of
+from dml.spark_scan.frames import frame_of, named_plan, relation_of, unplanned_reason
+from dml.spark_scan.running_query import note_scan
 from dml.spark_scan.scan_builder import SparkScanBuilder, scan_builder
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
@@ -171,11 +172,11 @@ class MetadataScan(Proxy):
 
     def build(self) -> "MetadataScan":
         """Return this object: it is the scan."""
-        return self
+        return note_scan(self)
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        return f"RowDelta {self.table.name()}"
+        return f"RowDelta {self.table.name()}, {METADATA_ROWS}"
 
     def readSchema(self) -> JavaObject:
         """Return the schema of the pruned columns."""
@@ -450,7 +451,7 @@ def table_frame(engine: Engine, name: str) -> DataFrame | None:
         NotFoundError: The table has no such branch, tag or snapshot.
     """
     parts = name_parts(name)
-    if not parts or not can_plan_scans(engine.spark):
+    if not parts or unplanned_reason(engine.spark) is not None:
         return None
     tables = StatementTables(statement=name, runtime=engine.runtime, registry=engine.registry)
     resolved = tables.resolve(reference_of(parts))

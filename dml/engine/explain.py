@@ -1,4 +1,4 @@
-"""Explain a statement without running it: RowDelta's plan of changes, Spark's plan of queries. Driver."""
+"""Explain a statement without running it: RowDelta's plan of changes, readers and Spark's plan of queries. Driver."""
 
 from collections.abc import Collection, Iterator
 
@@ -10,7 +10,7 @@ from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import plan_insert_statement
-from dml.engine.query import query_views
+from dml.engine.query import query_frame, query_views
 from dml.engine.row_level import Delta, build_delta
 from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
 from dml.engine.sent_source import SentSource
@@ -18,7 +18,17 @@ from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
-from dml.sqlparse.statements import DeleteStatement, Explain, InsertStatement, MergeStatement, Query, UpdateStatement
+from dml.spark.bridge.sessions import is_classic
+from dml.spark_scan.running_query import explained_plan
+from dml.sqlparse.statements import (
+    DeleteStatement,
+    Explain,
+    Fragment,
+    InsertStatement,
+    MergeStatement,
+    Query,
+    UpdateStatement,
+)
 from dml.views import StatementTables
 from dml.write.splicing import may_splice, may_splice_statement
 
@@ -28,7 +38,8 @@ __all__ = ["explain"]
 def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
     """Return the plan of a statement as a DataFrame with one text column `plan`.
 
-    For INSERT, DELETE, UPDATE and MERGE it is RowDelta's: files, strategy, query. Spark explains other statements.
+    For INSERT, DELETE, UPDATE and MERGE it is RowDelta's: files, strategy, query. For queries it is the reader of each
+    table, and Spark's plan. Spark explains other statements.
 
     Raises:
         DmlError: the statement does not fit the table.
@@ -46,11 +57,27 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
         case InsertStatement() as insert:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
         case Query(fragment=fragment):
-            tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
-            views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql))
-            return views.sql(f"{statement.prefix}{views.text(fragment)}")
+            text = "\n".join(query_lines(engine, statement, fragment, sql))
+            return engine.spark.createDataFrame([(text,)], "plan string")
         case _:
             return engine.spark.sql(sql)
+
+
+def query_lines(engine: Engine, statement: Explain, fragment: Fragment, sql: str) -> Iterator[str]:
+    """Yield each table that a query reads, its reader, and Spark's plan."""
+    tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
+    scans: list[str] = []
+    views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql), scans)
+    frame = query_frame(views, fragment)
+    if is_classic(engine.spark):
+        plan, planned = explained_plan(frame, statement.mode or "simple")
+        scans += planned
+    else:
+        ((plan,),) = views.sql(f"{statement.prefix}{views.text(fragment)}").collect()
+    for scan in scans:
+        table, _, rows = scan.removeprefix("RowDelta ").rpartition(", rows: ")
+        yield f"{table}\n  rows: {rows}"
+    yield plan
 
 
 def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterator[str]:

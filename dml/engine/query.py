@@ -1,8 +1,8 @@
 """Run queries over RowDelta tables: SELECT, temporary views and the subqueries of other statements. Driver.
 
 Input: a fragment and the tables that it names, metadata tables too. Output: a DataFrame, analyzed and not run, whose
-scans read only the columns and files that the query can need: its own conditions prune files, and on classic Spark
-Spark's optimizer prunes further.
+scans read only the columns and files that the query can need: its own conditions prune files, and Spark's optimizer
+prunes further where Spark plans the scans.
 
 Spark's temporary view would keep the text and look the tables up again; here the view is a DataFrame, so it continues
 reading the snapshots that were current when it was created. Spark creates views that name no RowDelta table.
@@ -26,15 +26,16 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean
-from dml.metadata_tables.frames import MetadataRead, metadata_frame
+from dml.metadata_tables.frames import METADATA_ROWS, MetadataRead, metadata_frame
 from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
-from dml.spark_scan.frames import can_plan_scans, read_frame
-from dml.spark_scan.scan import SparkRead
+from dml.spark_scan.frames import read_frame, unplanned_reason
+from dml.spark_scan.read import SparkRead
+from dml.spark_scan.readers import PythonRead, ReaderRuntime, choose_reader, reader_text
 from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
@@ -48,6 +49,7 @@ __all__ = [
     "check_time_travel",
     "create_view",
     "has_time_travel",
+    "query_frame",
     "query_views",
     "run_query",
     "snapshot_to_read",
@@ -71,44 +73,55 @@ def statement_views(
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     target = None if reads is None else (reads, start.target.resolved)
-    make = frames_of(engine, start.settings, start.tables.statement, is_joined=reads is not None)
-    return views_of(start.tables, fragments, make, target)
+    return views_of(start.tables, fragments, frames_of(engine, start.settings, start.tables.statement), target)
 
 
 def query_views(
-    engine: Engine, fragment: Fragment, tables: StatementTables, settings: StatementSettings, *, is_joined: bool = False
+    engine: Engine,
+    fragment: Fragment,
+    tables: StatementTables,
+    settings: StatementSettings,
+    descriptions: list[str] | None = None,
 ) -> StatementViews:
-    """Make the views of a query, which has no target; `is_joined` if other queries will name the result."""
-    return views_of(tables, [fragment], frames_of(engine, settings, tables.statement, is_joined=is_joined))
-
-
-def frames_of(engine: Engine, settings: StatementSettings, statement: str, *, is_joined: bool) -> TableFrame:
-    """Return a function that makes the scans behind a statement's views.
+    """Make the views of a query, which has no target.
 
     Args:
         engine: The session and its catalogs.
+        fragment: The query.
+        tables: The tables that it names.
         settings: The session's settings.
-        statement: The statement's text.
-        is_joined: Whether the rows of a fragment may be joined later, whatever the fragment itself does.
+        descriptions: Receives the text of EXPLAIN for each table that Spark does not plan the scan of.
     """
+    return views_of(tables, [fragment], frames_of(engine, settings, tables.statement, descriptions))
+
+
+def frames_of(
+    engine: Engine, settings: StatementSettings, statement: str, descriptions: list[str] | None = None
+) -> TableFrame:
+    """Return a function that makes the scans behind a statement's views; the arguments are those of `query_views`."""
+    shown: list[str] = [] if descriptions is None else descriptions
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
-        return table_frame(engine, settings, statement, resolved, reference, fragment, is_joined=is_joined)
+        return table_frame(engine, settings, statement, resolved, reference, fragment, shown)
 
     return frame
 
 
-def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool = False) -> DataFrame:
-    """Return the DataFrame of a query; `is_joined` if other queries will name it.
+def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
+    """Return the DataFrame of a query.
 
     Raises:
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     settings = StatementSettings.of(engine, statement)
     tables = StatementTables(statement=statement, runtime=engine.runtime, registry=engine.registry)
-    views = query_views(engine, query.fragment, tables, settings, is_joined=is_joined)
-    text = views.text(query.fragment)
-    return views.sql(exclude_from_stars(text, hidden_columns(views)) if query.fragment.has_star else text)
+    return query_frame(query_views(engine, query.fragment, tables, settings), query.fragment)
+
+
+def query_frame(views: StatementViews, fragment: Fragment) -> DataFrame:
+    """Return the DataFrame of a query on its views."""
+    text = views.text(fragment)
+    return views.sql(exclude_from_stars(text, hidden_columns(views)) if fragment.has_star else text)
 
 
 def hidden_columns(views: StatementViews) -> list[str]:
@@ -126,11 +139,11 @@ def table_frame(
     resolved: ResolvedTable,
     reference: TableReference,
     fragment: Fragment,
-    *,
-    is_joined: bool,
+    descriptions: list[str],
 ) -> DataFrame:
     if resolved.metadata_table is not None:
         name = MetadataTable(resolved.metadata_table)
+        descriptions.append(f"RowDelta {resolved.name}.{name}, {METADATA_ROWS}")
         return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
     table = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
@@ -162,22 +175,17 @@ def table_frame(
         rules=settings.rules,
         parallelism=settings.parallelism,
     )
-    plans_scan = can_plan_scans(engine.spark) and bool(schema.fields)
-    is_computed = read.is_grouped and not read.is_filtered
-    if plans_scan and (is_joined or is_computed or not read.is_all_known):
-        frame = read_frame(engine.spark, scan, read.extremes)
-        if frame is not None:
-            return frame
+    runtime = ReaderRuntime.of(engine.spark, unplanned_reason(engine.spark, schema))
+    if runtime.unplanned is None and not (read.is_lone and read.field_ids):
+        return read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
-    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime, find_whole_files=read.is_grouped)
-    if plans_scan:
-        # Spark can prune nothing more, so the frame gets this plan; read_frame declines if Python workers would read
-        # it. Without a plan, for a grouped query on all rows of the files, tasks may compute partial groups.
-        is_whole = read.is_grouped and own.plan.covers_whole_files
-        frame = read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
-        if frame is not None:
-            return frame
+    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime)
+    reader = choose_reader(scan, own.plan, runtime)
+    if not isinstance(reader, PythonRead):
+        return read_frame(engine.spark, scan)
+    # Python workers pass their Arrow batches to the query: the connector API would copy each row once more.
+    descriptions.append(f"{scan.description(own.plan)}, {reader_text(reader)}")
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 
 
@@ -381,5 +389,5 @@ def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
         raise AlreadyExistsError(
             f"The temporary view '{view.name}' already exists", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
-    run_query(engine, view.query, view.text, is_joined=True).createOrReplaceTempView(view.name)
+    run_query(engine, view.query, view.text).createOrReplaceTempView(view.name)
     return empty_frame(engine.spark, StructType([]))

@@ -39,10 +39,13 @@ from dml.spark.versions import frame_of_table
 from dml.spark.workers import check_reads
 from dml.tasks.task_input import TaskInput
 
-__all__ = ["MetadataRead", "metadata_frame", "spark_schema"]
+__all__ = ["METADATA_ROWS", "MetadataRead", "metadata_frame", "spark_schema"]
 
 File = TypeVar("File")
 
+
+METADATA_ROWS = "rows: from the metadata of the table; no data file is opened"
+"""The line of EXPLAIN for a metadata table."""
 
 ROWS_ONLY = "__rows"
 """The only column of a DataFrame that is merely counted."""

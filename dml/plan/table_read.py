@@ -5,7 +5,7 @@ only if no name in the query can refer to it. A row is filtered only if a condit
 an inner join drops it, whatever it is joined with.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import islice
@@ -13,20 +13,7 @@ from typing import Final
 
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    StructType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import NestedField, StructType
 from sqlglot import exp
 
 from dml import limits
@@ -38,9 +25,6 @@ from dml.rows.program import TRUE, Predicate
 from dml.sqlparse.statements import Fragment, TableReference
 
 __all__ = [
-    "COUNTED",
-    "EXACT",
-    "SUMMED",
     "TableRead",
     "is_alone",
     "named_columns",
@@ -50,25 +34,6 @@ __all__ = [
 ]
 
 FILTERING_JOINS: Final = frozenset({"", "INNER", "CROSS"})
-
-EXACT: Final = (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
-"""Types whose values compare in Arrow as in Spark: equal values have equal bits."""
-
-SUMMED: Final = (IntegerType, DoubleType)
-"""Types whose sums cannot overflow. Wider sums can, and the session's ANSI mode decides if that is an error."""
-
-COUNTED: Final = (*EXACT, DoubleType)
-"""Types whose values tasks count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,23 +45,14 @@ class TableRead:
         metadata_columns: Metadata columns that the query names.
         row_filter: A filter that all needed rows satisfy.
         row_predicate: A predicate on computed values that all needed rows satisfy. It prunes no files.
-        is_all_known: True if Spark's optimizer could not prune more: the query is one SELECT of the table, and not only
-            count(*).
-        is_grouped: True if the query aggregates the table's rows, and tasks can compute partial aggregates where all
-            rows of their files satisfy the condition.
-        is_filtered: True if the query has conditions, even ones that all rows of the remaining files satisfy.
-        extremes: The functions and their columns, `*` for rows, of a query that shows only MIN, MAX and COUNT of all
-            rows: manifests may answer it. Empty for other queries.
+        is_lone: True if the query is one SELECT of rows of the table: Spark's optimizer could not prune more.
     """
 
     field_ids: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
     row_predicate: Predicate = TRUE
-    is_all_known: bool = False
-    is_grouped: bool = False
-    is_filtered: bool = False
-    extremes: tuple[tuple[str, str], ...] = ()
+    is_lone: bool = False
 
 
 def table_read(
@@ -131,10 +87,7 @@ def table_read(
         metadata_columns=metadata,
         row_filter=needed.pruning,
         row_predicate=needed.rows,
-        is_all_known=is_alone(fragment, reference) and not counts_rows(fragment),
-        is_grouped=is_alone(fragment, reference) and makes_groups(fragment, schema),
-        is_filtered=fragment.ast is None or fragment.ast.args.get("where") is not None,
-        extremes=shown_extremes(fragment) if is_alone(fragment, reference) else (),
+        is_lone=is_alone(fragment, reference) and not aggregates(fragment),
     )
 
 
@@ -162,84 +115,9 @@ def is_alone(fragment: Fragment, reference: TableReference) -> bool:
     return select is tree and single and all(query is tree for query in tree.find_all(exp.Query))
 
 
-def counts_rows(fragment: Fragment) -> bool:
-    """Return whether a SELECT list has only `count(*)`, which the manifests may answer."""
-    shown = [] if not isinstance(fragment.ast, exp.Select) else fragment.ast.expressions
-    return all(
-        isinstance(value, exp.Count) and isinstance(value.this, exp.Star | exp.Literal)
-        for value in (each.unalias() for each in shown)
-    )
-
-
-def makes_groups(fragment: Fragment, schema: Schema) -> bool:
-    """Return whether a SELECT aggregates rows, with keys and functions of which tasks can compute partial results."""
-    tree = fragment.ast
-    if not isinstance(tree, exp.Select):
-        return False
-
-    def is_column(value: exp.Expression, kinds: tuple[type, ...]) -> bool:
-        if not isinstance(value, exp.Column):
-            return False
-        found = [column for column in schema.fields if column.name.lower() == value.name.lower()]
-        return len(found) == 1 and isinstance(found[0].field_type, kinds)
-
-    functions = list(tree.find_all(exp.AggFunc))
-    groups = group_terms(tree)
-    return (
-        bool(functions)
-        and groups is not None
-        and all(is_column(term, EXACT) for term in groups)
-        and all(is_partial(function, is_column) for function in functions)
-    )
-
-
-def group_terms(tree: exp.Select) -> list[exp.Expression] | None:
-    """Return the GROUP BY expressions with ordinals and aliases resolved; None for GROUPING SETS, CUBE and ROLLUP."""
-    group = tree.args.get("group")
-    if group is None:
-        return []
-    if any(value for part, value in group.args.items() if part not in {"all", "expressions"}):
-        return None
-    if group.args.get("all"):
-        return [value.unalias() for value in tree.expressions if value.find(exp.AggFunc) is None]
-    shown = {value.alias.lower(): value.unalias() for value in tree.expressions if value.alias}
-    places = {str(place): value.unalias() for place, value in enumerate(tree.expressions, start=1)}
-    return [
-        places.get(term.name, term) if isinstance(term, exp.Literal) else shown.get(term.name.lower(), term)
-        for term in group.expressions
-    ]
-
-
-def is_partial(function: exp.AggFunc, is_column: Callable[[exp.Expression, tuple[type, ...]], bool]) -> bool:
-    """Return whether tasks may compute a partial result of an aggregate function. The connector checks the details."""
-    argument = function.this
-    if isinstance(function.parent, exp.Filter | exp.Window) or function.expressions:
-        return False
-    match function:
-        case exp.Count():
-            return isinstance(argument, exp.Star | exp.Literal) or is_column(argument, COUNTED)
-        case exp.Min() | exp.Max():
-            return is_column(argument, EXACT)
-        case exp.Sum() | exp.Avg():
-            return is_column(argument, SUMMED)
-    return False
-
-
-def shown_extremes(fragment: Fragment) -> tuple[tuple[str, str], ...]:
-    """Return the functions and columns of a SELECT list of only MIN, MAX and COUNT over all rows; else nothing."""
-    tree = fragment.ast
-    if not isinstance(tree, exp.Select) or any(tree.args.get(part) for part in ("where", "group", "having")):
-        return ()
-    found: list[tuple[str, str]] = []
-    for value in (each.unalias() for each in tree.expressions):
-        match value:
-            case exp.Count(this=exp.Star() | exp.Literal()):
-                found.append(("count", "*"))
-            case exp.Count() | exp.Min() | exp.Max() if isinstance(value.this, exp.Column):
-                found.append((value.key, value.this.name))
-            case _:
-                return ()
-    return tuple(found)
+def aggregates(fragment: Fragment) -> bool:
+    """Return whether a query aggregates rows."""
+    return fragment.ast is None or fragment.ast.find(exp.AggFunc, exp.Group, exp.Distinct) is not None
 
 
 def needed_rows(fragment: Fragment, reference: TableReference, names: TargetNames) -> Condition:

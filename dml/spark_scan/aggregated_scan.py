@@ -1,108 +1,47 @@
 """Scans with partial aggregation in tasks, which Spark completes. Driver, classic Spark only.
 
-Input: an aggregation that Spark pushes down, and a scan of all rows of some files. Output: a scan whose tasks return a
-row for each group in their files. Spark combines these rows, for example `Min` of `Min`s and `Sum` of `Count`s. Results
-equal Spark's to the bit, except for floating-point sums, whose last digits depend on the order of rows in Spark too.
+Input: a `GroupedRead` of all rows of some files. Output: a scan whose tasks return a row for each group in their files.
+Spark combines these rows, for example `Min` of `Min`s and `Sum` of `Count`s. Results equal Spark's to the bit, except
+for floating-point sums, whose last digits depend on the order of rows in Spark too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Final
 
-from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, BooleanType, DateType, IcebergType, NestedField, StringType
+from pyiceberg.types import NestedField
+from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
-from dml.plan.table_read import COUNTED, EXACT, SUMMED
-from dml.rows.program import Aggregate, AggregateFunction, Groups
+from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import Scan
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.proxies import Proxy
-from dml.spark.bridge.values import CONNECTOR, array, constant, simple_name, struct_type
+from dml.spark.bridge.values import CONNECTOR, array, constant, struct_type
 from dml.spark.types import spark_type
 from dml.spark.workers import check_reads
-from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkRead, SparkScan, SparkStatistics, references
+from dml.spark_scan.read import SparkRead
+from dml.spark_scan.readers import GroupedRead, reader_text
+from dml.spark_scan.scan import FILTER_PREDICATE, SparkBatch, SparkScan, SparkStatistics, references
 from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
-__all__ = ["AggregatedScan", "partial_aggregation"]
-
-TEXTS: Final = (BinaryType, StringType)
-"""Types whose values are slow to convert into Spark's rows."""
-
-FEW_VALUES: Final = (BooleanType, DateType, StringType)
-"""Types of columns that usually have few distinct values."""
+__all__ = ["AggregatedScan"]
 
 ROW_BYTES: Final = 100
 """Estimated bytes of a row of aggregates."""
-
-
-def partial_aggregation(aggregation: JavaObject, read: SparkRead) -> tuple[SparkRead, Groups] | None:
-    """Return what tasks read and compute for an aggregation, if they can compute it.
-
-    Args:
-        aggregation: The aggregation that Spark pushes down.
-        read: The rows to aggregate.
-
-    Returns:
-        The columns to read and the program of the tasks; None if Spark must aggregate rows.
-    """
-    schema, places = read.schema, dict[int, int]()
-
-    def place_of(column: NestedField) -> int:
-        return places.setdefault(column.field_id, len(places))
-
-    groups: list[int] = []
-    for expression in aggregation.groupByExpressions():
-        column = column_of(expression, schema, EXACT)
-        if column is None:
-            return None
-        groups.append(place_of(column))
-    aggregates: list[Aggregate] = []
-    for call in aggregation.aggregateExpressions():
-        name = simple_name(call)
-        if name not in set(AggregateFunction):
-            return None
-        function = AggregateFunction(name)
-        if function is AggregateFunction.COUNT_ROWS:
-            aggregates.append(Aggregate(function=function))
-            continue
-        counted_once = function in {AggregateFunction.COUNT, AggregateFunction.SUM} and call.isDistinct()
-        column = column_of(call.column(), schema, KINDS[function])
-        if counted_once or column is None:
-            return None
-        aggregates.append(Aggregate(function=function, place=place_of(column)))
-    if not places:
-        return None
-    found = replace(read, columns=tuple(places), metadata_columns=())
-    return found, Groups(by=tuple(groups), aggregates=tuple(aggregates))
-
-
-KINDS: Final[Mapping[AggregateFunction, tuple[type[IcebergType], ...]]] = {
-    AggregateFunction.COUNT: COUNTED,
-    AggregateFunction.MIN: EXACT,
-    AggregateFunction.MAX: EXACT,
-    AggregateFunction.SUM: SUMMED,
-}
-
-
-def column_of(expression: JavaObject, schema: Schema, kinds: tuple[type[IcebergType], ...]) -> NestedField | None:
-    """Return the top-level column that an expression names, if it has one of some types."""
-    if simple_name(expression) != "FieldReference":
-        return None
-    parts = list(map(str, expression.fieldNames()))
-    found = [column for column in schema.fields if [column.name] == parts]
-    return found[0] if len(found) == 1 and isinstance(found[0].field_type, kinds) else None
 
 
 class AggregatedScan(Proxy):
     """A scan that returns partial aggregates.
 
     Args:
-        scan: The scan of the rows, with the columns that the program needs.
-        program: The partial aggregation.
+        spark: The session.
+        read: The read that Spark aggregates.
+        plan: Its scan tasks.
+        reader: The columns to read and the program of the tasks.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = (
@@ -111,9 +50,10 @@ class AggregatedScan(Proxy):
         "read.SupportsRuntimeV2Filtering",
     )
 
-    def __init__(self, scan: SparkScan, program: Groups) -> None:
-        self.scan = scan
-        self.program = program
+    def __init__(self, spark: SparkSession, read: SparkRead, plan: ScanPlan | None, reader: GroupedRead) -> None:
+        self.scan = SparkScan(spark, replace(read, columns=reader.columns, metadata_columns=()), plan)
+        self.reader = reader
+        self.program = reader.program
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -122,24 +62,10 @@ class AggregatedScan(Proxy):
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        names = [column.name for column in self.columns]
-        groups = ", ".join(names[place] for place in self.program.by)
-        values = ", ".join(
-            "count(*)" if each.place is None else f"{each.function.lower()}({names[each.place]})"
-            for each in self.program.aggregates
-        )
-        return f"{self.scan.description()}: {values or 'groups'}{' by ' + groups if groups else ''} in each task"
-
-    @property
-    def is_worthwhile(self) -> bool:
-        """True if tasks aggregate faster than Spark, which groups numbers fast if it reads the files itself.
-
-        Integers, times and decimals are often nearly unique, and then Python workers return as many groups as rows.
-        Which reader is used is known only after planning, so that test comes last.
-        """
-        has_texts = any(isinstance(column.field_type, TEXTS) for column in self.columns)
-        are_few = all(isinstance(column.field_type, FEW_VALUES) for column in self.grouped)
-        return (has_texts and are_few) or self.scan.vectorized is None
+        groups = ", ".join(column.name for column in self.grouped)
+        values = ", ".join(call.text for call in self.reader.calls)
+        computed = f"{values or 'groups'}{' by ' + groups if groups else ''} in each task"
+        return f"{self.scan.read.description(self.scan.plan)}: {computed}, {reader_text(self.reader)}"
 
     def readSchema(self) -> JavaObject:
         """Return the schema of the grouping columns and the aggregates."""
@@ -208,17 +134,9 @@ class AggregatedScan(Proxy):
         """The columns of its rows. Grouping columns keep their names from the table, by which joins refer to them."""
         fields = [spark_types.StructField(column.name, spark_type(column.field_type)) for column in self.grouped]
         fields += [
-            spark_types.StructField(f"value{number}", self._kind(each))
-            for number, each in enumerate(self.program.aggregates)
+            spark_types.StructField(f"value{number}", call.kind) for number, call in enumerate(self.reader.calls)
         ]
         return spark_types.StructType(fields)
-
-    def _kind(self, each: Aggregate) -> spark_types.DataType:
-        if each.place is None or each.function is AggregateFunction.COUNT:
-            return spark_types.LongType()
-        kind = spark_type(self.columns[each.place].field_type)
-        is_sum = each.function is AggregateFunction.SUM
-        return spark_types.LongType() if is_sum and isinstance(kind, spark_types.IntegerType) else kind
 
     @cached_property
     def _java_schema(self) -> JavaObject:
@@ -255,5 +173,5 @@ class AggregatedBatch(SparkBatch):
         scan = self.scan
         check_reads(scan.spark, scan.read.table)
         context = Scan(read=scan.read, plan=scan.plan).context
-        reader = RowTask(input=TaskInput(packed_context=pack(context)), program=self.groups.program)
-        return reader_factory(reader, self.groups.row_schema)
+        task = RowTask(input=TaskInput(packed_context=pack(context)), program=self.groups.program)
+        return reader_factory(task, self.groups.row_schema)

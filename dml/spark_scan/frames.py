@@ -5,16 +5,16 @@ Input: a table in one state, the columns and rows that the query may need. Outpu
 catalog, so Spark cannot reload the table for each action.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
+import pyspark
+from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from dml.scan.planner import ScanPlan
-from dml.scan.size import live_rows
 from dml.scan.table_scan import spark_schema
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import works
@@ -24,21 +24,27 @@ from dml.spark.bridge.sessions import classic_session, is_classic, weak_session
 from dml.spark.bridge.values import capabilities, scala_list, scala_none, struct_type
 from dml.spark.callbacks import take_callbacks
 from dml.spark.workers import check_reads
-from dml.spark_scan.known_values import has_known_extremes
-from dml.spark_scan.scan import PlannedScan, SparkRead, SparkScan
+from dml.spark_scan.read import SparkRead
 from dml.spark_scan.scan_builder import cheapest, scan_builder
 from dml.spark_scan.workers import has_python_readers
 
-__all__ = ["can_plan_scans", "frame_of", "named_plan", "read_frame", "relation_of"]
+__all__ = ["frame_of", "named_plan", "read_frame", "relation_of", "unplanned_reason"]
 
 
-def can_plan_scans(spark: SparkSession) -> bool:
-    """Return whether Spark can plan RowDelta's scans: not on Connect, nor where Python readers cannot run."""
-    return (
-        is_classic(spark)
-        and has_python_readers()
-        and works("the logical plans of tables", lambda: try_plan(spark), PYTHON_PLANS)
-    )
+def unplanned_reason(spark: SparkSession, schema: Schema | None = None) -> str | None:
+    """Return the reason why Spark cannot plan RowDelta's scans, as a clause for "because"; None if it can.
+
+    Args:
+        spark: The session.
+        schema: The schema of the table, if it is known.
+    """
+    if not is_classic(spark):
+        return "the session is one of Spark Connect"
+    if not has_python_readers():
+        return f"PySpark {pyspark.__version__} has no readers of data sources that RowDelta can use"
+    if not works("the logical plans of tables", lambda: try_plan(spark), PYTHON_PLANS):
+        return "RowDelta cannot use the logical plans of this Spark"
+    return "the table has no columns" if schema is not None and not schema.fields else None
 
 
 def try_plan(spark: SparkSession) -> None:
@@ -69,20 +75,12 @@ class NoTable(Proxy):
         return capabilities("BATCH_READ")
 
 
-def read_frame(
-    spark: SparkSession, read: SparkRead, extremes: Sequence[tuple[str, str]], plan: ScanPlan | None = None
-) -> DataFrame | None:
+def read_frame(spark: SparkSession, read: SparkRead) -> DataFrame:
     """Return a DataFrame of the rows that a SQL query reads from a table.
 
     Args:
         spark: The session.
         read: The columns and rows that the query may need. Without columns, it needs only the number of rows.
-        extremes: As in `TableRead`.
-        plan: The scan tasks if exactly these are read; None if Spark may prune more.
-
-    Returns:
-        The rows; None if a plan is given and Python workers would read it. The connector API copies their rows once
-        more than the DataFrame of a `TableScan` does.
 
     Raises:
         NotSupportedError: Spark has no type for a column.
@@ -90,17 +88,9 @@ def read_frame(
     """
     check_reads(spark, read.table)
     take_callbacks()
-    # A query that needs no column usually counts rows.
-    needs_nothing = not read.columns and not read.metadata_columns
-    if needs_nothing:
+    if not read.columns and not read.metadata_columns:
         read = replace(read, columns=(cheapest(read.schema.fields).field_id,))
-    if plan is not None:
-        is_counted = needs_nothing and live_rows(plan.tasks, trust_position_deletes=False) is not None
-        if has_known_extremes(spark, read, plan, extremes):
-            plan = None  # the scan builder answers from the manifests
-        elif not is_counted and SparkScan(spark, read, plan).vectorized is None:
-            return None
-    return frame_of(spark, relation_of(ReadTable(weak_session(spark), read, plan)))
+    return frame_of(spark, relation_of(ReadTable(weak_session(spark), read)))
 
 
 class ReadTable(Proxy):
@@ -112,21 +102,19 @@ class ReadTable(Proxy):
         session: Returns the session. The table holds no reference to it: the session keeps temporary views and their
             tables alive, so a reference would keep the session from being freed.
         read: The columns and rows to read.
-        plan: The scan tasks if exactly these are read.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("catalog.SupportsRead",)
 
-    def __init__(self, session: Callable[[], SparkSession], read: SparkRead, plan: ScanPlan | None = None) -> None:
+    def __init__(self, session: Callable[[], SparkSession], read: SparkRead) -> None:
         self._session = session
         self.read = read
-        self.plan = plan
         self.fields = spark_schema(read.context(()))
 
     @property
     def identity(self) -> tuple[object, ...]:
         """A key for the columns, rows and snapshot."""
-        return (*self.read.identity, self.plan is None)
+        return self.read.identity
 
     def name(self) -> str:
         """Return the table's full name."""
@@ -146,8 +134,6 @@ class ReadTable(Proxy):
 
     def newScanBuilder(self, _: JavaObject) -> Proxy:
         """Return a scan builder."""
-        if self.plan is not None:
-            return PlannedScan(self._session(), self.read, self.plan)
         return scan_builder(self._session(), self.read)
 
     @cached_property

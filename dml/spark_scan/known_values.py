@@ -1,20 +1,18 @@
 """Answer counts, minima and maxima of a whole table from the manifests. Driver, classic Spark only.
 
-Input: the aggregate functions of a query, the data files that it reads with their metrics. Output: one row of values,
-or None if the files must be read.
+Input: an aggregation without groups, the data files that it reads with their metrics. Output: a row of values, or None
+if the files must be read.
 
 The minimum of a file is its lower bound if bounds are exact and no delete can remove that row. This holds for numbers,
 dates and timestamps in Parquet files. Bounds of strings are truncated, and those of timestamps in ORC files are
 rounded. Bounds of floats ignore NaN, which is the greatest value in Spark, and do not distinguish -0.0 from 0.0.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from enum import StrEnum
 from typing import ClassVar, Final
 
-from pyiceberg.schema import Schema
 from pyiceberg.types import (
     DateType,
     DecimalType,
@@ -22,41 +20,27 @@ from pyiceberg.types import (
     FloatType,
     IntegerType,
     LongType,
-    NestedField,
     PrimitiveType,
     TimestampType,
     TimestamptzType,
 )
-from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from dml import limits
 from dml.model.manifest import ContentFile
 from dml.pruning.file_bounds import MetricColumn
+from dml.rows.program import AggregateFunction
 from dml.scan.planner import ScanPlan
 from dml.scan.size import live_rows
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import works
 from dml.spark.bridge.names import INTERNAL_ROW, RESULTS_READ, ROW_TYPE
 from dml.spark.bridge.proxies import Proxy
-from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, simple_name, struct_type
-from dml.spark.types import spark_type
-from dml.spark_scan.scan import SparkRead
+from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, struct_type
+from dml.spark_scan.read import AggregateCall, Aggregation, SparkRead
 from dml.spark_scan.vectorized import has_stable_types
 
-__all__ = [
-    "Function",
-    "KnownAggregate",
-    "KnownRow",
-    "aggregates_of",
-    "has_known_extremes",
-    "is_wanted",
-    "known_row",
-]
-
-SETTING: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
-"""Iceberg's session setting."""
-
+__all__ = ["KnownRow", "Value", "known_values"]
 
 VALUE_TYPES: Final = (
     IntegerType,
@@ -75,103 +59,40 @@ FLOATING: Final = (FloatType, DoubleType)
 Value = int | float | Decimal
 
 
-class Function(StrEnum):
-    """Aggregate functions of all rows, by the names of Spark's classes."""
-
-    COUNT_ROWS = "CountStar"
-    COUNT = "Count"
-    MIN = "Min"
-    MAX = "Max"
+def may_be_known(aggregation: Aggregation) -> bool:
+    """Return whether manifests may have the values of an aggregation."""
+    return not aggregation.by and all(map(has_known_value, aggregation.calls))
 
 
-COUNTS: Final = frozenset({Function.COUNT_ROWS, Function.COUNT})
-"""Functions that are never NULL."""
+def has_known_value(call: AggregateCall) -> bool:
+    """Return whether manifests may have the value of a function."""
+    match call.function:
+        case AggregateFunction.COUNT_ROWS:
+            return True
+        case AggregateFunction.COUNT:
+            return call.column is not None and isinstance(call.column.field_type, PrimitiveType)
+        case AggregateFunction.MIN | AggregateFunction.MAX:
+            return call.column is not None and isinstance(call.column.field_type, VALUE_TYPES)
+    return False
 
 
-NAMES: Final[Mapping[str, Function]] = {"count": Function.COUNT, "min": Function.MIN, "max": Function.MAX}
-"""Functions by their names in SQL."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownAggregate:
-    """An aggregate function of a query.
-
-    Attributes:
-        function: The function.
-        column: Its argument; None for `count(*)`.
-    """
-
-    function: Function
-    column: NestedField | None = None
-
-    @property
-    def kind(self) -> spark_types.DataType:
-        """The type of its value."""
-        if self.column is None or self.function is Function.COUNT:
-            return spark_types.LongType()
-        return spark_type(self.column.field_type)
-
-
-def is_wanted(spark: SparkSession) -> bool:
-    """Return whether the session allows answers from metadata."""
-    return (spark.conf.get(SETTING, "true") or "true").strip().lower() != "false"
-
-
-def aggregates_of(aggregation: JavaObject, schema: Schema) -> tuple[KnownAggregate, ...] | None:
-    """Return the functions of an aggregation without groups; None if manifests can never answer one of them."""
-    if len(aggregation.groupByExpressions()):
-        return None
-    found: list[KnownAggregate] = []
-    for call in aggregation.aggregateExpressions():
-        known = aggregate_of(call, schema)
-        if known is None:
-            return None
-        found.append(known)
-    return tuple(found)
-
-
-def aggregate_of(call: JavaObject, schema: Schema) -> KnownAggregate | None:
-    """Convert one of Spark's functions of a top-level column."""
-    name = simple_name(call)
-    if name not in set(Function):
-        return None
-    function = Function(name)
-    if function is Function.COUNT_ROWS:
-        return KnownAggregate(function=function)
-    if (function is Function.COUNT and call.isDistinct()) or simple_name(call.column()) != "FieldReference":
-        return None
-    parts = list(map(str, call.column().fieldNames()))
-    columns = {field.name: field for field in schema.fields}
-    column = columns.get(parts[0]) if len(parts) == 1 else None
-    return None if column is None else aggregate(function, column)
-
-
-def aggregate(function: Function, column: NestedField) -> KnownAggregate | None:
-    """Return a function of a column, if manifests may have its value."""
-    if not isinstance(column.field_type, PrimitiveType):
-        return None
-    if function is not Function.COUNT and not isinstance(column.field_type, VALUE_TYPES):
-        return None
-    return KnownAggregate(function=function, column=column)
-
-
-def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggregate]) -> "KnownRow | None":
-    """Return the values of aggregates over all rows of some files.
+def known_values(read: SparkRead, plan: ScanPlan) -> tuple[Value | None, ...] | None:
+    """Return the values of the aggregation of a read over all rows of its files, from the manifests.
 
     Args:
-        read: The scan.
+        read: The read, with an aggregation.
         plan: Its files.
-        aggregates: The aggregate functions.
 
     Returns:
         The values; None if the files must be read.
     """
-    if not works(INTERNAL_ROW.name, try_row, RESULTS_READ):
+    aggregation = read.aggregation
+    if aggregation is None or not may_be_known(aggregation) or not works(INTERNAL_ROW.name, try_row, RESULTS_READ):
         return None
-    if all(call.column is None for call in aggregates):
+    columns = [call.column for call in aggregation.calls if call.column is not None]
+    if not columns:
         rows = live_rows(plan.tasks, trust_position_deletes=False)
-        return None if rows is None else KnownRow(read, aggregates, [rows] * len(aggregates))
-    columns = [call.column for call in aggregates if call.column is not None]
+        return None if rows is None else (rows,) * len(aggregation.calls)
     if any(task.has_deletes for task in plan.tasks) or len(plan.tasks) > limits.MAX_KNOWN_VALUE_FILES:
         return None
     if any(column.initial_default is not None for column in columns) or not has_stable_types(read.table, columns):
@@ -179,39 +100,9 @@ def known_row(read: SparkRead, plan: ScanPlan, aggregates: Sequence[KnownAggrega
     files = read.plan(keep_metrics=True).metrics if plan.tasks else ()
     if [file.path for file in files] != [task.path for task in plan.tasks]:
         return None
-    values: list[Value | None] = []
-    for call in aggregates:
-        answer = answer_aggregate(call, files)
-        if answer is None:
-            return None
-        values.append(answer.value)
-    return KnownRow(read, aggregates, values)
-
-
-def has_known_extremes(
-    spark: SparkSession, read: SparkRead, plan: ScanPlan, extremes: Sequence[tuple[str, str]]
-) -> bool:
-    """Return whether the manifests can answer a SQL query.
-
-    Args:
-        spark: The session.
-        read: The scan.
-        plan: Its files.
-        extremes: SQL functions and the names of their columns, `*` for rows.
-    """
-    aggregates = [named_aggregate(*each, read.schema) for each in extremes]
-    known = [each for each in aggregates if each is not None]
-    if not aggregates or len(known) != len(aggregates) or read.metadata_columns:
-        return False
-    return is_wanted(spark) and known_row(read, plan, known) is not None
-
-
-def named_aggregate(function: str, name: str, schema: Schema) -> KnownAggregate | None:
-    """Return a SQL function of the column with a name."""
-    if name == "*":
-        return KnownAggregate(function=Function.COUNT_ROWS)
-    found = [field for field in schema.fields if field.name.lower() == name.lower()]
-    return aggregate(NAMES[function], found[0]) if len(found) == 1 else None
+    answers = [answer_aggregate(call, files) for call in aggregation.calls]
+    found = tuple(answer.value for answer in answers if answer is not None)
+    return found if len(found) == len(answers) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,23 +112,23 @@ class Answer:
     value: Value | None
 
 
-def answer_aggregate(call: KnownAggregate, files: Sequence[ContentFile]) -> Answer | None:
+def answer_aggregate(call: AggregateCall, files: Sequence[ContentFile]) -> Answer | None:
     """Return the value of a function over all rows of files without deletes; None if their metrics lack it."""
     column = call.column
     if column is None:
         return Answer(sum(file.record_count for file in files))
     filled = [filled_rows(file, column.field_id) for file in files]
-    if call.function is Function.COUNT:
+    if call.function is AggregateFunction.COUNT:
         known = [rows for rows in filled if rows is not None]
         return Answer(sum(known)) if len(known) == len(files) else None
     assert isinstance(column.field_type, PrimitiveType)
     decode = MetricColumn.of(column.field_type).decode
-    best: Callable[[list[Value]], Value] = min if call.function is Function.MIN else max
+    best: Callable[[list[Value]], Value] = min if call.function is AggregateFunction.MIN else max
     values: list[Value] = []
     for file, rows in zip(files, filled, strict=True):
         if rows == 0:
             continue
-        bounds = file.lower_bounds if call.function is Function.MIN else file.upper_bounds
+        bounds = file.lower_bounds if call.function is AggregateFunction.MIN else file.upper_bounds
         value = decode(bounds.get(column.field_id))
         if value is None or file.file_format != "parquet":
             return None
@@ -262,42 +153,43 @@ class KnownRow(Proxy):
 
     Args:
         read: The scan.
-        aggregates: Its aggregate functions.
+        calls: Its aggregate functions.
         values: The values. Dates and timestamps are numbers, as in Spark's internal rows.
+        rows: The text of EXPLAIN on its reader.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
-    def __init__(self, read: SparkRead, aggregates: Sequence[KnownAggregate], values: Sequence[Value | None]) -> None:
+    def __init__(
+        self, read: SparkRead, calls: Sequence[AggregateCall], values: Sequence[Value | None], rows: str
+    ) -> None:
         self.read = read
-        self.aggregates = aggregates
+        self.calls = calls
         self.values = values
+        self.reader_text = rows
 
     @property
     def identity(self) -> tuple[object, ...]:
         """A key for the scan, the aggregates and their values."""
-        functions = ((each.function, each.column and each.column.field_id) for each in self.aggregates)
+        functions = ((call.function, call.column and call.column.field_id) for call in self.calls)
         return (*self.read.identity, *functions, *self.values)
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        functions = (
-            "count" if each.column is None else f"{each.function.lower()}({each.column.name})"
-            for each in self.aggregates
-        )
-        return f"RowDelta {', '.join(dict.fromkeys(functions))} of {self.read.name} (snapshot {self.read.snapshot_id})"
+        shown = ", ".join(dict.fromkeys(call.text for call in self.calls))
+        return f"RowDelta {self.read.name} (snapshot {self.read.snapshot_id}): {shown}, {self.reader_text}"
 
     def readSchema(self) -> JavaObject:
         """Return the schema: one column per value."""
         fields = (
-            spark_types.StructField(f"value{number}", call.kind, nullable=call.function not in COUNTS)
-            for number, call in enumerate(self.aggregates)
+            spark_types.StructField(f"value{number}", call.kind, nullable=call.is_nullable)
+            for number, call in enumerate(self.calls)
         )
         return struct_type(spark_types.StructType(list(fields)))
 
     def rows(self) -> JavaObject:
         """Return the single row."""
-        return one_row([call.kind for call in self.aggregates], self.values)
+        return one_row([call.kind for call in self.calls], self.values)
 
     def supportedCustomMetrics(self) -> JavaObject:
         """Return no metrics."""

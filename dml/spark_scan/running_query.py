@@ -1,16 +1,65 @@
-"""Inspect the query or write that Spark runs in this thread. Driver, classic Spark only.
+"""Inspect the query or write that Spark runs or explains in this thread. Driver, classic Spark only.
 
-Output: its analyzed plan, which Spark does not pass to sources, and whether it may count distinct values: the optimizer
-turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
+Output: its analyzed plan, which Spark does not pass to sources; the scans of a planned query; and whether a query may
+count distinct values: the optimizer turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 """
 
-from pyspark.sql import SparkSession
+import threading
+from typing import Final, Protocol, TypeVar
+
+from pyspark.sql import DataFrame, SparkSession
 
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
-from dml.spark.bridge.names import DISTINCT_READ, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
+from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
+from dml.spark.bridge.sessions import query_execution
 
-__all__ = ["counts_no_values", "running_plan"]
+__all__ = ["counts_no_values", "explained_plan", "note_scan", "running_plan"]
+
+Described = TypeVar("Described", bound="DescribedScan")
+
+
+class ExplainedQuery(threading.local):
+    """The query that this thread explains, and the scans that Spark has planned for it."""
+
+    def __init__(self) -> None:
+        self.execution: JavaObject | None = None
+        self.scans: list[DescribedScan] = []
+
+
+class DescribedScan(Protocol):
+    """A scan that Spark plans."""
+
+    def description(self) -> str:
+        """Return the text that EXPLAIN shows."""
+
+
+EXPLAINED: Final = ExplainedQuery()
+
+
+def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
+    """Plan a query as if it ran, without running it.
+
+    Args:
+        frame: The query.
+        mode: Of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
+
+    Returns:
+        Spark's text of the plans, and the descriptions of RowDelta's scans.
+    """
+    EXPLAINED.execution, EXPLAINED.scans = query_execution(frame), []
+    try:
+        plan = str(EXPLAINED_PLAN.call("explainString", EXPLAINED.execution, mode))
+        return plan, list(dict.fromkeys(scan.description() for scan in EXPLAINED.scans))
+    finally:
+        EXPLAINED.execution, EXPLAINED.scans = None, []
+
+
+def note_scan(scan: Described) -> Described:
+    """Note that Spark has planned a scan, and return it. Spark calls back in the thread that explains."""
+    if EXPLAINED.execution is not None:
+        EXPLAINED.scans.append(scan)
+    return scan
 
 
 def running_plan(spark: SparkSession) -> JavaObject | None:
@@ -29,11 +78,11 @@ def running_execution(spark: SparkSession) -> JavaObject | None:
 def counts_no_values(spark: SparkSession) -> bool:
     """Return whether the query that Spark optimizes in this thread is known to have no aggregate with DISTINCT.
 
-    A query is known while Spark runs it. The result is False if only its plan is requested, as by EXPLAIN, or if it is
-    optimized while another query runs.
+    A query is known while Spark runs it or RowDelta explains it. The result is False if only its plan is requested, as
+    by `DataFrame.explain`, or if it is optimized while another query runs.
     """
     try:
-        execution = running_execution(spark)
+        execution = running_execution(spark) if EXPLAINED.execution is None else EXPLAINED.execution
         tracker = PLANNING_TRACKER.call("get")
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False

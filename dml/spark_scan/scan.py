@@ -9,11 +9,11 @@ Spark applies its whole filter again to these rows, unless the remaining files h
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar
 
-from pyiceberg.expressions import AlwaysTrue, And
+from pyiceberg.expressions import And
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import BinaryType, NestedField, StringType
 from pyspark.sql import SparkSession
@@ -21,49 +21,26 @@ from pyspark.sql.types import StructType
 
 from dml.commit import ancestors
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.plan.names import SqlRules
-from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
-from dml.scan.table_scan import Scan, TableScan, spark_schema
+from dml.scan.table_scan import Scan, spark_schema
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.proxies import Proxy
 from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, optional_long, static_method, struct_type
 from dml.spark.workers import check_files, check_reads
 from dml.spark_scan.conditions import pushed_down
-from dml.spark_scan.vectorized import VectorizedRead, vectorized_read
+from dml.spark_scan.read import SparkRead
+from dml.spark_scan.readers import Reader, ReaderRuntime, choose_reader, reader_text
+from dml.spark_scan.vectorized import VectorizedRead
 from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
 from dml.tasks.task_input import TaskInput, pack
 
-__all__ = ["FILTER_PREDICATE", "PlannedScan", "SparkBatch", "SparkRead", "SparkScan", "SparkStatistics", "references"]
+__all__ = ["FILTER_PREDICATE", "SparkBatch", "SparkScan", "SparkStatistics", "references"]
 
 COUNT = re.compile("[0-9]{1,18}")
 """A number of distinct values in metadata of any program, which fits Java's long."""
 
 FILTER_PREDICATE = CONNECTOR + "expressions.filter.Predicate"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkRead(TableScan):
-    """The columns and rows that a scan planned by Spark reads. Names in the filter match the schema's with exact case.
-
-    Attributes:
-        name: The table's full name.
-        version: Identifies this state of the table, so that Spark can compare scans.
-        rules: Rules for the names and literals of the query.
-        parallelism: The number of concurrent tasks.
-    """
-
-    name: str
-    version: tuple[object, ...]
-    rules: SqlRules
-    parallelism: int
-    case_sensitive: bool = True
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        """A key that is equal for scans of the same rows."""
-        return (*self.version, self.columns, self.metadata_columns, repr(self.row_filter), repr(self.row_predicate))
 
 
 class SparkScan(Proxy):
@@ -94,10 +71,7 @@ class SparkScan(Proxy):
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
-        read, plan = self.read, self.plan
-        files = f"{len(plan.tasks)} of {plan.total_data_files} data files"
-        shown = "" if isinstance(read.row_filter, AlwaysTrue) else f", filter {filter_text(read.row_filter)}"
-        return f"RowDelta {read.name} (snapshot {read.snapshot_id}, {files}{shown})"
+        return f"{self.read.description(self.plan)}, {reader_text(self.reader)}"
 
     def readSchema(self) -> JavaObject:
         """Return the schema of the rows."""
@@ -174,11 +148,14 @@ class SparkScan(Proxy):
         return self._known_plan or self.read.plan()
 
     @cached_property
+    def reader(self) -> Reader:
+        """The reader of the rows."""
+        return choose_reader(self.read, self.plan, ReaderRuntime.of(self.spark))
+
+    @property
     def vectorized(self) -> VectorizedRead | None:
         """The settings of Spark's own reader; None if RowDelta's reader is used."""
-        if self.read.metadata_columns:
-            return None
-        return vectorized_read(self.spark, Scan(read=self.read, plan=self.plan))
+        return self.reader if isinstance(self.reader, VectorizedRead) else None
 
     @cached_property
     def context(self) -> ScanContext:
@@ -194,23 +171,6 @@ class SparkScan(Proxy):
     @cached_property
     def _java_schema(self) -> JavaObject:
         return struct_type(self.row_schema)
-
-
-class PlannedScan(SparkScan):
-    """A scan with fixed tasks, which is its own builder."""
-
-    interfaces: ClassVar[tuple[str, ...]] = (
-        "read.SupportsPushDownRequiredColumns",
-        "read.Scan",
-        "read.SupportsReportStatistics",
-    )
-
-    def pruneColumns(self, wanted: JavaObject) -> None:
-        """Prune nothing: the columns are those of the query. After this call Spark finds columns by name."""
-
-    def build(self) -> "PlannedScan":
-        """Return this object: it is the scan."""
-        return self
 
 
 def references(names: Iterable[str]) -> JavaObject:

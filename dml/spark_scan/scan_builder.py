@@ -6,7 +6,7 @@ manifests can answer counts, minima and maxima, a single row, which needs no job
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import ClassVar, Final
 
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
@@ -22,14 +22,15 @@ from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import works
 from dml.spark.bridge.names import CATALYST_FILTERS
 from dml.spark.bridge.proxies import Proxy
-from dml.spark.bridge.values import array, scala_list, simple_name
-from dml.spark_scan.aggregated_scan import AggregatedScan, partial_aggregation
+from dml.spark.bridge.values import array, scala_list
+from dml.spark_scan.aggregated_scan import AggregatedScan
 from dml.spark_scan.conditions import pushable_trees, pushed_down
 from dml.spark_scan.expressions import condition_trees, has_marked_calls
-from dml.spark_scan.known_values import Function, KnownAggregate, KnownRow, aggregates_of, is_wanted, known_row
-from dml.spark_scan.running_query import counts_no_values
-from dml.spark_scan.scan import FILTER_PREDICATE, SparkRead, SparkScan
-from dml.spark_scan.workers import can_run_tasks, has_python_readers
+from dml.spark_scan.known_values import KnownRow
+from dml.spark_scan.read import Aggregation, SparkRead
+from dml.spark_scan.readers import GroupedRead, KnownValues, Reader, ReaderRuntime, choose_reader, reader_text
+from dml.spark_scan.running_query import note_scan
+from dml.spark_scan.scan import FILTER_PREDICATE, SparkScan
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
 
@@ -65,11 +66,14 @@ class SparkScanBuilder(Proxy):
         self.read = read
         self.make_scan = make_scan
         self.is_whole = isinstance(read.row_filter, AlwaysTrue) and read.row_predicate == TRUE
-        self.known: KnownRow | None = None
-        self.groups: AggregatedScan | None = None
         self.plan: ScanPlan | None = None
-        self._counts_no_values: bool | None = None
-        self._answered: tuple[tuple[KnownAggregate, ...], KnownRow | None] | None = None
+        self.pushed: Reader | None = None
+        self._asked: tuple[Aggregation, Reader] | None = None
+
+    @cached_property
+    def runtime(self) -> ReaderRuntime:
+        """What the session allows and can do."""
+        return ReaderRuntime.of(self.spark)
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
         """Prune by conditions.
@@ -103,46 +107,23 @@ class SparkScanBuilder(Proxy):
 
     def supportCompletePushDown(self, aggregation: JavaObject) -> bool:
         """Return True if the manifests answer the aggregation completely."""
-        return self._known_row(aggregation) is not None
+        return isinstance(self._reader_of(aggregation), KnownValues)
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
         """Answer from the manifests, or aggregate partially in tasks. Both need all rows of the remaining files."""
-        self.known = self._known_row(aggregation)
-        if self.known is None and self._may_aggregate(aggregation):
-            self.groups = self._groups(aggregation)
-        return self.known is not None or self.groups is not None
+        self.pushed = self._reader_of(aggregation)
+        return isinstance(self.pushed, KnownValues | GroupedRead)
 
-    def _groups(self, aggregation: JavaObject) -> AggregatedScan | None:
-        found = partial_aggregation(aggregation, self.read) if has_python_readers() else None
-        if found is None:
+    def _reader_of(self, asked: JavaObject) -> Reader | None:
+        """Choose the reader of an aggregation; None if Spark must aggregate rows."""
+        aggregation = Aggregation.of(asked, self.read.schema) if self.is_whole else None
+        if aggregation is None:
             return None
-        read, partial = found
-        groups = AggregatedScan(SparkScan(self.spark, read, self.plan), partial)
-        if groups.is_worthwhile and can_run_tasks(self.spark):
-            return groups
-        self.plan = groups.scan.plan
-        return None
-
-    def _may_aggregate(self, aggregation: JavaObject) -> bool:
-        is_plain = self.is_whole and not self.read.metadata_columns and is_wanted(self.spark)
-        return is_plain and self._has_plain_counts(aggregation)
-
-    def _has_plain_counts(self, aggregation: JavaObject) -> bool:
-        """Return False if a count of rows may represent a count of a DISTINCT constant."""
-        if all(simple_name(call) != Function.COUNT_ROWS for call in aggregation.aggregateExpressions()):
-            return True
-        if self._counts_no_values is None:
-            self._counts_no_values = counts_no_values(self.spark)
-        return self._counts_no_values
-
-    def _known_row(self, aggregation: JavaObject) -> KnownRow | None:
-        aggregates = aggregates_of(aggregation, self.read.schema) if self._may_aggregate(aggregation) else None
-        if aggregates is None:
-            return None
-        if self._answered is None or self._answered[0] != aggregates:
+        if self._asked is None or self._asked[0] != aggregation:
             self.plan = self.plan or self.read.plan()
-            self._answered = (aggregates, known_row(self.read, self.plan, aggregates))
-        return self._answered[1]
+            reader = choose_reader(replace(self.read, aggregation=aggregation), self.plan, self.runtime)
+            self._asked = aggregation, reader
+        return self._asked[1]
 
     def pruneColumns(self, wanted: JavaObject) -> None:
         """Drop the columns that Spark does not need. If it needs none, keep one so that rows are still counted."""
@@ -164,7 +145,12 @@ class SparkScanBuilder(Proxy):
 
     def build(self) -> Proxy:
         """Return the scan."""
-        return self.known or self.groups or self.make_scan(self.spark, self.read, self.plan)
+        match self.pushed:
+            case KnownValues() as known:
+                return note_scan(KnownRow(self.read, known.calls, known.values, reader_text(known)))
+            case GroupedRead() as grouped:
+                return note_scan(AggregatedScan(self.spark, self.read, self.plan, grouped))
+        return note_scan(self.make_scan(self.spark, self.read, self.plan))
 
 
 def combine_filters(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:

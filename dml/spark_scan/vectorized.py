@@ -1,13 +1,11 @@
 """Read data files with Spark's own vectorized Parquet reader, without Python. Driver, classic Spark only.
 
-Input: the tasks of a scan. Output: Spark's partitions and reader factory for them, or None if RowDelta's reader must
-read them.
+Input: the tasks of a scan. Output: Spark's partitions and reader factory for them. `dml.spark_scan.readers` decides
+which scans Spark reads.
 
 Rows arrive as column batches and never enter Python. Spark's reader matches columns by field id, as Iceberg does, but
-supports nothing else of a scan. So it is used only if all files are Parquet on a file system that Spark reaches, no
-delete applies, no filter remains that would skip most rows, and each column has had one type in all schemas of the
-table and is NULL in files without it. The values of identity partition fields come from the manifests, as the
-specification requires.
+supports nothing else of a scan: no deletes, no defaults, no promoted types. The values of identity partition fields
+come from the manifests, as the specification requires.
 
 Source: Iceberg specification, "Column Projection"; Spark's `ParquetScan` and `FilePartition`.
 """
@@ -42,13 +40,10 @@ from pyspark.sql.types import StructField, StructType
 
 from dml import limits
 from dml.catalog.credentials import storage_properties
-from dml.errors import DmlError
 from dml.files.file_io import file_io
-from dml.files.schemes import check_location, local_path
+from dml.files.schemes import local_path
 from dml.model.scan_task import ScanTask
-from dml.options import DEFAULT_NAME_MAPPING, PARQUET_VECTORIZATION_ENABLED
 from dml.read.open_data_file import open_data_file
-from dml.scan.table_scan import Scan
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import works
 from dml.spark.bridge.names import (
@@ -62,9 +57,17 @@ from dml.spark.bridge.names import (
 )
 from dml.spark.bridge.sessions import classic_session, session_state
 from dml.spark.bridge.values import CONNECTOR, array, java_class, scala_list, scala_none, struct_type
-from dml.spark_scan.filter_share import keeps_most_rows
 
-__all__ = ["VectorizedRead", "vectorized_read"]
+__all__ = [
+    "SETTERS",
+    "VectorizedRead",
+    "has_stable_types",
+    "have_field_ids",
+    "identity_places",
+    "is_local_parquet",
+    "is_simple",
+    "is_supported",
+]
 
 
 SCAN_PARAMETERS: Final = (
@@ -106,13 +109,6 @@ TYPES: Final = (
 )
 """Types with a single encoding in Parquet, which Spark's reader expects for its own type."""
 
-SETTINGS: Final = (
-    ("spark.sql.iceberg.vectorization.enabled", "true", "true"),
-    ("spark.sql.parquet.enableVectorizedReader", "true", "true"),
-    ("spark.sql.parquet.binaryAsString", "false", "false"),
-)
-"""Settings of a session, their defaults, and the required values."""
-
 OPTIONS: Final = {
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
@@ -127,11 +123,13 @@ class VectorizedRead:
     """A scan that Spark's reader can read.
 
     Attributes:
+        reason: The reason for this reader, as a clause for "because", for EXPLAIN.
         columns: Field ids of the columns that are read from the files.
         constants: Field ids of the columns whose values come from the manifests; they follow the others.
         places: The indexes of the constants in a partition tuple.
     """
 
+    reason: str
     columns: tuple[int, ...]
     constants: tuple[int, ...] = ()
     places: tuple[int, ...] = ()
@@ -205,47 +203,9 @@ class VectorizedRead:
         return array(CONNECTOR + "read.InputPartition", result)
 
 
-def vectorized_read(spark: SparkSession, scan: Scan) -> VectorizedRead | None:
-    """Plan how Spark's reader reads every row of the files of a scan. Spark applies the filter.
-
-    Returns:
-        None if RowDelta's reader must read them or is faster.
-    """
-    table, schema, columns, tasks = scan.read.table, scan.read.schema, scan.read.columns, scan.plan.tasks
-    fields = [schema.find_field(field_id) for field_id in columns]
-    if not (
-        0 < len(tasks) <= limits.MAX_SPARK_READER_FILES
-        and sum(task.length for task in tasks) >= limits.MIN_SPARK_READER_BYTES
-        and all(map(is_plain, tasks))
-        and all(map(is_simple, fields))
-        and DEFAULT_NAME_MAPPING not in table.properties
-        and table.properties.get(PARQUET_VECTORIZATION_ENABLED, "true").lower() == "true"
-        and has_stable_types(table, fields)
-    ):
-        return None
-    constants = identity_places(table, columns, {task.spec_id for task in tasks})
-    if constants is None or not all(
-        isinstance(schema.find_field(known).field_type, tuple(SETTERS)) for known in constants
-    ):
-        return None
-    read = VectorizedRead(
-        columns=tuple(known for known in columns if known not in constants),
-        constants=tuple(constants),
-        places=tuple(constants.values()),
-    )
-    if not read.columns or not allows_spark_reader(spark):
-        return None
-    try:
-        check_reachable(table, tasks)
-        is_quicker = scan.context.row_filter is None or keeps_most_rows(scan)
-        return read if is_quicker and have_field_ids(table, tasks) and is_supported(spark) else None
-    except DmlError:  # RowDelta's reader raises the error that users see
-        return None
-
-
-def is_plain(task: ScanTask) -> bool:
-    """Return whether a file is a local Parquet file without deletes: Spark may lack the catalog's credentials."""
-    return task.file_format == "parquet" and not task.has_deletes and local_path(task.path) is not None
+def is_local_parquet(task: ScanTask) -> bool:
+    """Return whether a file is a local Parquet file: for others, Spark may lack the catalog's credentials."""
+    return task.file_format == "parquet" and local_path(task.path) is not None
 
 
 def is_simple(known: NestedField) -> bool:
@@ -277,21 +237,6 @@ def identity_places(table: Table, columns: Sequence[int], spec_ids: set[int]) ->
     return found[0] if all(places == found[0] for places in found) else None
 
 
-def allows_spark_reader(spark: SparkSession) -> bool:
-    """Return True if the session's settings allow Spark's reader."""
-    return all((spark.conf.get(key, default) or default).lower() == wanted for key, default, wanted in SETTINGS)
-
-
-def check_reachable(table: Table, tasks: Sequence[ScanTask]) -> None:
-    """Check that the locations of the files are allowed for the table.
-
-    Raises:
-        DmlError: A location is not allowed.
-    """
-    for task in tasks:
-        check_location(table.io, task.path)
-
-
 def have_field_ids(table: Table, tasks: Sequence[ScanTask]) -> bool:
     """Return True if the columns of the oldest file have field ids.
 
@@ -318,7 +263,7 @@ def is_supported(spark: SparkSession) -> bool:
     """Return whether RowDelta can use Spark's reader, by a trial with a file that is never opened."""
 
     def trial() -> None:
-        read = VectorizedRead(columns=(1,), constants=(2,), places=(0,))
+        read = VectorizedRead(reason="", columns=(1,), constants=(2,), places=(0,))
         columns = (StructField("read", spark_types.LongType()), StructField("known", spark_types.StringType()))
         schema = Schema(NestedField(1, "read", LongType()), NestedField(2, "known", StringType()))
         task = ScanTask(

@@ -80,6 +80,7 @@ TREE_PATTERN: Final = SparkClass(
     fallback=f"sources of literals are sized like others; {DISTINCT_READ}",
 )
 SQL_EXECUTION: Final = SparkClass(EXECUTION + "SQLExecution", "EXECUTION_ID_KEY/0 getQueryExecution/1", since=V2)
+EXPLAINED_PLAN: Final = SparkClass(SQL + "api.python.PythonSQLUtils", "explainString/2")
 PLANNING_TRACKER: Final = SparkClass(CATALYST + "QueryPlanningTracker", "get/0", fallback=DISTINCT_READ, since=V2)
 
 # ---- conditions and Iceberg's functions

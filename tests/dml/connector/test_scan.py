@@ -38,7 +38,7 @@ def optimized(frame):
 def filter_of(frame):
     """The filter that our scan has."""
     found = re.search(
-        r"RowDelta \S+ \(snapshot \w+, \d+ of \d+ data files(?:, filter (.*?))?\) RuntimeFilters", plan_of(frame)
+        r"RowDelta \S+ \(snapshot \w+, \d+ of \d+ data files(?:, filter (.*?))?\), rows: ", plan_of(frame)
     )
     assert found is not None
     return found[1]
