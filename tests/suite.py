@@ -107,7 +107,6 @@ PARTS: Final = (
             "dml/test_shell.py",
             "docs",
         ),
-        compiles=False,
     ),
     Part(name="cluster", paths=("cluster",), everyday=False, measured=False, compiles=False),
     Part(name="services", paths=("services", "soak"), everyday=False, measured=False, compiles=False),

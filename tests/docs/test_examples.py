@@ -32,10 +32,8 @@ PAGES = [
 
 
 @pytest.fixture
-def clean_session(
-    spark: SparkSession, compiled: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[SparkSession]:
-    """The shared session in a folder of its own, as users have it; settings, views and interception are undone."""
+def clean_session(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkSession]:
+    """The shared session in a folder of its own; settings, views and interception are undone."""
     monkeypatch.chdir(tmp_path)
     before = spark.conf.getAll
     yield spark

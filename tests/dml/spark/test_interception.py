@@ -36,7 +36,6 @@ def test_arguments_arrive_as_they_were_given(spark, handler):
     assert [args for _, args in handler.calls] == [{"a": 3}, [4]]
 
 
-@pytest.mark.usefixtures("compiled")  # Spark lists tables by compiled code alone
 def test_values_in_braces_are_filled_in_for_both_sides(spark, handler):
     frame = spark.range(2)
     assert spark.sql("SELECT * FROM {frame}", frame=frame).collect() == [(0,), (1,)]
