@@ -53,8 +53,7 @@ def test_what_is_wrong_with_any_statement_is_found_before_one_runs(script: str, 
 )
 def test_transactions_are_refused_before_a_statement_runs(script: str) -> None:
     with pytest.raises(NotSupportedError, match="each statement commits by itself") as caught:
-        for statement in split_statements(script):
-            parse(statement.text)
+        [parse(statement.text) for statement in split_statements(script)]
     assert caught.value.position == 0
 
 
