@@ -13,6 +13,7 @@ Only `dml.engine` imports all stages; `dml.session` is the user's handle. Module
 neither PySpark nor the session, so this module loads the rest of the package lazily.
 """
 
+import atexit
 import gc
 import sys
 from importlib import import_module
@@ -137,7 +138,7 @@ def __getattr__(name: str) -> Any:
     if name in LAZY:
         return getattr(load(LAZY[name]), name)
     if name in COMMANDS:
-        return load(f"dml.{name}")
+        return load_command(f"dml.{name}")
     raise AttributeError(f"module 'dml' has no attribute {name!r}")
 
 
@@ -156,6 +157,23 @@ def load(module: str) -> ModuleType:
     finally:
         if collects:
             gc.enable()
+
+
+def load_command(module: str) -> ModuleType:
+    """Import a module of the command line. Its process serves one command, so less is loaded and collected."""
+    # The collections of an ending process examine all that was ever imported, which takes half a second.
+    atexit.register(gc.freeze)
+    hides_pandas = "pandas" not in sys.modules
+    if hides_pandas:
+        # PyArrow loads pandas with its first array, to recognize pandas objects: no command passes any to it. What
+        # needs pandas later can still import it.
+        sys.modules["pandas"] = None  # type: ignore[assignment]
+    try:
+        return load(module)
+    finally:
+        gc.freeze()
+        if hides_pandas:
+            del sys.modules["pandas"]
 
 
 def __dir__() -> list[str]:
