@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from dml import dataframe_writers as writers
-from dml.connector import register_format
+from dml.connector.install import register_format
 from dml.spark import connect_calls as connect
 from dml.spark import format_calls as formats
 from dml.spark.bridge.writers import state_of_reader, state_of_stream_reader

@@ -12,7 +12,7 @@ import datetime
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -21,25 +21,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+import dml.metadata_tables
+import dml.spark_scan
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean
-from dml.metadata_tables.frames import MetadataRead, metadata_frame
-from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
-from dml.spark_scan.frames import can_plan_scans, read_frame
-from dml.spark_scan.scan import SparkRead
 from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.sqlparse.tokens import first_offset
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
+
+if TYPE_CHECKING:
+    from dml.metadata_tables.tables import MetadataTable
 
 __all__ = [
     "TemporaryView",
@@ -130,7 +131,7 @@ def table_frame(
     is_joined: bool,
 ) -> DataFrame:
     if resolved.metadata_table is not None:
-        name = MetadataTable(resolved.metadata_table)
+        name = dml.metadata_tables.tables.MetadataTable(resolved.metadata_table)
         return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
     table = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
@@ -142,7 +143,7 @@ def table_frame(
         row_lineage=table.format_version >= 3,
         every_column=settings.quoted_regex,
     )
-    scan = SparkRead(
+    scan = dml.spark_scan.scan.SparkRead(
         name=resolved.name,
         # Pinned to its snapshot, so that Spark does not confuse it with the table, whose state changes.
         version=(
@@ -162,10 +163,10 @@ def table_frame(
         rules=settings.rules,
         parallelism=settings.parallelism,
     )
-    plans_scan = can_plan_scans(engine.spark) and bool(schema.fields)
+    plans_scan = dml.spark_scan.frames.can_plan_scans(engine.spark) and bool(schema.fields)
     is_computed = read.is_grouped and not read.is_filtered
     if plans_scan and (is_joined or is_computed or not read.is_all_known):
-        frame = read_frame(engine.spark, scan, read.extremes)
+        frame = dml.spark_scan.frames.read_frame(engine.spark, scan, read.extremes)
         if frame is not None:
             return frame
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
@@ -175,7 +176,7 @@ def table_frame(
         # Spark can prune nothing more, so the frame gets this plan; read_frame declines if Python workers would read
         # it. Without a plan, for a grouped query on all rows of the files, tasks may compute partial groups.
         is_whole = read.is_grouped and own.plan.covers_whole_files
-        frame = read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
+        frame = dml.spark_scan.frames.read_frame(engine.spark, scan, read.extremes, None if is_whole else own.plan)
         if frame is not None:
             return frame
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
@@ -186,7 +187,7 @@ def metadata_table_frame(
     settings: StatementSettings,
     statement: str,
     resolved: ResolvedTable,
-    name: MetadataTable,
+    name: "MetadataTable",
     reference: TableReference,
     fragment: Fragment,
 ) -> DataFrame:
@@ -201,15 +202,15 @@ def metadata_table_frame(
         check_time_travel(name, reference, statement)
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
-    schema = table_schema(name, resolved.table.metadata)
+    schema = dml.metadata_tables.tables.table_schema(name, resolved.table.metadata)
     read = table_read(fragment, reference, schema, settings.rules, every_column=settings.quoted_regex)
-    needed = MetadataRead(
+    needed = dml.metadata_tables.frames.MetadataRead(
         columns=tuple(found.name for found in schema.fields if found.field_id in set(read.field_ids)),
         row_filter=read.row_filter,
         case_sensitive=settings.case_sensitive,
         parallelism=settings.parallelism,
     )
-    return metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
+    return dml.metadata_tables.frames.metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
 
 
 def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
@@ -218,7 +219,7 @@ def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
     return any(part is not None for part in (reference.version, reference.timestamp, *in_name))
 
 
-def check_time_travel(name: MetadataTable, reference: TableReference, statement: str) -> None:
+def check_time_travel(name: "MetadataTable", reference: TableReference, statement: str) -> None:
     """Reject time travel in a metadata table that shows all snapshots, or only current metadata.
 
     Raises:
