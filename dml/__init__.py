@@ -160,20 +160,29 @@ def load(module: str) -> ModuleType:
 
 
 def load_command(module: str) -> ModuleType:
-    """Import a module of the command line. Its process serves one command, so less is loaded and collected."""
+    """Import a module of the command line, whose process serves one command: it loads and collects less."""
     # The collections of an ending process examine all that was ever imported, which takes half a second.
     atexit.register(gc.freeze)
-    hides_pandas = "pandas" not in sys.modules
-    if hides_pandas:
-        # PyArrow loads pandas with its first array, to recognize pandas objects: no command passes any to it. What
-        # needs pandas later can still import it.
-        sys.modules["pandas"] = None  # type: ignore[assignment]
+    sys.meta_path.insert(0, PandasBlocker)
     try:
         return load(module)
     finally:
+        sys.meta_path.remove(PandasBlocker)
         gc.freeze()
-        if hides_pandas:
-            del sys.modules["pandas"]
+
+
+class PandasBlocker:
+    """An import hook that reports pandas as missing.
+
+    PyArrow imports pandas, if it is installed, with its first value, to recognize pandas objects. Commands have none,
+    and code that needs pandas imports it again afterwards.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG004 - the protocol of hooks
+        """Raise ModuleNotFoundError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("PyArrow does not need pandas here", name=name)
 
 
 def __dir__() -> list[str]:
