@@ -20,10 +20,10 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+import dml.engine
 from dml import limits
 from dml.catalog import namespace_exists
 from dml.engine.engine import Engine, is_connect
-from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.bridge.gateway import Py4JError
@@ -266,7 +266,7 @@ def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> boo
         case InsertStatement(target=target, query=query):
             return ours(target) or any(map(ours, query.tables))
         case CallStatement(catalog=catalog):
-            about = table_of_call(statement)
+            about = dml.engine.procedures.table_of_call(statement)
             # Procedures that bring in a table name one that does not exist.
             return catalog in registry.catalogs or (
                 catalog is None and (in_ours or (about is not None and ours(about)))

@@ -12,7 +12,7 @@ import datetime
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -21,26 +21,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+import dml.metadata_tables
+import dml.spark_scan
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean
-from dml.metadata_tables.frames import METADATA_ROWS, MetadataRead, metadata_frame
-from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
-from dml.spark_scan.frames import read_frame, unplanned_reason
-from dml.spark_scan.read import SparkRead
-from dml.spark_scan.readers import PythonRead, ReaderRuntime, choose_reader, reader_text
 from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.sqlparse.tokens import first_offset
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
+
+if TYPE_CHECKING:
+    from dml.metadata_tables.tables import MetadataTable
 
 __all__ = [
     "TemporaryView",
@@ -142,8 +142,8 @@ def table_frame(
     descriptions: list[str],
 ) -> DataFrame:
     if resolved.metadata_table is not None:
-        name = MetadataTable(resolved.metadata_table)
-        descriptions.append(f"RowDelta {resolved.name}.{name}, {METADATA_ROWS}")
+        name = dml.metadata_tables.tables.MetadataTable(resolved.metadata_table)
+        descriptions.append(f"RowDelta {resolved.name}.{name}, {dml.metadata_tables.frames.METADATA_ROWS}")
         return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
     table = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
@@ -155,7 +155,7 @@ def table_frame(
         row_lineage=table.format_version >= 3,
         every_column=settings.quoted_regex,
     )
-    scan = SparkRead(
+    scan = dml.spark_scan.read.SparkRead(
         name=resolved.name,
         # Pinned to its snapshot, so that Spark does not confuse it with the table, whose state changes.
         version=(
@@ -175,17 +175,18 @@ def table_frame(
         rules=settings.rules,
         parallelism=settings.parallelism,
     )
-    runtime = ReaderRuntime.of(engine.spark, unplanned_reason(engine.spark, schema))
+    readers, frames = dml.spark_scan.readers, dml.spark_scan.frames
+    runtime = readers.ReaderRuntime.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
     if runtime.unplanned is None and not (read.is_lone and read.field_ids):
-        return read_frame(engine.spark, scan)
+        return frames.read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime)
-    reader = choose_reader(scan, own.plan, runtime)
-    if not isinstance(reader, PythonRead):
-        return read_frame(engine.spark, scan)
+    reader = readers.choose_reader(scan, own.plan, runtime)
+    if not isinstance(reader, readers.PythonRead):
+        return frames.read_frame(engine.spark, scan)
     # Python workers pass their Arrow batches to the query: the connector API would copy each row once more.
-    descriptions.append(f"{scan.description(own.plan)}, {reader_text(reader)}")
+    descriptions.append(f"{scan.description(own.plan)}, {readers.reader_text(reader)}")
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 
 
@@ -194,7 +195,7 @@ def metadata_table_frame(
     settings: StatementSettings,
     statement: str,
     resolved: ResolvedTable,
-    name: MetadataTable,
+    name: "MetadataTable",
     reference: TableReference,
     fragment: Fragment,
 ) -> DataFrame:
@@ -209,15 +210,15 @@ def metadata_table_frame(
         check_time_travel(name, reference, statement)
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
-    schema = table_schema(name, resolved.table.metadata)
+    schema = dml.metadata_tables.tables.table_schema(name, resolved.table.metadata)
     read = table_read(fragment, reference, schema, settings.rules, every_column=settings.quoted_regex)
-    needed = MetadataRead(
+    needed = dml.metadata_tables.frames.MetadataRead(
         columns=tuple(found.name for found in schema.fields if found.field_id in set(read.field_ids)),
         row_filter=read.row_filter,
         case_sensitive=settings.case_sensitive,
         parallelism=settings.parallelism,
     )
-    return metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
+    return dml.metadata_tables.frames.metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
 
 
 def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
@@ -226,7 +227,7 @@ def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
     return any(part is not None for part in (reference.version, reference.timestamp, *in_name))
 
 
-def check_time_travel(name: MetadataTable, reference: TableReference, statement: str) -> None:
+def check_time_travel(name: "MetadataTable", reference: TableReference, statement: str) -> None:
     """Reject time travel in a metadata table that shows all snapshots, or only current metadata.
 
     Raises:

@@ -12,7 +12,8 @@ from pyspark.sql.functions import lit
 from pyspark.sql.types import StructType
 
 from dml import limits
-from dml.connector import install, stream
+from dml.connector import stream
+from dml.connector.install import install
 from dml.errors import SetupError, SqlError
 from dml.session import Session
 from dml.spark import extension, task_frames
