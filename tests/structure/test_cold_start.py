@@ -17,7 +17,7 @@ UNUSED = (
     "pyspark.pandas",
     "pyspark.sql.connect",
     "requests",
-    "sqlglot.optimizer",
+    "sqlglot.optimizer.optimizer",
     # for other statements, and for sessions of Spark
     "dml.connector.install",
     "dml.connector.state",
