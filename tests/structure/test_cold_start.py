@@ -17,7 +17,7 @@ UNUSED = (
     "pyspark.pandas",
     "pyspark.sql.connect",
     "requests",
-    "sqlglot.optimizer",
+    "sqlglot.optimizer.optimizer",
     # for other statements, and for sessions of Spark
     "dml.connector.install",
     "dml.connector.state",
@@ -27,7 +27,7 @@ UNUSED = (
     "dml.merge_stream",
     "dml.metadata_tables.tables",
     "dml.patches",
-    "dml.spark_connect",
+    "dml.spark_connect.calls",
     "dml.spark_scan.scan",
     "dml.streaming",
     "dml.table_health",
