@@ -4,7 +4,7 @@ Output: its analyzed plan, which Spark does not pass to sources; the scans of a 
 count distinct values: the optimizer turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 """
 
-import threading
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,14 +19,6 @@ __all__ = ["counts_no_values", "explained_plan", "note_scan", "running_plan"]
 Described = TypeVar("Described", bound="DescribedScan")
 
 
-class ExplainedQuery(threading.local):
-    """The query that this thread explains, and the scans that Spark has planned for it."""
-
-    def __init__(self) -> None:
-        self.execution: JavaObject | None = None
-        self.scans: list[DescribedScan] = []
-
-
 class DescribedScan(Protocol):
     """A scan that Spark plans."""
 
@@ -34,7 +26,21 @@ class DescribedScan(Protocol):
         """Return the text that EXPLAIN shows."""
 
 
-EXPLAINED: Final = ExplainedQuery()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedQuery:
+    """A query that RowDelta explains.
+
+    Attributes:
+        execution: Its execution, which plans it.
+        scans: The scans that Spark has planned for it.
+    """
+
+    execution: JavaObject
+    scans: list[DescribedScan]
+
+
+EXPLAINED: Final[list[ExplainedQuery]] = []
+"""The queries that are explained at the moment, by all threads: Spark calls back in others."""
 
 
 def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
@@ -47,18 +53,33 @@ def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
     Returns:
         Spark's text of the plans, and the descriptions of RowDelta's scans.
     """
-    EXPLAINED.execution, EXPLAINED.scans = query_execution(frame), []
+    query = ExplainedQuery(execution=query_execution(frame), scans=[])
+    EXPLAINED.append(query)
     try:
-        plan = str(EXPLAINED_PLAN.call("explainString", EXPLAINED.execution, mode))
-        return plan, list(dict.fromkeys(scan.description() for scan in EXPLAINED.scans))
+        plan = str(EXPLAINED_PLAN.call("explainString", query.execution, mode))
+        return plan, list(dict.fromkeys(scan.description() for scan in query.scans))
     finally:
-        EXPLAINED.execution, EXPLAINED.scans = None, []
+        EXPLAINED[:] = [other for other in EXPLAINED if other is not query]
+
+
+def explained_query() -> ExplainedQuery | None:
+    """Return the explained query that Spark optimizes in the calling thread of the JVM."""
+    if not EXPLAINED:
+        return None
+    try:
+        tracker = PLANNING_TRACKER.call("get")
+        found = (query for query in tuple(EXPLAINED) if tracker.get() == query.execution.tracker())
+        return next(found, None) if tracker.isDefined() else None
+    except UnknownInternalsError as error:
+        warn_degraded("the running query", error, DISTINCT_READ)
+        return None
 
 
 def note_scan(scan: Described) -> Described:
-    """Note that Spark has planned a scan, and return it. Spark calls back in the thread that explains."""
-    if EXPLAINED.execution is not None:
-        EXPLAINED.scans.append(scan)
+    """Note that Spark has planned a scan, if it does so for EXPLAIN, and return it."""
+    query = explained_query()
+    if query is not None:
+        query.scans.append(scan)
     return scan
 
 
@@ -82,7 +103,8 @@ def counts_no_values(spark: SparkSession) -> bool:
     by `DataFrame.explain`, or if it is optimized while another query runs.
     """
     try:
-        execution = running_execution(spark) if EXPLAINED.execution is None else EXPLAINED.execution
+        explained = explained_query()
+        execution = running_execution(spark) if explained is None else explained.execution
         tracker = PLANNING_TRACKER.call("get")
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False
