@@ -90,7 +90,7 @@ def query_views(
         fragment: The query.
         tables: The tables that it names.
         settings: The session's settings.
-        descriptions: Receives the text of EXPLAIN for each table that Spark does not plan the scan of.
+        descriptions: Receives the EXPLAIN text of each scan that Spark does not plan.
     """
     return views_of(tables, [fragment], frames_of(engine, settings, tables.statement, descriptions))
 
@@ -98,7 +98,7 @@ def query_views(
 def frames_of(
     engine: Engine, settings: StatementSettings, statement: str, descriptions: list[str] | None = None
 ) -> TableFrame:
-    """Return a function that makes the scans behind a statement's views; the arguments are those of `query_views`."""
+    """Return a function that makes the scans of a statement's views. Its arguments are those of `query_views`."""
     shown: list[str] = [] if descriptions is None else descriptions
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
@@ -119,7 +119,7 @@ def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
 
 
 def query_frame(views: StatementViews, fragment: Fragment) -> DataFrame:
-    """Return the DataFrame of a query on its views."""
+    """Return the DataFrame of a query that reads `views`."""
     text = views.text(fragment)
     return views.sql(exclude_from_stars(text, hidden_columns(views)) if fragment.has_star else text)
 
@@ -176,7 +176,7 @@ def table_frame(
         parallelism=settings.parallelism,
     )
     runtime = ReaderRuntime.of(engine.spark, unplanned_reason(engine.spark, schema))
-    if runtime.unplanned is None and not (read.is_lone and read.field_ids):
+    if runtime.unplanned_reason is None and not (read.is_row_select and read.field_ids):
         return read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
@@ -184,7 +184,7 @@ def table_frame(
     reader = choose_reader(scan, own.plan, runtime)
     if not isinstance(reader, PythonRead):
         return read_frame(engine.spark, scan)
-    # Python workers pass their Arrow batches to the query: the connector API would copy each row once more.
+    # The query receives the Arrow batches of the Python workers: the connector API would copy each row once more.
     descriptions.append(f"{scan.description(own.plan)}, {reader_text(reader)}")
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 

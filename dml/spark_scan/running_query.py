@@ -14,7 +14,7 @@ from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_deg
 from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
 from dml.spark.bridge.sessions import query_execution
 
-__all__ = ["counts_no_values", "explained_plan", "note_scan", "running_plan"]
+__all__ = ["counts_no_values", "explained_plan", "record_scan", "running_plan"]
 
 Described = TypeVar("Described", bound="DescribedScan")
 
@@ -38,11 +38,11 @@ EXPLAINED: Final = ExplainedQuery()
 
 
 def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
-    """Plan a query as if it ran, without running it.
+    """Plan a query as if it ran, so that EXPLAIN shows the readers that it would get.
 
     Args:
         frame: The query.
-        mode: Of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
+        mode: The mode of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
 
     Returns:
         Spark's text of the plans, and the descriptions of RowDelta's scans.
@@ -55,8 +55,8 @@ def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
         EXPLAINED.execution, EXPLAINED.scans = None, []
 
 
-def note_scan(scan: Described) -> Described:
-    """Note that Spark has planned a scan, and return it. Spark calls back in the thread that explains."""
+def record_scan(scan: Described) -> Described:
+    """Record a scan that Spark plans for EXPLAIN, and return it. Spark calls back in the thread that explains."""
     if EXPLAINED.execution is not None:
         EXPLAINED.scans.append(scan)
     return scan
