@@ -1,7 +1,8 @@
 """Statements leave the same rows on a cluster as in a local session, and every table verifies after each of them.
 
 With every change, the rows are compared with `left.json`, which a local session wrote; by night, with a local session
-that runs beside the cluster. `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints that file.
+that runs beside the cluster. `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints
+`left.json`.
 """
 
 import json
@@ -57,7 +58,7 @@ def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def recorded() -> list[Left]:
-    """Return the recorded sums and counts of a local session after each statement. All kinds of tables have the same."""
+    """Return the recorded sums and counts after each statement, which are the same for all kinds of tables."""
     (left,) = json.loads(RECORDED.read_text()).values()
     return [(text, sums, counts) for text, sums, counts in left]
 
