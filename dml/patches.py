@@ -74,7 +74,7 @@ PATCHES: Final[tuple[Replacement, ...]] = (
             ("DataStreamWriter", "toTable", connect.find_named_table, connect.to_table),
         )
     ),
-    # names of tables in the client of Spark Connect, whose server does not know RowDelta's catalogs
+    # on Spark Connect, whose server does not know RowDelta's catalogs, the client resolves the names of tables
     Replacement(
         f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_named_table, connect.read, SessionKind.CONNECT
     ),

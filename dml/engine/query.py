@@ -93,7 +93,7 @@ def query_views(
         fragment: The query.
         tables: The tables that it names.
         settings: The session's settings.
-        descriptions: Receives the text of EXPLAIN for each table that Spark does not plan the scan of.
+        descriptions: Receives the EXPLAIN text of each scan that Spark does not plan.
         is_joined: Whether other queries will name the result, so that their conditions should prune it.
     """
     make = frames_of(engine, settings, tables.statement, descriptions, is_joined=is_joined)
@@ -108,7 +108,7 @@ def frames_of(
     *,
     is_joined: bool,
 ) -> TableFrame:
-    """Return a function that makes the scans behind a statement's views; the arguments are those of `query_views`."""
+    """Return a function that makes the scans of a statement's views. Its arguments are those of `query_views`."""
     shown: list[str] = [] if descriptions is None else descriptions
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
@@ -129,7 +129,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
 
 
 def query_frame(views: StatementViews, fragment: Fragment) -> DataFrame:
-    """Return the DataFrame of a query on its views."""
+    """Return the DataFrame of a query that reads `views`."""
     text = views.text(fragment)
     return views.sql(exclude_from_stars(text, hidden_columns(views)) if fragment.has_star else text)
 
@@ -189,7 +189,7 @@ def table_frame(
     )
     readers, frames = dml.spark_scan.readers, dml.spark_scan.frames
     runtime = readers.ReaderRuntime.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
-    if runtime.unplanned is None and (is_joined or not read.is_lone or not read.field_ids):
+    if runtime.unplanned_reason is None and (is_joined or not read.is_row_select or not read.field_ids):
         return frames.read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
@@ -197,7 +197,7 @@ def table_frame(
     reader = readers.choose_reader(scan, own.plan, runtime)
     if not isinstance(reader, readers.PythonRead):
         return frames.read_frame(engine.spark, scan)
-    # Python workers pass their Arrow batches to the query: the connector API would copy each row once more.
+    # The query receives the Arrow batches of the Python workers: the connector API would copy each row once more.
     descriptions.append(f"{scan.description(own.plan)}, {readers.reader_text(reader)}")
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 

@@ -14,7 +14,7 @@ from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_deg
 from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
 from dml.spark.bridge.sessions import query_execution
 
-__all__ = ["counts_no_values", "explained_plan", "note_scan", "running_plan"]
+__all__ = ["counts_no_values", "explained_plan", "record_scan", "running_plan"]
 
 Described = TypeVar("Described", bound="DescribedScan")
 
@@ -44,11 +44,11 @@ EXPLAINED: Final[list[ExplainedQuery]] = []
 
 
 def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
-    """Plan a query as if it ran, without running it.
+    """Plan a query as if it ran, so that EXPLAIN shows the readers that it would get.
 
     Args:
         frame: The query.
-        mode: Of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
+        mode: The mode of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
 
     Returns:
         Spark's text of the plans, and the descriptions of RowDelta's scans.
@@ -75,8 +75,8 @@ def explained_query() -> ExplainedQuery | None:
         return None
 
 
-def note_scan(scan: Described) -> Described:
-    """Note that Spark has planned a scan, if it does so for EXPLAIN, and return it."""
+def record_scan(scan: Described) -> Described:
+    """Record a scan, if Spark plans it for EXPLAIN, and return it."""
     query = explained_query()
     if query is not None:
         query.scans.append(scan)

@@ -39,7 +39,7 @@ def planned(monkeypatch):
 
 def as_on_connect(lake, text):
     """A query as it is read where Spark does not plan our scans."""
-    with patch("dml.engine.query.unplanned_reason", lambda *_: "a test reads so"):
+    with patch("dml.engine.query.unplanned_reason", lambda *_: "the test bypasses Spark's scans"):
         return run_query(lake.engine, parse(text), text)
 
 
@@ -79,8 +79,8 @@ def test_no_more_files_are_read_than_by_the_conditions_of_the_statement(lake, fa
     assert planned[-1] == files
 
 
-def test_spark_plans_the_scans_of_all_but_rows_of_one_table(lake, facts):
-    """Arrow batches of Python workers go to a SELECT of one table directly: its rows are copied once less."""
+def test_spark_plans_all_scans_except_a_select_of_rows_of_one_table(lake, facts):
+    """Such a SELECT receives the Arrow batches of Python workers, which saves one copy of each row."""
     for alone in (f"SELECT * FROM {facts}", f"SELECT v, _file FROM {facts} AS f WHERE f.day > DATE'2020-01-03'"):
         assert "MapInArrow" in plan_of(lake.session.sql(alone)), alone
     for query in (
