@@ -110,6 +110,17 @@ def test_conditions_from_elsewhere_leave_out_files(lake, facts, planned):
         assert planned[-1] == 4, query
 
 
+def test_conditions_on_a_temporary_view_leave_out_files(lake, facts, planned):
+    """The view is one SELECT of one table, but queries of it have conditions, columns and aggregations of their own."""
+    lake.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW all_facts AS SELECT * FROM {facts}")
+    found = lake.session.sql("SELECT v FROM all_facts WHERE day = DATE'2020-01-03'")
+    assert "MapInArrow" not in plan_of(found)
+    assert len(found.collect()) == 100
+    assert planned[-1] == 4
+    assert "LocalTableScan" in plan_of(lake.session.sql("SELECT count(*) FROM all_facts"))
+    lake.session.spark.catalog.dropTempView("all_facts")
+
+
 def test_columns_of_a_star_that_nobody_needs_are_not_read(lake, facts):
     frame = lake.session.sql(f"SELECT v FROM (SELECT * FROM {facts}) WHERE id % 2 = 0")
     assert re.search(r"BatchScan lake\.\S+\[id#\d+L, v#\d+\] RowDelta", plan_of(frame))
