@@ -82,6 +82,8 @@ def query_views(
     tables: StatementTables,
     settings: StatementSettings,
     descriptions: list[str] | None = None,
+    *,
+    is_named: bool = False,
 ) -> StatementViews:
     """Make the views of a query, which has no target.
 
@@ -91,31 +93,38 @@ def query_views(
         tables: The tables that it names.
         settings: The session's settings.
         descriptions: Receives the text of EXPLAIN for each table that Spark does not plan the scan of.
+        is_named: True if other queries will name the result: their conditions prune its files if Spark plans the scan.
     """
-    return views_of(tables, [fragment], frames_of(engine, settings, tables.statement, descriptions))
+    make = frames_of(engine, settings, tables.statement, descriptions, is_named=is_named)
+    return views_of(tables, [fragment], make)
 
 
 def frames_of(
-    engine: Engine, settings: StatementSettings, statement: str, descriptions: list[str] | None = None
+    engine: Engine,
+    settings: StatementSettings,
+    statement: str,
+    descriptions: list[str] | None = None,
+    *,
+    is_named: bool = False,
 ) -> TableFrame:
     """Return a function that makes the scans behind a statement's views; the arguments are those of `query_views`."""
     shown: list[str] = [] if descriptions is None else descriptions
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
-        return table_frame(engine, settings, statement, resolved, reference, fragment, shown)
+        return table_frame(engine, settings, statement, resolved, reference, fragment, shown, is_named=is_named)
 
     return frame
 
 
-def run_query(engine: Engine, query: Query, statement: str) -> DataFrame:
-    """Return the DataFrame of a query.
+def run_query(engine: Engine, query: Query, statement: str, *, is_named: bool = False) -> DataFrame:
+    """Return the DataFrame of a query; `is_named` if other queries will name it.
 
     Raises:
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     settings = StatementSettings.of(engine, statement)
     tables = StatementTables(statement=statement, runtime=engine.runtime, registry=engine.registry)
-    return query_frame(query_views(engine, query.fragment, tables, settings), query.fragment)
+    return query_frame(query_views(engine, query.fragment, tables, settings, is_named=is_named), query.fragment)
 
 
 def query_frame(views: StatementViews, fragment: Fragment) -> DataFrame:
@@ -140,6 +149,8 @@ def table_frame(
     reference: TableReference,
     fragment: Fragment,
     descriptions: list[str],
+    *,
+    is_named: bool,
 ) -> DataFrame:
     if resolved.metadata_table is not None:
         name = MetadataTable(resolved.metadata_table)
@@ -176,7 +187,7 @@ def table_frame(
         parallelism=settings.parallelism,
     )
     runtime = ReaderRuntime.of(engine.spark, unplanned_reason(engine.spark, schema))
-    if runtime.unplanned is None and not (read.is_lone and read.field_ids):
+    if runtime.unplanned is None and (is_named or not (read.is_lone and read.field_ids)):
         return read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
@@ -389,5 +400,5 @@ def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
         raise AlreadyExistsError(
             f"The temporary view '{view.name}' already exists", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
-    run_query(engine, view.query, view.text).createOrReplaceTempView(view.name)
+    run_query(engine, view.query, view.text, is_named=True).createOrReplaceTempView(view.name)
     return empty_frame(engine.spark, StructType([]))
