@@ -13,6 +13,7 @@ Only `dml.engine` imports all stages; `dml.session` is the user's handle. Module
 neither PySpark nor the session, so this module loads the rest of the package lazily.
 """
 
+import atexit
 import gc
 import sys
 from importlib import import_module
@@ -137,7 +138,7 @@ def __getattr__(name: str) -> Any:
     if name in LAZY:
         return getattr(load(LAZY[name]), name)
     if name in COMMANDS:
-        return load(f"dml.{name}")
+        return load_command(f"dml.{name}")
     raise AttributeError(f"module 'dml' has no attribute {name!r}")
 
 
@@ -156,6 +157,32 @@ def load(module: str) -> ModuleType:
     finally:
         if collects:
             gc.enable()
+
+
+def load_command(module: str) -> ModuleType:
+    """Import a module of the command line, whose process serves one command: it loads and collects less."""
+    # The collections of an ending process examine all that was ever imported, which takes half a second.
+    atexit.register(gc.freeze)
+    sys.meta_path.insert(0, PandasBlocker)
+    try:
+        return load(module)
+    finally:
+        sys.meta_path.remove(PandasBlocker)
+        gc.freeze()
+
+
+class PandasBlocker:
+    """An import hook that reports pandas as missing.
+
+    PyArrow imports pandas, if it is installed, with its first value, to recognize pandas objects. Commands have none,
+    and code that needs pandas imports it again afterwards.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG004 - the protocol of hooks
+        """Raise ModuleNotFoundError for pandas."""
+        if name == "pandas":
+            raise ModuleNotFoundError("PyArrow does not need pandas here", name=name)
 
 
 def __dir__() -> list[str]:

@@ -6,7 +6,7 @@ dml.sql("DELETE FROM db.flights WHERE dep_time IS NULL")
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -14,13 +14,15 @@ from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.errors import SetupError
 from dml.merge_builder import Condition, MergeBuilder, Source, Value
-from dml.merge_stream import StreamMerge
 from dml.result import Result
 from dml.session import ACTIVE, Session
 from dml.spark import interception
 from dml.spark.runtime import Runtime
-from dml.table_health import TableHealth
-from dml.verification import Verification
+
+if TYPE_CHECKING:
+    from dml.merge_stream import StreamMerge
+    from dml.table_health import TableHealth
+    from dml.verification import Verification
 
 __all__ = [
     "DEFAULT_CATALOG",
@@ -157,12 +159,12 @@ def update(
     return active().update(table, set, where, idempotency_key=idempotency_key)
 
 
-def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
+def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> "Verification":
     """Call `Session.verify` on the active session."""
     return active().verify(table, snapshot_id, every_file=every_file)
 
 
-def health(table: str, branch: str | None = None) -> TableHealth:
+def health(table: str, branch: str | None = None) -> "TableHealth":
     """Call `Session.health` on the active session."""
     return active().health(table, branch)
 
@@ -203,6 +205,6 @@ def stream_merge(
     keys: Sequence[str] | str | None = None,
     latest_by: Sequence[str] | str | None = None,
     source_alias: str = "source",
-) -> StreamMerge:
+) -> "StreamMerge":
     """Call `Session.stream_merge` on the active session."""
     return active().stream_merge(source, table, on, keys=keys, latest_by=latest_by, source_alias=source_alias)

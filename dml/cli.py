@@ -353,7 +353,7 @@ def health(
 @app.command(rich_help_panel=MORE)
 def procedures() -> None:
     """List the procedures, each of which is a command."""
-    for procedure in dml.shell.PROCEDURES.values():
+    for procedure in dml.shell.procedures().values():
         if not procedure.in_session:
             typer.echo(f"{procedure.name.replace('_', '-')}: {procedure.summary}")
 
@@ -372,7 +372,7 @@ def procedure_command(name: str) -> Any:
     Returns:
         The command; None if there is no such procedure, or its effect would end with the command.
     """
-    procedure = dml.shell.PROCEDURES.get(name)
+    procedure = dml.shell.procedures().get(name)
     if procedure is None or procedure.in_session:
         return None
     kinds = {parameter.name: parameter.type.python for parameter in procedure.parameters}

@@ -80,7 +80,7 @@ def load(
     """Run `spark.read.load(name)` or `spark.readStream.load(name)`."""
     if schema is not None or has_schema:
         raise NotSupportedError(
-            f"The table '{path}' has its schema", hint="Leave the schema out, and select the columns"
+            f"A reader of the table '{path}' cannot set a schema", hint="Remove the schema, and select the columns"
         )
     return self.options(**options).table(path)  # type: ignore[no-any-return]
 

@@ -63,8 +63,6 @@ from dml.commit import ancestors
 from dml.ddl.commit import MetadataChange, commit_change
 from dml.errors import AnalysisError, ErrorKind
 from dml.hook_options import HookOptions, MarkDone, TagCreation
-from dml.maintenance.rewrite_options import MIN_SIZE_SHARE
-from dml.maintenance.triggers import due_trigger
 from dml.manifests.read import entries_of, manifests_of
 from dml.manifests.write import partition_type
 from dml.model.manifest import ContentFile, ManifestContent, ManifestFile, Partition
@@ -699,7 +697,9 @@ def compact_if_due(finished: Finished, options: HookOptions) -> None:
     before = None if committed is None else committed.parent_snapshot_id
     history = () if before is None else ancestors(metadata, before)
     target = WriteOptions.from_properties(metadata.properties).target_file_size
-    reason = due_trigger(finished.result.summary, history, options, int(target * MIN_SIZE_SHARE))
+    rules = importlib.import_module("dml.maintenance")  # few tables have triggers, and it is large
+    small = int(target * rules.rewrite_options.MIN_SIZE_SHARE)
+    reason: str | None = rules.due_trigger(finished.result.summary, history, options, small)
     if reason is not None and finished.compact is not None:
         LOG.info("Compacting %s: %s", finished.result.table, reason)
         finished.compact(options)

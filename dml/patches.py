@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from dml import dataframe_writers as writers
 from dml import format_calls as formats
-from dml.connector import register_format
+from dml.connector.install import register_format
 from dml.spark.interception import SQL_REPLACEMENTS
 from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
 from dml.spark_connect import calls as connect
@@ -74,7 +74,7 @@ PATCHES: Final[tuple[Replacement, ...]] = (
             ("DataStreamWriter", "toTable", connect.find_named_table, connect.to_table),
         )
     ),
-    # names of tables in the client of Spark Connect, whose server does not know RowDelta's catalogs
+    # on Spark Connect, whose server does not know RowDelta's catalogs, the client resolves the names of tables
     Replacement(
         f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_named_table, connect.read, SessionKind.CONNECT
     ),

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.active_session import DEFAULT_CATALOG
-from dml.connector import register_format
+from dml.connector.install import register_format
 from dml.errors import SetupError
 from dml.session import Session
 from dml.shell import open_session

@@ -7,25 +7,21 @@ lake.update("db.flights", {"dest": "'BOS'"}, "dest = 'Boston'")
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
 from pyiceberg.catalog import Catalog
 from pyspark.sql import DataFrame, SparkSession
 
+import dml.connector
+import dml.engine
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
-from dml.connector import (
-    check_catalog_settings,
-    install,
-    table_frame,
-)
 from dml.engine.engine import StatementSettings
 from dml.engine.ownership import follow_spark
-from dml.engine.procedures import remove_orphans, table_health, verify_table
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.hooks import Callbacks
-from dml.maintenance import RemoveOrphanFiles
 from dml.merge_builder import (
     Condition,
     MergeBuilder,
@@ -43,7 +39,6 @@ from dml.merge_builder import (
     source_of,
     where_clause,
 )
-from dml.merge_stream import StreamMerge, stream_merge
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -71,8 +66,11 @@ from dml.sql_values import fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
-from dml.table_health import TableHealth
-from dml.verification import Verification
+
+if TYPE_CHECKING:
+    from dml.merge_stream import StreamMerge
+    from dml.table_health import TableHealth
+    from dml.verification import Verification
 
 __all__ = ["ACTIVE", "Session", "runner_of"]
 
@@ -223,7 +221,7 @@ class Session:
             NotFoundError: The table does not exist.
         """
         with self._runner.on_active_session(name_text(name)) as runner:
-            planned = table_frame(runner.engine, name)
+            planned = dml.connector.table.table_frame(runner.engine, name)
         return self._runner.query(f"SELECT * FROM {name}") if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
@@ -360,7 +358,7 @@ class Session:
         keys: Sequence[str] | str | None = None,
         latest_by: Sequence[str] | str | None = None,
         source_alias: str = "source",
-    ) -> StreamMerge:
+    ) -> "StreamMerge":
         """Begin a MERGE of each micro-batch of a stream; see `StreamMerge`, and end with `.start(checkpoint)`.
 
         Each micro-batch is merged once, even if Spark runs it again.
@@ -384,7 +382,7 @@ class Session:
         """
         check_not_stopped(self.spark)
         follow_spark(self._runner.engine)
-        return stream_merge(
+        return import_module("dml.merge_stream").stream_merge(  # type: ignore[no-any-return]
             self._runner.engine,
             source,
             table,
@@ -394,7 +392,7 @@ class Session:
             source_alias=alias_of(source_alias),
         )
 
-    def verify(self, table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> Verification:
+    def verify(self, table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> "Verification":
         """Verify a snapshot: compare its summary and manifests with the rows and deletes in its files.
 
         Args:
@@ -416,9 +414,11 @@ class Session:
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Take one from the table's metadata table 'snapshots'",
             )
-        return verify_table(self._runner.engine, self._runner.table_parts(table), snapshot_id, every_file=every_file)
+        return dml.engine.procedures.verify_table(
+            self._runner.engine, self._runner.table_parts(table), snapshot_id, every_file=every_file
+        )
 
-    def health(self, table: str, branch: str | None = None) -> TableHealth:
+    def health(self, table: str, branch: str | None = None) -> "TableHealth":
         """Measure the health of a table: file sizes, deleted rows, overlap, manifests, snapshots, and advice.
 
         Only metadata is read, and nothing is changed. The advice is what `maintain` would do with the branch.
@@ -433,7 +433,7 @@ class Session:
             CorruptFileError: A metadata file is missing or damaged.
             ExecutionError: The storage failed.
         """
-        return table_health(self._runner.engine, self._runner.table_parts(table), branch)
+        return dml.engine.procedures.table_health(self._runner.engine, self._runner.table_parts(table), branch)
 
     def remove_orphan_files(
         self,
@@ -463,8 +463,8 @@ class Session:
         parts = self._runner.table_parts(table)
         if isinstance(older_than, datetime) and older_than.tzinfo is None:
             older_than = older_than.replace(tzinfo=ZoneInfo(StatementSettings.of(self._runner.engine).time_zone))
-        call = RemoveOrphanFiles.of(older_than=older_than, location=location, dry_run=dry_run, **options)
-        return remove_orphans(self._runner.engine, parts, call).orphans
+        values = {"older_than": older_than, "location": location, "dry_run": dry_run, **options}
+        return dml.engine.procedures.remove_orphans(self._runner.engine, parts, values).orphans
 
     def rewrite_data_files(
         self,
@@ -1096,11 +1096,11 @@ class Session:
             SetupError: The catalog cannot be loaded.
         """
         if self._runner.is_started:
-            check_catalog_settings(self.spark, (name,))
+            dml.connector.install.check_catalog_settings(self.spark, (name,))
         catalog = load(name, **properties)
         self.registry.catalogs[name] = catalog
         if self._runner.is_enabled:
-            install(self._runner.engine)
+            dml.connector.install.install(self._runner.engine)
         return catalog
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pyspark.sql import DataFrame, Row
 from rich.console import Console
@@ -22,14 +22,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+import dml.engine
 from dml.active_session import DEFAULT_CATALOG, DEFAULT_WAREHOUSE, connect
 from dml.catalog.loading import embedded_database, is_embedded
 from dml.catalog.tables import list_tables, namespace_exists
 from dml.ddl import DdlResult
 from dml.ddl.namespaces import child_namespaces
 from dml.ddl.tables import missing_namespace
-from dml.engine.maintain import parse_budget
-from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError, SqlError
 from dml.result import Decision, Result
 from dml.session import Session, runner_of
@@ -38,11 +37,13 @@ from dml.spark.jobs import cancel_on_interrupt
 from dml.sqlparse import first_keyword, split_statements
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
-from dml.table_health import TableHealth
-from dml.verification import Verification
+
+if TYPE_CHECKING:
+    from dml.engine.procedures import Procedure
+    from dml.table_health import TableHealth
+    from dml.verification import Verification
 
 __all__ = [
-    "PROCEDURES",
     "creates_objects",
     "missing_warehouse",
     "open_session",
@@ -53,6 +54,7 @@ __all__ = [
     "print_rows",
     "print_table",
     "print_verification",
+    "procedures",
     "read_script",
     "run_maintenance",
     "run_procedure",
@@ -218,6 +220,11 @@ def run_statement(
         raise translate(error) from error
 
 
+def procedures() -> Mapping[str, "Procedure"]:
+    """Return the procedures by name."""
+    return dml.engine.procedures.PROCEDURES
+
+
 def run_procedure(session: Session, procedure: str, arguments: Mapping[str, Any], *, output: str, limit: int) -> None:
     """Run a procedure and print its rows, as a table those of a dry run apart; `output` and `limit` as for `run_sql`.
 
@@ -259,6 +266,15 @@ def tables_in(session: Session, name: str | None) -> Iterator[str]:
         if one:
             yield from (quote_name((catalog_name, *identifier)) for identifier in list_tables(catalog, one))
         todo += reversed(child_namespaces(catalog, one))
+
+
+def parse_budget(text: str) -> float:
+    """Parse a time such as `5m`, in seconds.
+
+    Raises:
+        AnalysisError: It is none.
+    """
+    return dml.engine.maintain.parse_budget(text)
 
 
 def run_maintenance(
@@ -456,7 +472,7 @@ def print_result(result: Result, output: str, target: TextIO) -> None:
         plain_console().print(table)
 
 
-def print_verification(found: Verification, output: str, target: TextIO) -> None:
+def print_verification(found: "Verification", output: str, target: TextIO) -> None:
     """Print the verification of a snapshot.
 
     Args:
@@ -472,7 +488,7 @@ def print_verification(found: Verification, output: str, target: TextIO) -> None
     target.write((json.dumps(found.as_dict(), ensure_ascii=False) if output == "json" else repr(found)) + "\n")
 
 
-def print_health(found: TableHealth, target: TextIO, *, as_json: bool, html: str | None) -> None:
+def print_health(found: "TableHealth", target: TextIO, *, as_json: bool, html: str | None) -> None:
     """Print the health of a table: as text on standard output, unless it is written to a file or as JSON.
 
     Args:

@@ -6,29 +6,24 @@ Input: the text of a statement. Output: a DataFrame or a `Result`. `Session` is 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+import dml.connector
+import dml.engine
 from dml.catalog.registry import CatalogRegistry
 from dml.commit import CommitKey
-from dml.connector import (
-    check_catalog_settings,
-    execute_and_refresh,
-    install,
-    install_in_derived_sessions,
-    run_and_refresh,
-    uninstall,
-)
+from dml.connector import execute_and_refresh, run_and_refresh
 from dml.ddl import DdlResult
 from dml.engine.dispatch import frame_of_rows
 from dml.engine.engine import Engine
-from dml.engine.maintain import compact_after_commit
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
 from dml.errors import AnalysisError, ErrorKind
+from dml.hook_options import HookOptions
 from dml.hooks import Callbacks
 from dml.merge_builder import key_of, name_text
-from dml.patches import patch_pyspark
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.bridge.sessions import drop_view, is_classic
@@ -49,6 +44,11 @@ from dml.sqlparse import bind_parameters, first_keyword
 from dml.sqlparse.names import name_parts
 
 __all__ = ["StatementRunner"]
+
+
+def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOptions) -> None:
+    """Compact a table, given the options of its triggers."""
+    dml.engine.maintain.compact_after_commit(engine, parts, options)
 
 
 class StatementRunner:
@@ -249,7 +249,7 @@ class StatementRunner:
         def handler(spark: SparkSession) -> StatementHandler:
             return StatementRunner(spark, registry, progress=engine.progress, callbacks=engine.callbacks).handler
 
-        return install_in_derived_sessions(handler, registry)
+        return dml.connector.install.install_in_derived_sessions(handler, registry)
 
     def enable(self) -> None:
         """Handle RowDelta's statements in `spark.sql`, too.
@@ -260,10 +260,10 @@ class StatementRunner:
         if not self.is_started:
             self.engine.runtime.announce(self.enable)
             return
-        check_catalog_settings(self.spark, self.registry.catalogs)
+        dml.connector.install.check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
-        install(self.engine)
-        patch_pyspark(self.spark)
+        dml.connector.install.install(self.engine)
+        import_module("dml.patches").patch_pyspark(self.spark)
 
     @property
     def is_enabled(self) -> bool:
@@ -282,5 +282,5 @@ class StatementRunner:
 
     def _release(self) -> None:
         """Remove the catalogs from Spark."""
-        uninstall(self.engine)
+        dml.connector.install.uninstall(self.engine)
         self.registry.is_current_on_connect = False

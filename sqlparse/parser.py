@@ -62,18 +62,18 @@ ROW_LEVEL: dict[str, RowLevelReader] = {
     "MERGE": read_merge,
     "INSERT": read_insert,
 }
-TRANSACTION = ("TRANSACTION", "WORK")
-END_KEY = ""
+TRANSACTION_WORDS = ("TRANSACTION_WORDS", "WORK")
+END_OF_STATEMENT = ""
 
 
 def refuse_transaction(cursor: Cursor, _reader: FragmentReader) -> Statement:
-    """Refuse a statement about a transaction of several statements.
+    """Refuse BEGIN, COMMIT, ROLLBACK or SAVEPOINT.
 
     Raises:
-        NotSupportedError: It is one.
+        NotSupportedError: Always.
     """
     raise NotSupportedError(
-        "There are no transactions of several statements: each statement commits by itself",
+        "Transactions of several statements are not supported: each statement commits by itself",
         sql=cursor.source.sql,
         position=cursor.start(),
         length=len(cursor.key()),
@@ -111,8 +111,8 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("ALTER", "TABLE"), read_alter_table),
     (("CALL",), read_call),
     *(((word,), refuse_transaction) for word in ("COMMIT", "ROLLBACK", "SAVEPOINT")),
-    *(((begin, word), refuse_transaction) for begin in ("BEGIN", "START") for word in TRANSACTION),
-    (("BEGIN", END_KEY), refuse_transaction),
+    *(((begin, word), refuse_transaction) for begin in ("BEGIN", "START") for word in TRANSACTION_WORDS),
+    (("BEGIN", END_OF_STATEMENT), refuse_transaction),
 )
 QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
 FIRST_WORDS = QUERIES | set(ROW_LEVEL) | {head[0] for head, _ in HEADS} | {"EXPLAIN"}
@@ -356,4 +356,4 @@ def statement_tokens(tokens: list[Token]) -> Iterator[list[Token]]:
 def is_compound(piece: list[Token]) -> bool:
     """Return whether a statement begins with `BEGIN` or `label: BEGIN`, and does not begin a transaction."""
     keys = [token.key for token in piece[:3]]
-    return keys[1:] == [":", "BEGIN"] or (keys[:1] == ["BEGIN"] and len(keys) > 1 and keys[1] not in TRANSACTION)
+    return keys[1:] == [":", "BEGIN"] or (keys[:1] == ["BEGIN"] and len(keys) > 1 and keys[1] not in TRANSACTION_WORDS)

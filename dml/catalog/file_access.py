@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, MetastoreCatalog
-from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
@@ -25,6 +24,7 @@ from dml.errors import NotSupportedError
 from dml.files.file_io import with_single_puts
 from dml.files.schemes import ALLOWED_SCHEMES, allowed_schemes, check_location, restrict_schemes
 from dml.files.table_metadata import read_table_metadata
+from dml.lazy_imports import loaded_class
 from dml.options import WRITE_METADATA_PATH
 
 __all__ = ["check_new_location", "metadata_at", "metadata_read_once", "restrict_files"]
@@ -47,7 +47,8 @@ def restrict_files(catalog: Catalog) -> Catalog:
     """
     load_any = catalog._load_file_io  # noqa: SLF001 - the one method through which all catalogs open files
     # For REST catalogs these properties include the server's configuration for the table.
-    places = () if isinstance(catalog, RestCatalog) else PLACES
+    is_rest = isinstance(catalog, loaded_class("pyiceberg.catalog.rest", "RestCatalog"))
+    places = () if is_rest else PLACES
 
     def load_restricted(properties: Any = None, location: str | None = None) -> FileIO:
         given = {
@@ -61,7 +62,7 @@ def restrict_files(catalog: Catalog) -> Catalog:
     setattr(catalog, "_load_file_io", load_restricted)  # noqa: B010 - replaces the method of this object only
     if isinstance(catalog, SqlCatalog):
         read_metadata_restricted(catalog)
-    if isinstance(catalog, RestCatalog):
+    if is_rest:
         for name in ("_response_to_table", "_response_to_staged_table"):
             setattr(catalog, name, partial(table_of_answer, getattr(catalog, name)))
     return catalog

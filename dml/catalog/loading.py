@@ -6,15 +6,13 @@ of REST catalogs have timeouts.
 
 import sqlite3
 from collections.abc import Mapping
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, list_catalogs, load_catalog
-from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.config import Config, merge_config
-from requests import Session
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
@@ -24,10 +22,12 @@ from dml.catalog.translation import error_text
 from dml.errors import DmlError, NotFoundError, SetupError
 from dml.iceberg import support_format_version_3
 
-__all__ = ["DATABASE_FILE", "BoundedRestCatalog", "embedded_database", "is_embedded", "load"]
+__all__ = ["DATABASE_FILE", "embedded_database", "is_embedded", "load"]
 
 DATABASE_FILE: Final = "catalog.db"
 """The embedded catalog's SQLite file in its warehouse folder."""
+
+SNAPSHOT_LOADING_MODE: Final = "snapshot-loading-mode"
 
 KINDS: Final = ("uri", "type", "py-catalog-impl")
 LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
@@ -95,7 +95,8 @@ def make_catalog(name: str, given: dict[str, Any], merged: dict[str, Any]) -> Ca
     """Create PyIceberg's catalog with timeouts, so that an unresponsive server cannot block forever."""
     match kind_of(name, merged):
         case CatalogType.REST if "uri" in merged:
-            return BoundedRestCatalog(name, **merged)
+            # Imported here because it loads an HTTP client and the models of a protocol, a tenth of a second.
+            return import_module("dml.catalog.rest").BoundedRestCatalog(name, **merged)  # type: ignore[no-any-return]
         case CatalogType.SQL if isinstance(merged.get("uri"), str):
             return sql_catalog(name, {**given, "uri": with_timeout(merged["uri"])})
         case _:
@@ -186,34 +187,3 @@ def prepare_database(database: Path) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
     finally:
         connection.close()
-
-
-CONNECTION_TIMEOUT: Final = "rest.client.connection-timeout-ms"
-SOCKET_TIMEOUT: Final = "rest.client.socket-timeout-ms"
-SIGV4_RETRIES: Final = "rest.sigv4.max-retries"
-
-
-class BoundedRestCatalog(RestCatalog):
-    """A REST catalog with timeouts, which PyIceberg does not set.
-
-    If a commit times out, its outcome is unknown and is looked up. The properties have the names of Iceberg's Java
-    library; values are milliseconds.
-    """
-
-    _is_found = False
-
-    def __init__(self, name: str, **properties: str) -> None:
-        super().__init__(name, **{SIGV4_RETRIES: str(limits.REST_SIGNED_RETRIES), **properties})
-
-    def _fetch_config(self) -> None:
-        super()._fetch_config()
-        self._is_found = True
-
-    def _create_session(self) -> Session:
-        session = super()._create_session()
-        connect = int(self.properties.get(CONNECTION_TIMEOUT, limits.REST_CONNECT_MS))
-        # The first request only fetches settings: a server that does not answer it quickly is treated as unreachable.
-        read = int(self.properties.get(SOCKET_TIMEOUT, limits.REST_RESPONSE_MS if self._is_found else connect))
-        timeout = (connect / 1000, read / 1000)
-        setattr(session, "request", partial(session.request, timeout=timeout))  # noqa: B010 - on this object only
-        return session

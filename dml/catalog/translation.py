@@ -33,7 +33,6 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import TableRequirement
-from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError, StatementError
 
 from dml.catalog.credentials import redact
@@ -50,6 +49,7 @@ from dml.errors import (
     SetupError,
     ValidationFailedError,
 )
+from dml.lazy_imports import loaded_class
 
 __all__ = ["error_text", "is_unreachable", "shown_cause", "translate", "translate_errors", "unmet_requirement"]
 
@@ -76,7 +76,6 @@ STORAGE: Final = (
 STORAGE_PACKAGES: Final = frozenset({"aiobotocore", "aiohttp", "botocore"})
 HINTS: Final[tuple[tuple[tuple[type[Exception], ...], str], ...]] = (
     ((UnauthorizedError, ForbiddenError, OAuthError, AuthorizationExpiredError, SignError), REFUSED),
-    ((RequestException,), SERVER),  # these are OSErrors too
     ((SQLAlchemyError,), DATABASE),
     ((OSError,), STORAGE),
 )
@@ -164,6 +163,8 @@ def is_unreachable(error: Exception) -> bool:
 def hint_for(error: Exception) -> str | None:
     if type(error).__module__.partition(".")[0] in STORAGE_PACKAGES:
         return STORAGE
+    if isinstance(error, loaded_class("requests", "RequestException")):  # these are OSErrors too
+        return SERVER
     return next((hint for sources, hint in HINTS if isinstance(error, sources)), None)
 
 

@@ -1,26 +1,18 @@
 """RowDelta's catalogs and tables behind Spark's connector API (DataSource V2), in Python. Driver, classic Spark only.
 
 Input: calls of Spark's planner, through py4j. Output: tables, scans and lists of names, built by the modules that also
-run RowDelta's statements; this package only translates. `install` registers a session's catalogs with Spark.
+run RowDelta's statements; this package only translates. `install` registers a session's catalogs with Spark. What only
+Spark calls is imported on first use, because statements may run without Spark.
 """
 
-from dml.connector.caches import execute_and_refresh, run_and_refresh
-from dml.connector.install import (
-    check_catalog_settings,
-    install,
-    install_in_derived_sessions,
-    register_format,
-    uninstall,
-)
-from dml.connector.table import table_frame
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "check_catalog_settings",
-    "execute_and_refresh",
-    "install",
-    "install_in_derived_sessions",
-    "register_format",
-    "run_and_refresh",
-    "table_frame",
-    "uninstall",
-]
+from dml.connector.caches import execute_and_refresh, run_and_refresh
+from dml.lazy_imports import lazy_modules
+
+if TYPE_CHECKING:
+    from dml.connector import install, state, table
+
+__all__ = ["execute_and_refresh", "install", "run_and_refresh", "state", "table"]
+
+__getattr__ = lazy_modules(__name__, ("install", "state", "table"))

@@ -9,12 +9,12 @@ from contextlib import suppress
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+import dml.connector
+import dml.engine
 from dml.commit import CommitKey
-from dml.connector.state import load_tables_once
 from dml.ddl import DdlResult
 from dml.engine.dispatch import execute, frame_of_rows
 from dml.engine.engine import Engine, is_connect
-from dml.engine.procedures import PROCEDURES, table_of_call
 from dml.engine.reruns import run_with_reruns
 from dml.result import Result
 from dml.spark.bridge.gateway import Py4JError
@@ -70,7 +70,7 @@ def run_and_refresh(
     def run() -> DataFrame | DdlResult | Result:
         if engine.runtime.known is not None:
             return execute(engine, statement, text, idempotency_key)
-        with load_tables_once(engine.spark):
+        with dml.connector.state.load_tables_once(engine.spark):
             return execute(engine, statement, text, idempotency_key)
 
     outcome = run_with_reruns(engine, statement, text, run, reruns)
@@ -94,10 +94,10 @@ def changed_table(engine: Engine, statement: Statement) -> TableReference | None
             | DropTable(table=table)
         ):
             return table
-        case CallStatement(catalog=catalog, procedure=name) if PROCEDURES[name].changes_table and (
+        case CallStatement(catalog=catalog) if (
             catalog is None or catalog in engine.registry.catalogs
-        ):
-            return table_of_call(statement) or TableReference(parts=(), span=statement.span)
+        ) and dml.engine.procedures.PROCEDURES[statement.procedure].changes_table:
+            return dml.engine.procedures.table_of_call(statement) or TableReference(parts=(), span=statement.span)
         case _:
             return None
 

@@ -54,7 +54,7 @@ from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
 from dml.spark.versions import Feature, has_feature
 from dml.spark_scan.frames import frame_of, named_plan, relation_of, unplanned_reason
-from dml.spark_scan.running_query import note_scan
+from dml.spark_scan.running_query import record_scan
 from dml.spark_scan.scan_builder import SparkScanBuilder, scan_builder
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name
@@ -172,7 +172,7 @@ class MetadataScan(Proxy):
 
     def build(self) -> "MetadataScan":
         """Return this object: it is the scan."""
-        return note_scan(self)
+        return record_scan(self)
 
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""

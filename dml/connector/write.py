@@ -75,7 +75,7 @@ CURRENT_SNAPSHOT: Final = "current-snapshot-id"
 
 
 class DistributedWrite(Proxy):
-    """A write whose rows Spark distributes and orders: those of a micro-batch, or rows that replace their partitions.
+    """A write whose rows Spark distributes and orders: a micro-batch, or rows that replace their partitions.
 
     Args:
         write: The write, planned with `keep_files_open`.
@@ -414,7 +414,7 @@ def stream_write(engine: Engine, sink: StreamSink, query_id: str, schema: JavaOb
 
     Args:
         engine: The session and its catalogs.
-        sink: The sink of the query, on the table as it was when the query was started.
+        sink: The sink of the query, for the table as it was when the query started.
         query_id: The query.
         schema: The columns of its rows.
 

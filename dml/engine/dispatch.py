@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+import dml.engine
 from dml import ddl
 from dml.catalog.file_access import metadata_read_once
 from dml.catalog.tables import namespace_exists
@@ -30,7 +31,6 @@ from dml.engine.ownership import (
     spark_has,
     table_of,
 )
-from dml.engine.procedures import PROCEDURES, analyze_table, run_call
 from dml.engine.publish import run_once
 from dml.engine.query import create_view, run_query, temporary_view
 from dml.engine.row_level import run_row_level, run_truncate
@@ -174,7 +174,7 @@ def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Ddl
         case CallStatement(catalog=catalog):
             if catalog is not None and catalog not in engine.registry.catalogs:
                 return run_in_spark(engine, text)
-            return run_call(engine, statement, text)
+            return dml.engine.procedures.run_call(engine, statement, text)
         case UnknownStatement():
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
@@ -301,9 +301,10 @@ def suggest_procedure(engine: Engine, names: list[str]) -> str:
     catalogs = engine.registry.catalogs
     if len(names) == 3 and names[0] not in catalogs:
         return f"There is no catalog '{names[0]}'. {did_you_mean(names[0], catalogs)}"
-    if names[-1].lower() in PROCEDURES:
+    procedures = dml.engine.procedures.PROCEDURES
+    if names[-1].lower() in procedures:
         return f"Did you mean 'system.{names[-1].lower()}'?"
-    return did_you_mean(names[-1].lower(), sorted(PROCEDURES))
+    return did_you_mean(names[-1].lower(), sorted(procedures))
 
 
 def spark_sql(engine: Engine, text: str) -> DataFrame:
@@ -351,7 +352,7 @@ def table_statement(engine: Engine, statement: Any, text: str) -> DataFrame | Dd
     if isinstance(statement, RefreshTable):
         return refresh_table(engine, statement)
     if isinstance(statement, AnalyzeTable):
-        analyze_table(engine, statement)
+        dml.engine.procedures.analyze_table(engine, statement)
         return NO_ROWS
     if isinstance(statement, AlterTable) and create_empty_branch(engine, statement):
         return NO_ROWS

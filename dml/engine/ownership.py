@@ -20,10 +20,10 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
+import dml.engine
 from dml import limits
 from dml.catalog import namespace_exists
 from dml.engine.engine import Engine, is_connect
-from dml.engine.procedures import table_of_call
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.bridge.gateway import Py4JError
@@ -81,10 +81,10 @@ __all__ = [
     "leaves_ours",
     "names_ours",
     "parse_cached",
+    "qualify_namespace_name",
+    "qualify_table_name",
     "spark_has",
     "table_of",
-    "whole_namespace_name",
-    "whole_table_name",
 ]
 
 LOG = logging.getLogger(__name__)
@@ -266,7 +266,7 @@ def mentions_ours(engine: Engine, statement: Statement, *, in_ours: bool) -> boo
         case InsertStatement(target=target, query=query):
             return ours(target) or any(map(ours, query.tables))
         case CallStatement(catalog=catalog):
-            about = table_of_call(statement)
+            about = dml.engine.procedures.table_of_call(statement)
             # Procedures that bring in a table name one that does not exist.
             return catalog in registry.catalogs or (
                 catalog is None and (in_ours or (about is not None and ours(about)))
@@ -365,7 +365,7 @@ def table_of(statement: Any) -> TableReference | None:
 
 
 def engine_of(spark: SparkSession) -> Engine | None:
-    """Return the engine for PySpark's calls on RowDelta tables in a session; None if they are Spark's."""
+    """Return the engine that runs a session's calls on RowDelta tables; None if Spark runs them."""
     engine = find_engine(spark)
     return engine if isinstance(engine, Engine) else None
 
@@ -375,18 +375,18 @@ def find_table(spark: SparkSession, name: object) -> tuple[Engine, tuple[str, ..
 
     Args:
         spark: The session of the call.
-        name: The table's name, as written; PySpark itself refuses objects that are no name.
+        name: The table's name, as written. PySpark rejects objects that are not strings.
 
     Returns:
         The engine, and the table's name with its catalog first; None if the call is Spark's.
     """
     parts = name_parts(name) if isinstance(name, str) else ()
     engine = engine_of(spark) if parts else None
-    whole = () if engine is None else whole_table_name(engine, parts)
+    whole = () if engine is None else qualify_table_name(engine, parts)
     return None if engine is None or not whole else (engine, whole)
 
 
-def whole_table_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
+def qualify_table_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the name of a RowDelta table with its catalog first, or an empty tuple if the name is Spark's.
 
     Args:
@@ -396,7 +396,7 @@ def whole_table_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
     registry = engine.registry
     if len(parts) > 1 and parts[0] in registry.catalogs:
         return parts
-    if not parts or not is_current_on_connect(engine) or begins_in_spark(engine, parts):
+    if not parts or not is_current_on_connect(engine) or names_spark_catalog(engine, parts):
         return ()
     if len(parts) == 1 and is_temporary_view(engine.spark, parts[0]):
         return ()
@@ -404,7 +404,7 @@ def whole_table_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
     return (name, *identifier)
 
 
-def whole_namespace_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
+def qualify_namespace_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, ...]:
     """Return the name of a RowDelta namespace with its catalog first, or an empty tuple if the name is Spark's.
 
     Args:
@@ -414,7 +414,7 @@ def whole_namespace_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str, .
     registry = engine.registry
     if len(parts) > 1 and parts[0] in registry.catalogs:
         return parts
-    if not is_current_on_connect(engine) or (parts and begins_in_spark(engine, parts)):
+    if not is_current_on_connect(engine) or (parts and names_spark_catalog(engine, parts)):
         return ()
     return (registry.current_catalog, *(parts or registry.current_namespace))
 
@@ -424,6 +424,6 @@ def is_current_on_connect(engine: Engine) -> bool:
     return is_connect(engine.spark) and engine.registry.is_current_on_connect
 
 
-def begins_in_spark(engine: Engine, parts: tuple[str, ...]) -> bool:
+def names_spark_catalog(engine: Engine, parts: tuple[str, ...]) -> bool:
     """Return whether a name begins with one of Spark's catalogs, or with its namespace of temporary views."""
     return parts[0].lower() == "global_temp" or (len(parts) > 1 and is_spark_catalog(engine, parts[0]))

@@ -12,7 +12,7 @@ import datetime
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -21,26 +21,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+import dml.metadata_tables
+import dml.spark_scan
 from dml.catalog.registry import ResolvedTable
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.target import StatementStart, wap_enabled
 from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFoundError, NotSupportedError
 from dml.hints import did_you_mean
-from dml.metadata_tables.frames import METADATA_ROWS, MetadataRead, metadata_frame
-from dml.metadata_tables.tables import MetadataTable, table_schema
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
-from dml.spark_scan.frames import read_frame, unplanned_reason
-from dml.spark_scan.read import SparkRead
-from dml.spark_scan.readers import PythonRead, ReaderRuntime, choose_reader, reader_text
 from dml.sqlparse import exclude_from_stars, parse
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import Fragment, Query, TableReference
 from dml.sqlparse.tokens import first_offset
 from dml.views import StatementTables, StatementViews, TableFrame, views_of
+
+if TYPE_CHECKING:
+    from dml.metadata_tables.tables import MetadataTable
 
 __all__ = [
     "TemporaryView",
@@ -73,7 +73,8 @@ def statement_views(
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     target = None if reads is None else (reads, start.target.resolved)
-    return views_of(start.tables, fragments, frames_of(engine, start.settings, start.tables.statement), target)
+    make = frames_of(engine, start.settings, start.tables.statement, is_joined=reads is not None)
+    return views_of(start.tables, fragments, make, target)
 
 
 def query_views(
@@ -83,7 +84,7 @@ def query_views(
     settings: StatementSettings,
     descriptions: list[str] | None = None,
     *,
-    is_named: bool = False,
+    is_joined: bool = False,
 ) -> StatementViews:
     """Make the views of a query, which has no target.
 
@@ -92,10 +93,10 @@ def query_views(
         fragment: The query.
         tables: The tables that it names.
         settings: The session's settings.
-        descriptions: Receives the text of EXPLAIN for each table that Spark does not plan the scan of.
-        is_named: True if other queries will name the result: their conditions prune its files if Spark plans the scan.
+        descriptions: Receives the EXPLAIN text of each scan that Spark does not plan.
+        is_joined: Whether other queries will name the result, so that their conditions should prune it.
     """
-    make = frames_of(engine, settings, tables.statement, descriptions, is_named=is_named)
+    make = frames_of(engine, settings, tables.statement, descriptions, is_joined=is_joined)
     return views_of(tables, [fragment], make)
 
 
@@ -105,30 +106,30 @@ def frames_of(
     statement: str,
     descriptions: list[str] | None = None,
     *,
-    is_named: bool = False,
+    is_joined: bool,
 ) -> TableFrame:
-    """Return a function that makes the scans behind a statement's views; the arguments are those of `query_views`."""
+    """Return a function that makes the scans of a statement's views. Its arguments are those of `query_views`."""
     shown: list[str] = [] if descriptions is None else descriptions
 
     def frame(resolved: ResolvedTable, reference: TableReference, fragment: Fragment) -> DataFrame:
-        return table_frame(engine, settings, statement, resolved, reference, fragment, shown, is_named=is_named)
+        return table_frame(engine, settings, statement, resolved, reference, fragment, shown, is_joined=is_joined)
 
     return frame
 
 
-def run_query(engine: Engine, query: Query, statement: str, *, is_named: bool = False) -> DataFrame:
-    """Return the DataFrame of a query; `is_named` if other queries will name it.
+def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool = False) -> DataFrame:
+    """Return the DataFrame of a query; `is_joined` if other queries will name it.
 
     Raises:
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     settings = StatementSettings.of(engine, statement)
     tables = StatementTables(statement=statement, runtime=engine.runtime, registry=engine.registry)
-    return query_frame(query_views(engine, query.fragment, tables, settings, is_named=is_named), query.fragment)
+    return query_frame(query_views(engine, query.fragment, tables, settings, is_joined=is_joined), query.fragment)
 
 
 def query_frame(views: StatementViews, fragment: Fragment) -> DataFrame:
-    """Return the DataFrame of a query on its views."""
+    """Return the DataFrame of a query that reads `views`."""
     text = views.text(fragment)
     return views.sql(exclude_from_stars(text, hidden_columns(views)) if fragment.has_star else text)
 
@@ -150,11 +151,11 @@ def table_frame(
     fragment: Fragment,
     descriptions: list[str],
     *,
-    is_named: bool,
+    is_joined: bool,
 ) -> DataFrame:
     if resolved.metadata_table is not None:
-        name = MetadataTable(resolved.metadata_table)
-        descriptions.append(f"RowDelta {resolved.name}.{name}, {METADATA_ROWS}")
+        name = dml.metadata_tables.tables.MetadataTable(resolved.metadata_table)
+        descriptions.append(f"RowDelta {resolved.name}.{name}, {dml.metadata_tables.frames.METADATA_ROWS}")
         return metadata_table_frame(engine, settings, statement, resolved, name, reference, fragment)
     table = resolved.table
     snapshot_id, schema = snapshot_to_read(engine, settings, statement, resolved, reference)
@@ -166,7 +167,7 @@ def table_frame(
         row_lineage=table.format_version >= 3,
         every_column=settings.quoted_regex,
     )
-    scan = SparkRead(
+    scan = dml.spark_scan.read.SparkRead(
         name=resolved.name,
         # Pinned to its snapshot, so that Spark does not confuse it with the table, whose state changes.
         version=(
@@ -186,17 +187,18 @@ def table_frame(
         rules=settings.rules,
         parallelism=settings.parallelism,
     )
-    runtime = ReaderRuntime.of(engine.spark, unplanned_reason(engine.spark, schema))
-    if runtime.unplanned is None and (is_named or not (read.is_lone and read.field_ids)):
-        return read_frame(engine.spark, scan)
+    readers, frames = dml.spark_scan.readers, dml.spark_scan.frames
+    runtime = readers.ReaderRuntime.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
+    if runtime.unplanned_reason is None and (is_joined or not read.is_row_select or not read.field_ids):
+        return frames.read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime)
-    reader = choose_reader(scan, own.plan, runtime)
-    if not isinstance(reader, PythonRead):
-        return read_frame(engine.spark, scan)
-    # Python workers pass their Arrow batches to the query: the connector API would copy each row once more.
-    descriptions.append(f"{scan.description(own.plan)}, {reader_text(reader)}")
+    reader = readers.choose_reader(scan, own.plan, runtime)
+    if not isinstance(reader, readers.PythonRead):
+        return frames.read_frame(engine.spark, scan)
+    # The query receives the Arrow batches of the Python workers: the connector API would copy each row once more.
+    descriptions.append(f"{scan.description(own.plan)}, {readers.reader_text(reader)}")
     return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism))
 
 
@@ -205,7 +207,7 @@ def metadata_table_frame(
     settings: StatementSettings,
     statement: str,
     resolved: ResolvedTable,
-    name: MetadataTable,
+    name: "MetadataTable",
     reference: TableReference,
     fragment: Fragment,
 ) -> DataFrame:
@@ -220,15 +222,15 @@ def metadata_table_frame(
         check_time_travel(name, reference, statement)
         snapshot_id, _ = snapshot_to_read(engine, settings, statement, resolved, reference)
         snapshot = None if snapshot_id is None else resolved.table.snapshot_by_id(snapshot_id)
-    schema = table_schema(name, resolved.table.metadata)
+    schema = dml.metadata_tables.tables.table_schema(name, resolved.table.metadata)
     read = table_read(fragment, reference, schema, settings.rules, every_column=settings.quoted_regex)
-    needed = MetadataRead(
+    needed = dml.metadata_tables.frames.MetadataRead(
         columns=tuple(found.name for found in schema.fields if found.field_id in set(read.field_ids)),
         row_filter=read.row_filter,
         case_sensitive=settings.case_sensitive,
         parallelism=settings.parallelism,
     )
-    return metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
+    return dml.metadata_tables.frames.metadata_frame(engine.spark, name, resolved.table, snapshot, needed)
 
 
 def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
@@ -237,7 +239,7 @@ def has_time_travel(resolved: ResolvedTable, reference: TableReference) -> bool:
     return any(part is not None for part in (reference.version, reference.timestamp, *in_name))
 
 
-def check_time_travel(name: MetadataTable, reference: TableReference, statement: str) -> None:
+def check_time_travel(name: "MetadataTable", reference: TableReference, statement: str) -> None:
     """Reject time travel in a metadata table that shows all snapshots, or only current metadata.
 
     Raises:
@@ -400,5 +402,5 @@ def create_view(engine: Engine, view: TemporaryView) -> DataFrame:
         raise AlreadyExistsError(
             f"The temporary view '{view.name}' already exists", hint="Use CREATE OR REPLACE TEMPORARY VIEW"
         )
-    run_query(engine, view.query, view.text, is_named=True).createOrReplaceTempView(view.name)
+    run_query(engine, view.query, view.text, is_joined=True).createOrReplaceTempView(view.name)
     return empty_frame(engine.spark, StructType([]))

@@ -14,13 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 from pyiceberg.io import FileIO
-from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
@@ -32,7 +31,7 @@ from dml.catalog.credentials import storage_properties
 from dml.catalog.tables import with_live_credentials
 from dml.commit import RowCounts
 from dml.errors import AnalysisError, CommitStateUnknownError, DmlError, ErrorKind, ExecutionError, SetupError
-from dml.files.file_io import delete_files
+from dml.files.file_io import delete_files, is_fsspec
 from dml.files.schemes import check_location, local_path
 from dml.model.manifest import ContentFile
 from dml.model.write_task import (
@@ -78,6 +77,9 @@ from dml.spark.jobs import await_end_on_failure
 from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
 from dml.write.writer_spec import WriterSpec
+
+if TYPE_CHECKING:
+    from pyiceberg.io.fsspec import FsspecFileIO
 
 __all__ = [
     "PLACES",
@@ -592,7 +594,7 @@ def files_named(io: FileIO, location: str, part: str) -> Iterator[str]:
     match io:
         case PyArrowFileIO():
             return arrow_files_named(io, location, part)
-        case FsspecFileIO():
+        case _ if is_fsspec(io):
             return fsspec_files_named(io, location, part)
         case _:
             LOG.warning("Files of the failed statement %s may be left in %s: the storage cannot list", part, location)
@@ -609,7 +611,7 @@ def arrow_files_named(io: PyArrowFileIO, location: str, part: str) -> Iterator[s
             yield f"{prefix}{info.path}"
 
 
-def fsspec_files_named(io: FsspecFileIO, location: str, part: str) -> Iterator[str]:
+def fsspec_files_named(io: "FsspecFileIO", location: str, part: str) -> Iterator[str]:
     uri = urlsplit(location)
     filesystem = io.get_fs(uri.scheme or "file", uri.hostname)
     filesystem.invalidate_cache()  # workers have written since this process last listed

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
@@ -24,9 +24,22 @@ from pyiceberg.io import FileIO, load_file_io
 from dml import limits
 from dml.errors import CorruptFileError, DmlError, storage_failure
 from dml.files.schemes import ALLOWED_SCHEMES, restrict_schemes
+from dml.lazy_imports import loaded_class
 from dml.retry import storage_retries
 
-__all__ = ["check_size", "delete_files", "file_errors", "file_io", "open_file", "read_range", "with_single_puts"]
+if TYPE_CHECKING:
+    from pyiceberg.io.fsspec import FsspecFileIO
+
+__all__ = [
+    "check_size",
+    "delete_files",
+    "file_errors",
+    "file_io",
+    "is_fsspec",
+    "open_file",
+    "read_range",
+    "with_single_puts",
+]
 
 MARK: Final = "rowdelta_single_puts"
 RETRY_STRATEGY: Final = "s3.retry-strategy-impl"
@@ -47,6 +60,11 @@ def with_single_puts(io: FileIO) -> FileIO:
         setattr(io, "fs_by_scheme", lru_cache(partial(delayed_filesystem, io, open_filesystem)))  # noqa: B010 - this object alone
         setattr(io, MARK, True)
     return io
+
+
+def is_fsspec(io: FileIO) -> "TypeGuard[FsspecFileIO]":
+    """Return True for a FileIO over fsspec, whose module loads an HTTP client and is imported only if it is used."""
+    return isinstance(io, loaded_class("pyiceberg.io.fsspec", "FsspecFileIO"))
 
 
 def delayed_filesystem(io: FileIO, open_filesystem: Any, scheme: str, netloc: str | None = None) -> Any:

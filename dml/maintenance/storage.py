@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs as arrow_fs
 from pyiceberg.io import FileIO
-from pyiceberg.io.fsspec import FsspecFileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from dml.errors import ExecutionError, NotSupportedError
+from dml.files.file_io import is_fsspec
 from dml.files.schemes import check_location, reject_other_file
 from dml.maintenance.orphan_choice import ListedFile, path_of
 
@@ -77,7 +77,7 @@ def storage_of(io: FileIO, folder: str) -> Storage:
             filesystem = io.fs_by_scheme(scheme, netloc)
             local = isinstance(filesystem, arrow_fs.LocalFileSystem)
             return LocalStorage() if local else ArrowStorage(io=io, filesystem=filesystem)
-        case FsspecFileIO():
+        case _ if is_fsspec(io):
             uri = urlsplit(folder)
             return LocalStorage() if is_local(folder) else FsspecStorage(io.get_fs(uri.scheme, uri.hostname))
         case _:
@@ -94,7 +94,7 @@ def delete_file(io: FileIO, location: str) -> None:
         NotSupportedError: The FileIO does not support the scheme, or would delete another file.
         Exception: The storage failed.
     """
-    if isinstance(io, PyArrowFileIO | FsspecFileIO):
+    if isinstance(io, PyArrowFileIO) or is_fsspec(io):
         storage = storage_of(io, location)
         storage.delete(storage.path(location))
         return

@@ -7,3 +7,14 @@ entry_scan        rows from manifests: entries, files and the tables derived fro
 readable_metrics  the metrics of files as typed columns
 frames            metadata tables as DataFrames
 """
+
+from typing import TYPE_CHECKING
+
+from dml.lazy_imports import lazy_modules
+
+if TYPE_CHECKING:
+    from dml.metadata_tables import frames, tables
+
+__all__ = ["frames", "tables"]
+
+__getattr__ = lazy_modules(__name__, __all__)

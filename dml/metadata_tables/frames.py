@@ -44,7 +44,7 @@ __all__ = ["METADATA_ROWS", "MetadataRead", "metadata_frame", "spark_schema"]
 File = TypeVar("File")
 
 
-METADATA_ROWS = "rows: from the metadata of the table; no data file is opened"
+METADATA_ROWS = "rows: read from the table's metadata; no data file is opened"
 """The line of EXPLAIN for a metadata table."""
 
 ROWS_ONLY = "__rows"

@@ -45,14 +45,15 @@ class TableRead:
         metadata_columns: Metadata columns that the query names.
         row_filter: A filter that all needed rows satisfy.
         row_predicate: A predicate on computed values that all needed rows satisfy. It prunes no files.
-        is_lone: True if the query is one SELECT of rows of the table: Spark's optimizer could not prune more.
+        is_row_select: True if the query only selects rows of this table, so that Spark's optimizer could prune nothing
+            more.
     """
 
     field_ids: tuple[int, ...]
     metadata_columns: tuple[str, ...] = ()
     row_filter: BooleanExpression
     row_predicate: Predicate = TRUE
-    is_lone: bool = False
+    is_row_select: bool = False
 
 
 def table_read(
@@ -87,7 +88,7 @@ def table_read(
         metadata_columns=metadata,
         row_filter=needed.pruning,
         row_predicate=needed.rows,
-        is_lone=is_alone(fragment, reference) and not aggregates(fragment),
+        is_row_select=is_alone(fragment, reference) and not has_aggregates(fragment),
     )
 
 
@@ -115,8 +116,8 @@ def is_alone(fragment: Fragment, reference: TableReference) -> bool:
     return select is tree and single and all(query is tree for query in tree.find_all(exp.Query))
 
 
-def aggregates(fragment: Fragment) -> bool:
-    """Return whether a query aggregates rows."""
+def has_aggregates(fragment: Fragment) -> bool:
+    """Return whether a query has_aggregates rows."""
     return fragment.ast is None or fragment.ast.find(exp.AggFunc, exp.Group, exp.Distinct) is not None
 
 

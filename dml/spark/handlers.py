@@ -68,7 +68,7 @@ class StatementHandler:
         is_query: Returns True if a statement that `handles` accepted is a query, which is safe to run again.
         bequeath: Returns the binding for a session that was created from this one, called once: the same catalogs,
             and its own copy of the current namespace.
-        engine: Returns the engine (`dml.engine`) for PySpark's calls on RowDelta tables; None if Spark runs them.
+        engine: Returns the engine (`dml.engine`) that runs PySpark's calls on RowDelta tables; None if Spark runs them.
         catalog: Returns the name of the catalog in which statements look up names without a catalog.
         release: Undoes everything else that was done to the session for the handler, when the handler is removed.
     """
@@ -191,7 +191,7 @@ def find_handler(key: str, text: str, session: Callable[[], SparkSession]) -> St
 
 
 def find_engine(spark: SparkSession) -> object | None:
-    """Return the engine for a session's calls on RowDelta tables; None if they are Spark's."""
+    """Return the engine that runs a session's calls on RowDelta tables; None if Spark runs them."""
     if not ENABLED or STATE.running:
         return None
     handler = handler_of(session_key(spark), lambda: spark)

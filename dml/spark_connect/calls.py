@@ -16,7 +16,7 @@ from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.engine.engine import Engine
-from dml.engine.ownership import engine_of, find_table, whole_namespace_name, whole_table_name
+from dml.engine.ownership import engine_of, find_table, qualify_namespace_name, qualify_table_name
 from dml.errors import NotSupportedError
 from dml.spark.bridge.writers import (
     connect_rows,
@@ -36,9 +36,9 @@ from dml.spark_connect.catalog import (
     Namespaces,
     Tables,
 )
-from dml.spark_connect.columns import partition_term, term_of
+from dml.spark_connect.columns import make_partition_term, partition_term
 from dml.spark_connect.reads import read_table
-from dml.spark_connect.writes import WriteAction, WriteCall, start_stream, write_rows_of
+from dml.spark_connect.writes import WriteAction, WriteCall, run_write_call, start_stream
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.statements import TransformTerm
 from dml.streaming.sink import continuous_mode_error
@@ -105,7 +105,7 @@ def write(
     wanted, given = arguments.get("condition"), connect_settings(self)
     refuse_clustering(given.clustering_columns)
     refuse_evolution(given)
-    write_rows_of(
+    run_write_call(
         engine,
         WriteCall(
             rows=connect_rows(self),
@@ -139,7 +139,7 @@ def insert_into(
             hint="Leave partitionBy out",
         )
     refuse_evolution(given)
-    write_rows_of(
+    run_write_call(
         engine,
         WriteCall(
             rows=connect_rows(self),
@@ -185,7 +185,7 @@ def save_as_table(
         self.format(format)
     given = connect_settings(self)
     refuse_evolution(given)
-    write_rows_of(
+    run_write_call(
         engine,
         WriteCall(
             rows=connect_rows(self),
@@ -229,7 +229,7 @@ def to_table(
         action=WriteAction.APPEND_OR_CREATE,
         options=given.options,
         provider=format or given.source,
-        partitioning=tuple(term_of("identity", name_parts(name)) for name in given.partitioning),
+        partitioning=tuple(make_partition_term("identity", name_parts(name)) for name in given.partitioning),
     )
     return start_stream(engine, call, given.output_mode, functools.partial(start_with_function, self))
 
@@ -251,8 +251,8 @@ def partitioning_of(given: Any) -> tuple[TransformTerm, ...]:
             "Buckets of several columns, and sorted buckets, are not supported",
             hint="Bucket by one column, and give the table an order with ALTER TABLE ... WRITE ORDERED BY",
         )
-    columns = (term_of("identity", name_parts(name)) for name in given.partitioning_cols)
-    buckets = (term_of("bucket", name_parts(name), given.num_buckets) for name in given.bucket_cols)
+    columns = (make_partition_term("identity", name_parts(name)) for name in given.partitioning_cols)
+    buckets = (make_partition_term("bucket", name_parts(name), given.num_buckets) for name in given.bucket_cols)
     return (*columns, *buckets)
 
 
@@ -298,10 +298,10 @@ def find_catalog_call(method: str, self: Any, /, *given: Any, **named: Any) -> A
     arguments = dict(signature_of(type(self), method).bind(self, *given, **named).arguments)
     table, namespace = parts_of(arguments.pop("tableName", None)), parts_of(arguments.pop("dbName", None))
     if method in TABLE_METHODS:  # before Spark 3.4 a table was named by two arguments
-        parts = whole_table_name(engine, (*namespace, *table))
+        parts = qualify_table_name(engine, (*namespace, *table))
         run = functools.partial(TABLE_METHODS[method], Tables(engine))
     else:
-        parts = whole_namespace_name(engine, namespace)
+        parts = qualify_namespace_name(engine, namespace)
         run = functools.partial(NAMESPACE_METHODS[method], Namespaces(engine))
     rest = {key: value for key, value in arguments.items() if key != "self"}
     rest |= rest.pop("options", {})

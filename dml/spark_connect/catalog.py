@@ -339,7 +339,7 @@ TABLE_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     "truncateTable": Tables.truncate,
     "uncacheTable": Tables.uncache,
 }
-"""Replaced methods of `spark.catalog` with the name of a table."""
+"""Replaced methods of `spark.catalog` that take the name of a table."""
 
 NAMESPACE_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     "createDatabase": Namespaces.create,
@@ -348,7 +348,7 @@ NAMESPACE_METHODS: Final[Mapping[str, Callable[..., Any]]] = {
     "getDatabase": Namespaces.get,
     "listTables": Namespaces.tables,
 }
-"""Replaced methods of `spark.catalog` with the name of a namespace."""
+"""Replaced methods of `spark.catalog` that take the name of a namespace."""
 
 CURRENT_METHODS: Final[Mapping[str, Callable[..., Answer | None]]] = {
     "currentCatalog": CurrentCatalog.name,
@@ -358,4 +358,4 @@ CURRENT_METHODS: Final[Mapping[str, Callable[..., Answer | None]]] = {
     "setCurrentCatalog": CurrentCatalog.enter,
     "setCurrentDatabase": CurrentCatalog.enter_namespace,
 }
-"""Replaced methods of `spark.catalog` about current, or all, catalogs and namespaces."""
+"""Replaced methods of `spark.catalog` that return, set or list catalogs and namespaces."""

@@ -41,7 +41,7 @@ from dml.spark.column_text import (
 from dml.spark.types import type_text
 from dml.sqlparse.statements import TransformTerm
 
-__all__ = ["connect_sql", "partition_term", "term_of"]
+__all__ = ["connect_sql", "make_partition_term", "partition_term"]
 
 INTERNALS: Final = frozenset(
     [
@@ -196,16 +196,16 @@ def partition_term(column: Column) -> TransformTerm:
     node = attribute(column, "expr")
     match type(node).__name__:
         case "ColumnReference":
-            return term_of("identity", name_parts(attribute(node, "unparsed_identifier")))
+            return make_partition_term("identity", name_parts(attribute(node, "unparsed_identifier")))
         case "UnresolvedFunction":
             *numbers, source = attribute(node, "args")
             name = attribute(node, "name").lower()
             if type(source).__name__ == "ColumnReference":
                 path = name_parts(attribute(source, "unparsed_identifier"))
                 if name in TRANSFORMS and not numbers:
-                    return term_of(TRANSFORMS[name], path)
+                    return make_partition_term(TRANSFORMS[name], path)
                 if name == "bucket" and len(numbers) == 1 and type(numbers[0]).__name__ == "LiteralExpression":
-                    return term_of(name, path, int(attribute(numbers[0], "value")))
+                    return make_partition_term(name, path, int(attribute(numbers[0], "value")))
     raise AnalysisError(
         f"A table cannot be partitioned by {node}",
         kind=ErrorKind.INVALID_VALUE,
@@ -213,6 +213,6 @@ def partition_term(column: Column) -> TransformTerm:
     )
 
 
-def term_of(transform: str, column: tuple[str, ...], argument: int | None = None) -> TransformTerm:
-    """Build a partition field that is not in any SQL text."""
+def make_partition_term(transform: str, column: tuple[str, ...], argument: int | None = None) -> TransformTerm:
+    """Build a partition field without a position in SQL text."""
     return TransformTerm(transform=transform, column=column, argument=argument, span=NOWHERE)

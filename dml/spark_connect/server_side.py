@@ -1,8 +1,9 @@
 """Micro-batches in the process beside a Spark Connect server, which has no RowDelta session. Driver.
 
-Input: the catalogs of the session that started a query, the checkpoint of the query, a micro-batch. Output: the same
-catalogs in this process; the query's id, from the file `metadata` of the checkpoint: Spark passes only the number of a
-micro-batch to a function of `foreachBatch`. Classic Spark runs the function in the process of the session.
+Input: the catalogs of the session that started a query, the query's checkpoint, a micro-batch. Output: the micro-batch
+in its table. The same catalogs are loaded in this process. The query's id comes from the file `metadata` of the
+checkpoint, because Spark passes only the number of a micro-batch to a function of `foreachBatch`. Classic Spark runs
+the function in the process of the session.
 """
 
 import json
@@ -27,7 +28,7 @@ __all__ = ["batch_function"]
 def batch_function(engine: Engine, write: WriteBatch, checkpoint: str) -> Callable[[DataFrame, int], None]:
     """Return the function of `foreachBatch` that writes each micro-batch once.
 
-    Names without a catalog are looked up where they were when the query started.
+    Names without a catalog are resolved in the catalog and namespace that were current when the query started.
 
     Args:
         engine: The session that starts the query, and its catalogs.
@@ -81,7 +82,7 @@ QUERY_IDS: Final[dict[str, str]] = {}
 
 
 def query_id_of(spark: SparkSession, checkpoint: str) -> str:
-    """Return the id of the query that a checkpoint belongs to. Spark writes it before the first micro-batch.
+    """Return the id of a checkpoint's query. Spark writes it before the first micro-batch.
 
     Args:
         spark: A session of the server, which can read the checkpoint.

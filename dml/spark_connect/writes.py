@@ -39,11 +39,11 @@ from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
 from dml.streaming.sink import StreamSink, fit_stream, stream_options
 
-__all__ = ["WriteAction", "WriteCall", "start_stream", "write_rows_of"]
+__all__ = ["WriteAction", "WriteCall", "run_write_call", "start_stream"]
 
 
 class WriteAction(Enum):
-    """What a writer does with its rows."""
+    """The effect of a write on the table."""
 
     APPEND = auto()
     APPEND_OR_CREATE = auto()
@@ -63,7 +63,7 @@ class WriteCall:
     Attributes:
         rows: The rows.
         table: The table's name, catalog first.
-        action: The kind of write.
+        action: The effect on the table.
         by_name: Whether columns match by name, or by position.
         condition: The rows to replace, for `OVERWRITE_WHERE`.
         options: The writer's options.
@@ -94,18 +94,18 @@ CREATIONS = frozenset(
 )
 """Actions that may create a table."""
 
-NO_PROVIDERS = frozenset({"", "iceberg", "parquet"})
+DEFAULT_PROVIDERS = frozenset({"", "iceberg", "parquet"})
 """Providers to ignore: RowDelta's own, and PySpark's default for writers without a format."""
 OVERWRITE_MODE = "overwrite-mode"
 DYNAMIC = "dynamic"
 
 
-def write_rows_of(engine: Engine, call: WriteCall) -> None:
-    """Run a writer's call.
+def run_write_call(engine: Engine, call: WriteCall) -> None:
+    """Write the rows of a call, like INSERT INTO, INSERT OVERWRITE or CREATE TABLE AS SELECT.
 
     Args:
         engine: The session and its catalogs.
-        call: The call.
+        call: The write.
 
     Raises:
         AnalysisException: The table does not exist, or exists already.
@@ -133,7 +133,7 @@ APPENDS_OR_CREATES = frozenset({WriteAction.APPEND_OR_CREATE, WriteAction.CREATE
 
 
 def check_partitioning(call: WriteCall, table: Table) -> None:
-    """Refuse a `partitionBy` that differs from the table's partitioning, which a program may rely on.
+    """Refuse a `partitionBy` that differs from the table's partitioning, because the program may rely on it.
 
     Raises:
         AnalysisError: The partitioning differs.
@@ -166,9 +166,9 @@ def insert(engine: Engine, call: WriteCall) -> None:
             head = f"INSERT INTO {name} REPLACE WHERE {condition}"
             if condition.upper() == "TRUE":  # all rows, or the partitions if overwrite-mode is dynamic
                 head = f"INSERT OVERWRITE {name}"
-                options = {OVERWRITE_MODE: "static"} | lower(options)
+                options = {OVERWRITE_MODE: "static"} | normalize_overwrite_mode(options)
         case WriteAction.OVERWRITE_PARTITIONS:
-            head, options = f"INSERT OVERWRITE {name}", lower(options) | {OVERWRITE_MODE: DYNAMIC}
+            head, options = f"INSERT OVERWRITE {name}", normalize_overwrite_mode(options) | {OVERWRITE_MODE: DYNAMIC}
         case WriteAction.OVERWRITE:
             head = f"INSERT OVERWRITE {name}"
         case _:
@@ -180,8 +180,8 @@ def insert(engine: Engine, call: WriteCall) -> None:
     run_insert(engine, statement, text, given=GivenRows(frame=call.rows, tables=tables_of(call.rows)))
 
 
-def lower(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options with the name `overwrite-mode` in lower case."""
+def normalize_overwrite_mode(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options with the key `overwrite-mode` in lower case, so that another value replaces it."""
     return {OVERWRITE_MODE if key.lower() == OVERWRITE_MODE else key: value for key, value in options.items()}
 
 
@@ -213,7 +213,7 @@ def create_statement(call: WriteCall) -> CreateTable:
     properties, provider = call.properties, (call.provider or "").lower()
     return CreateTable(
         table=TableReference(parts=call.table, span=Span(0, len(quote_name(call.table)))),
-        provider=None if provider in NO_PROVIDERS else call.provider,
+        provider=None if provider in DEFAULT_PROVIDERS else call.provider,
         partitioning=call.partitioning,
         properties=tuple((key, value) for key, value in properties.items() if key not in RESERVED_PROPERTIES),
         comment=properties.get("comment"),
@@ -225,7 +225,7 @@ def create_statement(call: WriteCall) -> CreateTable:
 
 
 def option_of(call: WriteCall, name: str) -> str | None:
-    """Return the value of a writer's option, whose name is in lower case; None if it is not set."""
+    """Return the value of a writer's option by its name in lower case; None if it is not set."""
     return next((value for key, value in call.options.items() if key.lower() == name), None)
 
 
@@ -235,7 +235,7 @@ def start_stream(
     output_mode: str,
     start: Callable[[Callable[[DataFrame, int], None]], StreamingQuery],
 ) -> StreamingQuery:
-    """Start a query that writes to a table.
+    """Start a streaming query that writes to a table, and create the table if it is missing.
 
     Args:
         engine: The session and its catalogs.

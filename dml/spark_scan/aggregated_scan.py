@@ -134,7 +134,7 @@ class AggregatedScan(Proxy):
         """The columns of its rows. Grouping columns keep their names from the table, by which joins refer to them."""
         fields = [spark_types.StructField(column.name, spark_type(column.field_type)) for column in self.grouped]
         fields += [
-            spark_types.StructField(f"value{number}", call.kind) for number, call in enumerate(self.reader.calls)
+            spark_types.StructField(f"value{number}", call.value_type) for number, call in enumerate(self.reader.calls)
         ]
         return spark_types.StructType(fields)
 

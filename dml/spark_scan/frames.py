@@ -32,18 +32,18 @@ __all__ = ["frame_of", "named_plan", "read_frame", "relation_of", "unplanned_rea
 
 
 def unplanned_reason(spark: SparkSession, schema: Schema | None = None) -> str | None:
-    """Return the reason why Spark cannot plan RowDelta's scans, as a clause for "because"; None if it can.
+    """Return why Spark cannot plan RowDelta's scans, as a clause to follow "because"; None if it can.
 
     Args:
         spark: The session.
-        schema: The schema of the table, if it is known.
+        schema: The schema of the table; None to check the session alone.
     """
     if not is_classic(spark):
-        return "the session is one of Spark Connect"
+        return "the session uses Spark Connect"
     if not has_python_readers():
-        return f"PySpark {pyspark.__version__} has no readers of data sources that RowDelta can use"
+        return f"PySpark {pyspark.__version__} lacks the data source API that RowDelta's scans need"
     if not works("the logical plans of tables", lambda: try_plan(spark), PYTHON_PLANS):
-        return "RowDelta cannot use the logical plans of this Spark"
+        return "RowDelta cannot use the logical plans of this Spark version"
     return "the table has no columns" if schema is not None and not schema.fields else None
 
 

@@ -155,18 +155,18 @@ class KnownRow(Proxy):
         read: The scan.
         calls: Its aggregate functions.
         values: The values. Dates and timestamps are numbers, as in Spark's internal rows.
-        rows: The text of EXPLAIN on its reader.
+        line: The line of EXPLAIN on the reader.
     """
 
     interfaces: ClassVar[tuple[str, ...]] = ("read.LocalScan",)
 
     def __init__(
-        self, read: SparkRead, calls: Sequence[AggregateCall], values: Sequence[Value | None], rows: str
+        self, read: SparkRead, calls: Sequence[AggregateCall], values: Sequence[Value | None], line: str
     ) -> None:
         self.read = read
         self.calls = calls
         self.values = values
-        self.reader_text = rows
+        self.reader_line = line
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -177,19 +177,19 @@ class KnownRow(Proxy):
     def description(self) -> str:
         """Return the text that EXPLAIN shows."""
         shown = ", ".join(dict.fromkeys(call.text for call in self.calls))
-        return f"RowDelta {self.read.name} (snapshot {self.read.snapshot_id}): {shown}, {self.reader_text}"
+        return f"RowDelta {self.read.name} (snapshot {self.read.snapshot_id}): {shown}, {self.reader_line}"
 
     def readSchema(self) -> JavaObject:
         """Return the schema: one column per value."""
         fields = (
-            spark_types.StructField(f"value{number}", call.kind, nullable=call.is_nullable)
+            spark_types.StructField(f"value{number}", call.value_type, nullable=call.is_nullable)
             for number, call in enumerate(self.calls)
         )
         return struct_type(spark_types.StructType(list(fields)))
 
     def rows(self) -> JavaObject:
         """Return the single row."""
-        return one_row([call.kind for call in self.calls], self.values)
+        return one_row([call.value_type for call in self.calls], self.values)
 
     def supportedCustomMetrics(self) -> JavaObject:
         """Return no metrics."""

@@ -1,7 +1,7 @@
-"""What Spark asks of a table in one state: columns, rows, an aggregation of the rows. Driver.
+"""The read that Spark requests of a table in one state: columns, a filter, an aggregation. Driver.
 
-Input: a `TableScan` with the rules of the session; Spark's `Aggregation`. Output: values without Java objects, on which
-a reader is chosen (`dml.spark_scan.readers`).
+Input: a `TableScan` with the rules of the session; Spark's `Aggregation`. Output: values without Java objects, from
+which `dml.spark_scan.readers` chooses a reader.
 """
 
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class AggregateCall:
     column: NestedField | None = None
 
     @property
-    def kind(self) -> spark_types.DataType:
-        """The type of its value."""
+    def value_type(self) -> spark_types.DataType:
+        """The type of the result."""
         if self.column is None or self.function is AggregateFunction.COUNT:
             return spark_types.LongType()
         is_long_sum = self.function is AggregateFunction.SUM and isinstance(self.column.field_type, IntegerType)
@@ -49,7 +49,7 @@ class AggregateCall:
 
     @property
     def is_nullable(self) -> bool:
-        """Whether its value may be NULL."""
+        """Whether the result may be NULL."""
         return self.function not in COUNTS
 
     @property
@@ -72,7 +72,7 @@ class Aggregation:
 
     @staticmethod
     def of(asked: JavaObject, schema: Schema) -> "Aggregation | None":
-        """Convert Spark's `Aggregation`; None if it has DISTINCT, another function or an argument that is no column."""
+        """Convert Spark's `Aggregation`; None for DISTINCT, other functions, or arguments that are not columns."""
         by = [top_level_column(expression, schema) for expression in asked.groupByExpressions()]
         calls = [aggregate_call(call, schema) for call in asked.aggregateExpressions()]
         if None in by or None in calls:
@@ -84,7 +84,7 @@ class Aggregation:
 
     @property
     def counts_rows(self) -> bool:
-        """Whether it has a `count(*)`."""
+        """Whether it contains `count(*)`."""
         return any(call.function is AggregateFunction.COUNT_ROWS for call in self.calls)
 
 

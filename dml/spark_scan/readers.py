@@ -1,7 +1,8 @@
-"""Choose what reads the rows of a query. Driver.
+"""Choose the reader of a query's rows. Driver.
 
-Input: what Spark asks of a table, the planned data files, what the session can do. Output: a `Reader`, with the reason
-for EXPLAIN. `choose_reader` is the only place where a reader is chosen, for SQL, `spark.table`, DataFrames and views.
+Input: the read that Spark requests, the planned data files, the abilities of the session. Output: a `Reader`, with the
+reason that EXPLAIN shows. `choose_reader` is the only place that chooses one, for SQL, `spark.table`, DataFrames and
+views.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -56,7 +57,7 @@ __all__ = ["GroupedRead", "KnownValues", "PythonRead", "Reader", "ReaderRuntime"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownValues:
-    """The manifests answer the query. No file is opened, and no job runs.
+    """The manifests answer the query: no data file is opened, and no job runs.
 
     Attributes:
         calls: The aggregate functions of the query.
@@ -72,7 +73,7 @@ class GroupedRead:
     """Python workers read the files and return partial aggregates, which Spark combines.
 
     Attributes:
-        reason: The reason, as a clause for "because".
+        reason: Why Spark's reader is not used, or is slower: a clause to follow "because".
         calls: The aggregate functions of the query.
         columns: Field ids of the columns to read.
         program: The partial aggregation over these columns.
@@ -89,7 +90,7 @@ class PythonRead:
     """Python workers read the files with RowDelta's reader, and return the rows.
 
     Attributes:
-        reason: The reason, as a clause for "because".
+        reason: Why Spark's reader is not used: a clause to follow "because".
     """
 
     reason: str
@@ -100,17 +101,19 @@ Reader = KnownValues | GroupedRead | VectorizedRead | PythonRead
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRuntime:
-    """What a session allows and can do. The functions are costly: they are called only if nothing cheaper decides.
+    """The settings and abilities of a session. The functions open files or run jobs, so they are called last.
 
     Attributes:
         setting: Returns a setting of the session, or the default.
-        counts_rows: Returns whether a count of rows in the running query is one, and not one of distinct constants.
+        counts_rows: Returns whether `count(*)` in the running query counts rows. Spark's optimizer also turns
+            `count(DISTINCT constant)` into one.
         runs_tasks: Returns whether the Python workers can run RowDelta's tasks.
         reads_parquet: Returns whether RowDelta can use Spark's Parquet reader.
         known_values: Returns the values of an aggregation from the manifests, or None.
-        keeps_most_rows: Returns whether a filter keeps so many rows that reading all is faster.
+        keeps_most_rows: Returns whether a filter keeps enough rows for Spark's reader, which does not filter, to be
+            faster.
         have_field_ids: Returns whether the files' columns have field ids.
-        unplanned: The reason why Spark cannot plan RowDelta's scans; None if it can.
+        unplanned_reason: Why Spark cannot plan RowDelta's scans, a clause to follow "because"; None if it can.
     """
 
     setting: Callable[[str, str], str | None]
@@ -120,68 +123,69 @@ class ReaderRuntime:
     known_values: Callable[[SparkRead, ScanPlan], tuple[Value | None, ...] | None] = known_values
     keeps_most_rows: Callable[[Scan], bool] = keeps_most_rows
     have_field_ids: Callable[[Table, Sequence[ScanTask]], bool] = have_field_ids
-    unplanned: str | None = None
+    unplanned_reason: str | None = None
 
     @staticmethod
-    def of(spark: SparkSession, unplanned: str | None = None) -> "ReaderRuntime":
-        """Return the runtime of a session, for one query."""
+    def of(spark: SparkSession, unplanned_reason: str | None = None) -> "ReaderRuntime":
+        """Return the runtime of a session. Use it for one query: it caches an answer about that query."""
         return ReaderRuntime(
             setting=spark.conf.get,
             counts_rows=cache(partial(counts_no_values, spark)),
             runs_tasks=partial(can_run_tasks, spark),
             reads_parquet=partial(is_supported, spark),
-            unplanned=unplanned,
+            unplanned_reason=unplanned_reason,
         )
 
 
 def choose_reader(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> Reader:
-    """Choose what reads the rows of a query. The first row of the table that applies decides.
+    """Choose the reader of a query's rows by the first matching row of this table.
 
     | session, query and files | reader |
     | --- | --- |
     | Spark cannot plan the scan: Connect, PySpark 3.5, a table without columns | `PythonRead` |
-    | an aggregation whose values the manifests have | `KnownValues` |
-    | an aggregation that tasks compute; texts, grouped by texts, dates or booleans | `GroupedRead` |
-    | an aggregation that tasks compute, and Spark's reader cannot read the columns | `GroupedRead` |
+    | an aggregation that the manifests answer | `KnownValues` |
+    | an aggregation that tasks can compute: of strings, grouped by strings, dates or booleans | `GroupedRead` |
+    | an aggregation that tasks can compute, on columns or files that Spark's reader cannot read | `GroupedRead` |
     | metadata columns | `PythonRead` |
     | no data file, or too many for Spark's reader | `PythonRead` |
-    | few bytes | `PythonRead` |
-    | a file that is not local Parquet, or has deletes | `PythonRead` |
+    | little data | `PythonRead` |
+    | a file that is not local Parquet, or to which deletes apply | `PythonRead` |
     | a nested column, or one with an initial default | `PythonRead` |
-    | a name mapping, or a property of the table against it | `PythonRead` |
-    | a column that had another type | `PythonRead` |
-    | partition values that Spark's reader cannot take, or nothing else | `PythonRead` |
-    | a setting of the session against it | `PythonRead` |
-    | a file that may not be read, or a damaged one: the reader reports it | `PythonRead` |
+    | a name mapping, or a table property that turns Spark's reader off | `PythonRead` |
+    | a column whose type has changed | `PythonRead` |
+    | partition values that Spark's reader cannot add, or no other columns | `PythonRead` |
+    | a session setting that turns Spark's reader off | `PythonRead` |
+    | a damaged file, or one in a storage that is not allowed | `PythonRead` |
     | a filter that keeps few rows | `PythonRead` |
     | files without field ids | `PythonRead` |
-    | a Spark whose reader RowDelta cannot use | `PythonRead` |
-    | all else | `VectorizedRead` |
+    | a Spark version whose reader RowDelta cannot use | `PythonRead` |
+    | otherwise | `VectorizedRead` |
 
-    An aggregation counts only if no setting turns it off, it needs no metadata columns, and a count of rows is one.
+    The rows on aggregations apply only if aggregate push-down is on, the query uses no metadata columns, and `count(*)`
+    counts rows. For a damaged or forbidden file, the Python workers raise the error.
 
     Args:
-        read: The columns and rows, and the aggregation of all rows of the files.
-        plan: The data files.
-        runtime: What the session allows and can do.
+        read: The columns, the filter, and the aggregation if it covers all rows of the files.
+        plan: The data files to read.
+        runtime: The settings and abilities of the session.
     """
-    if runtime.unplanned is not None:
-        return PythonRead(reason=runtime.unplanned)
+    if runtime.unplanned_reason is not None:
+        return PythonRead(reason=runtime.unplanned_reason)
     aggregation = read.aggregation
     if aggregation is None or not may_aggregate(read, aggregation, runtime):
-        return row_reader(read, plan, runtime)
+        return choose_row_reader(read, plan, runtime)
     values = runtime.known_values(read, plan)
     if values is not None:
         return KnownValues(calls=aggregation.calls, values=values)
     columns = aggregated_columns(aggregation)
     if not columns:
-        return row_reader(read, plan, runtime)
-    rows = row_reader(replace(read, columns=tuple(columns)), plan, runtime)
-    is_fast = isinstance(rows, VectorizedRead)
-    if (is_fast and not has_texts_in_few_groups(aggregation)) or not runtime.runs_tasks():
+        return choose_row_reader(read, plan, runtime)
+    rows = choose_row_reader(replace(read, columns=tuple(columns)), plan, runtime)
+    is_vectorized = isinstance(rows, VectorizedRead)
+    if (is_vectorized and not has_texts_in_few_groups(aggregation)) or not runtime.runs_tasks():
         return rows
     return GroupedRead(
-        reason="few groups are faster to pass to Spark than texts" if is_fast else rows.reason,
+        reason="passing a row per group to Spark is faster than passing every string" if is_vectorized else rows.reason,
         calls=aggregation.calls,
         columns=tuple(columns),
         program=Groups(
@@ -196,25 +200,25 @@ def choose_reader(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> Re
     )
 
 
-PUSH_DOWN: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
-"""Iceberg's session setting."""
+AGGREGATE_PUSH_DOWN: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
+"""Iceberg's session setting that turns aggregate push-down off."""
 
 
 def may_aggregate(read: SparkRead, aggregation: Aggregation, runtime: ReaderRuntime) -> bool:
-    """Return whether anything but Spark may compute an aggregation."""
+    """Return whether manifests or tasks may compute an aggregation instead of Spark."""
     return (
         not read.metadata_columns
-        and not is_set(runtime, PUSH_DOWN, "true", "false")
+        and not setting_equals(runtime, AGGREGATE_PUSH_DOWN, "true", "false")
         and (not aggregation.counts_rows or runtime.counts_rows())
     )
 
 
-def is_set(runtime: ReaderRuntime, key: str, default: str, wanted: str) -> bool:
-    """Return whether a setting has a value."""
+def setting_equals(runtime: ReaderRuntime, key: str, default: str, wanted: str) -> bool:
+    """Return whether a setting, or its default, equals a value in lower case."""
     return (runtime.setting(key, default) or default).strip().lower() == wanted
 
 
-EXACT: Final = (
+EXACT_TYPES: Final = (
     BinaryType,
     BooleanType,
     DateType,
@@ -227,53 +231,54 @@ EXACT: Final = (
 )
 """Types whose values compare in Arrow as in Spark: equal values have equal bits."""
 
-SUMMED: Final = (IntegerType, DoubleType)
-"""Types whose sums cannot overflow. Wider sums can, and the session's ANSI mode decides if that is an error."""
+SUMMABLE_TYPES: Final = (IntegerType, DoubleType)
+"""Types whose sums cannot overflow. Sums of wider types can, and ANSI mode decides whether that is an error."""
 
-COUNTED: Final = (*EXACT, DoubleType)
+COUNTABLE_TYPES: Final = (*EXACT_TYPES, DoubleType)
 """Types whose values tasks count."""
 
-KINDS: Final[Mapping[AggregateFunction, tuple[type[IcebergType], ...]]] = {
-    AggregateFunction.COUNT: COUNTED,
-    AggregateFunction.MIN: EXACT,
-    AggregateFunction.MAX: EXACT,
-    AggregateFunction.SUM: SUMMED,
+TYPES_BY_FUNCTION: Final[Mapping[AggregateFunction, tuple[type[IcebergType], ...]]] = {
+    AggregateFunction.COUNT: COUNTABLE_TYPES,
+    AggregateFunction.MIN: EXACT_TYPES,
+    AggregateFunction.MAX: EXACT_TYPES,
+    AggregateFunction.SUM: SUMMABLE_TYPES,
 }
-"""The types of the columns of which tasks compute each function."""
+"""The column types for which tasks compute each function."""
 
 
 def aggregated_columns(aggregation: Aggregation) -> list[int]:
-    """Return the columns from which tasks compute an aggregation; none if they cannot."""
-    used: list[tuple[NestedField, tuple[type[IcebergType], ...]]] = [(column, EXACT) for column in aggregation.by]
-    used += [(call.column, KINDS[call.function]) for call in aggregation.calls if call.column is not None]
+    """Return the field ids of the columns from which tasks compute an aggregation; an empty list if they cannot."""
+    used: list[tuple[NestedField, tuple[type[IcebergType], ...]]] = [(column, EXACT_TYPES) for column in aggregation.by]
+    used += [(call.column, TYPES_BY_FUNCTION[call.function]) for call in aggregation.calls if call.column is not None]
     if not all(isinstance(column.field_type, kinds) for column, kinds in used):
         return []
     return list(dict.fromkeys(column.field_id for column, _ in used))
 
 
-TEXTS: Final = (BinaryType, StringType)
-"""Types whose values are slow to convert into Spark's rows."""
+TEXT_TYPES: Final = (BinaryType, StringType)
+"""Types whose values are slow to convert to Spark's rows."""
 
-FEW_VALUES: Final = (BooleanType, DateType, StringType)
+LOW_CARDINALITY_TYPES: Final = (BooleanType, DateType, StringType)
 """Types of columns that usually have few distinct values."""
 
 
 def has_texts_in_few_groups(aggregation: Aggregation) -> bool:
-    """Return whether tasks aggregate faster than Spark, whatever reads the files.
+    """Return whether tasks aggregate faster than Spark, even if Spark's own reader could read the files.
 
-    Integers, times and decimals are often nearly unique, and then Python workers return as many groups as rows.
+    Integers, times and decimals are excluded as groups: they are often nearly unique, and then Python workers would
+    return as many groups as rows.
     """
     called = [call.column for call in aggregation.calls if call.column is not None]
-    has_texts = any(isinstance(column.field_type, TEXTS) for column in (*aggregation.by, *called))
-    return has_texts and all(isinstance(column.field_type, FEW_VALUES) for column in aggregation.by)
+    has_texts = any(isinstance(column.field_type, TEXT_TYPES) for column in (*aggregation.by, *called))
+    return has_texts and all(isinstance(column.field_type, LOW_CARDINALITY_TYPES) for column in aggregation.by)
 
 
-def row_reader(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> VectorizedRead | PythonRead:
-    """Choose what reads rows."""
+def choose_row_reader(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> VectorizedRead | PythonRead:
+    """Choose the reader of rows that are not aggregated before Spark receives them."""
     try:
         reason = next(reasons_for_python(read, plan, runtime), None)
     except DmlError:
-        reason = "a data file cannot be opened, which its tasks report"
+        reason = "a data file is damaged or cannot be opened; the query will report the error"
     if reason is not None:
         return PythonRead(reason=reason)
     constants = constant_places(read, plan)
@@ -287,75 +292,77 @@ def row_reader(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> Vecto
     )
 
 
-SETTINGS: Final = (
+REQUIRED_SETTINGS: Final = (
     ("spark.sql.iceberg.vectorization.enabled", "true", "true"),
     ("spark.sql.parquet.enableVectorizedReader", "true", "true"),
     ("spark.sql.parquet.binaryAsString", "false", "false"),
 )
-"""Settings of a session, their defaults, and the values that Spark's reader requires."""
+"""Session settings, their defaults, and the values without which Spark's reader is not used."""
 
 
 def reasons_for_python(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> Iterator[str]:
-    """Yield the reasons why Spark's reader cannot read rows, or is slower; the costly ones last.
+    """Yield the reasons against Spark's reader: it cannot read the rows, or is slower. Costly checks come last.
 
     Raises:
         DmlError: A data file cannot be read, or its location is not allowed.
     """
-    yield from reasons_of_files(read, plan)
-    yield from reasons_of_table(read, plan)
-    yield from reasons_of_session(read, plan, runtime)
+    yield from file_reasons(read, plan)
+    yield from table_reasons(read, plan)
+    yield from session_reasons(read, plan, runtime)
 
 
-def reasons_of_files(read: SparkRead, plan: ScanPlan) -> Iterator[str]:
+def file_reasons(read: SparkRead, plan: ScanPlan) -> Iterator[str]:
     tasks = plan.tasks
     if read.metadata_columns:
-        yield "the query reads metadata columns"
+        yield "the query uses metadata columns, such as _file and _pos"
     if not tasks:
         yield "no data file can contain matching rows"
     if len(tasks) > limits.MAX_SPARK_READER_FILES:
-        yield "the data files are many"
+        yield f"the query reads {len(tasks):,} data files, too many for Spark's reader to be faster"
     if sum(task.length for task in tasks) < limits.MIN_SPARK_READER_BYTES:
-        yield "the data files are small"
+        smallest = limits.MIN_SPARK_READER_BYTES // 2**20
+        yield f"the query reads less than {smallest} MiB, too little for Spark's reader to be faster"
     if not all(map(is_local_parquet, tasks)):
-        yield "not all data files are local Parquet files"
+        yield "some data files are not Parquet, or not on a local path"
     if any(task.has_deletes for task in tasks):
-        yield "delete files apply to the data files"
+        yield "delete files or deletion vectors apply to some data files; compaction removes them"
 
 
-def reasons_of_table(read: SparkRead, plan: ScanPlan) -> Iterator[str]:
+def table_reasons(read: SparkRead, plan: ScanPlan) -> Iterator[str]:
     table = read.table
     fields = [read.schema.find_field(field_id) for field_id in read.columns]
-    if not all(map(is_simple, fields)):
-        yield "a column has a nested type or an initial default"
+    complex_columns = [known.name for known in fields if not is_simple(known)]
+    if complex_columns:
+        yield f"Spark's reader does not support the type or the initial default of the column {complex_columns[0]}"
     if DEFAULT_NAME_MAPPING in table.properties:
-        yield "the table has a name mapping"
+        yield f"the table has a name mapping (table property {DEFAULT_NAME_MAPPING})"
     if table.properties.get(PARQUET_VECTORIZATION_ENABLED, "true").lower() != "true":
-        yield f"of the table property {PARQUET_VECTORIZATION_ENABLED}"
+        yield f"the table property {PARQUET_VECTORIZATION_ENABLED} is not true"
     if not has_stable_types(table, fields):
-        yield "the type of a column has changed"
+        yield "the type of a column has changed, and older data files may have the earlier type"
     constants = constant_places(read, plan)
     if constants is None:
-        yield "Spark's reader cannot take the partition values of these data files"
+        yield "Spark's reader cannot add the partition values of these data files"
     elif len(constants) == len(fields):
-        yield "all columns have their values from the partitions"
+        yield "the query needs no columns except partition columns"
 
 
-def reasons_of_session(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> Iterator[str]:
-    for key, default, wanted in SETTINGS:
-        if not is_set(runtime, key, default, wanted):
-            yield f"of the session setting {key}"
+def session_reasons(read: SparkRead, plan: ScanPlan, runtime: ReaderRuntime) -> Iterator[str]:
+    for key, default, wanted in REQUIRED_SETTINGS:
+        if not setting_equals(runtime, key, default, wanted):
+            yield f"the session setting {key} is not {wanted}"
     for task in plan.tasks:
         check_location(read.table.io, task.path)
     if is_filtered(read, plan) and not runtime.keeps_most_rows(Scan(read=read, plan=plan)):
-        yield "the filter keeps few rows"
+        yield "the filter keeps few rows, and Spark's reader would return all"
     if not runtime.have_field_ids(read.table, plan.tasks):
-        yield "the data files have no field ids"
+        yield "data files have no field ids, as after an import"
     if not runtime.reads_parquet():
-        yield "RowDelta cannot use the Parquet reader of this Spark"
+        yield "RowDelta cannot use the Parquet reader of this Spark version"
 
 
 def constant_places(read: SparkRead, plan: ScanPlan) -> dict[int, int] | None:
-    """Map the columns with partition values to their index in partition tuples; None if Spark's reader cannot."""
+    """Map columns to their index in partition tuples; None if Spark's reader cannot add their values."""
     places = identity_places(read.table, read.columns, {task.spec_id for task in plan.tasks})
     if places is None or all(isinstance(read.schema.find_field(known).field_type, tuple(SETTERS)) for known in places):
         return places
@@ -363,15 +370,15 @@ def constant_places(read: SparkRead, plan: ScanPlan) -> dict[int, int] | None:
 
 
 def is_filtered(read: SparkRead, plan: ScanPlan) -> bool:
-    """Return whether a filter may drop rows of the files."""
+    """Return whether the filter may exclude rows of the planned files."""
     return not plan.covers_whole_files and not isinstance(read.row_filter, AlwaysTrue)
 
 
 def reader_text(reader: Reader) -> str:
-    """Return the line of EXPLAIN that names the reader, and the reason."""
+    """Return the line of EXPLAIN on a reader: which one, and why."""
     match reader:
         case KnownValues():
-            return "rows: known from the manifests, because these have every value of the query; no data file is opened"
+            return "rows: answered from the manifests, which determine every requested value; no data file is opened"
         case GroupedRead(reason=reason):
             return f"rows: aggregated by the Python workers that read them, because {reason}"
         case VectorizedRead(reason=reason):

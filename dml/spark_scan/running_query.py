@@ -4,7 +4,7 @@ Output: its analyzed plan, which Spark does not pass to sources; the scans of a 
 count distinct values: the optimizer turns `count(DISTINCT 'web')` into a count of rows and pushes it down as one.
 """
 
-import threading
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -14,17 +14,9 @@ from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_deg
 from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
 from dml.spark.bridge.sessions import query_execution
 
-__all__ = ["counts_no_values", "explained_plan", "note_scan", "running_plan"]
+__all__ = ["counts_no_values", "explained_plan", "record_scan", "running_plan"]
 
 Described = TypeVar("Described", bound="DescribedScan")
-
-
-class ExplainedQuery(threading.local):
-    """The query that this thread explains, and the scans that Spark has planned for it."""
-
-    def __init__(self) -> None:
-        self.execution: JavaObject | None = None
-        self.scans: list[DescribedScan] = []
 
 
 class DescribedScan(Protocol):
@@ -34,31 +26,60 @@ class DescribedScan(Protocol):
         """Return the text that EXPLAIN shows."""
 
 
-EXPLAINED: Final = ExplainedQuery()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedQuery:
+    """A query that RowDelta explains.
+
+    Attributes:
+        execution: Its execution, which plans it.
+        scans: The scans that Spark has planned for it.
+    """
+
+    execution: JavaObject
+    scans: list[DescribedScan]
+
+
+EXPLAINED: Final[list[ExplainedQuery]] = []
+"""The queries that are explained at the moment, by all threads: Spark calls back in others."""
 
 
 def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
-    """Plan a query as if it ran, without running it.
+    """Plan a query as if it ran, so that EXPLAIN shows the readers that it would get.
 
     Args:
         frame: The query.
-        mode: Of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
+        mode: The mode of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
 
     Returns:
         Spark's text of the plans, and the descriptions of RowDelta's scans.
     """
-    EXPLAINED.execution, EXPLAINED.scans = query_execution(frame), []
+    query = ExplainedQuery(execution=query_execution(frame), scans=[])
+    EXPLAINED.append(query)
     try:
-        plan = str(EXPLAINED_PLAN.call("explainString", EXPLAINED.execution, mode))
-        return plan, list(dict.fromkeys(scan.description() for scan in EXPLAINED.scans))
+        plan = str(EXPLAINED_PLAN.call("explainString", query.execution, mode))
+        return plan, list(dict.fromkeys(scan.description() for scan in query.scans))
     finally:
-        EXPLAINED.execution, EXPLAINED.scans = None, []
+        EXPLAINED[:] = [other for other in EXPLAINED if other is not query]
 
 
-def note_scan(scan: Described) -> Described:
-    """Note that Spark has planned a scan, and return it. Spark calls back in the thread that explains."""
-    if EXPLAINED.execution is not None:
-        EXPLAINED.scans.append(scan)
+def explained_query() -> ExplainedQuery | None:
+    """Return the explained query that Spark optimizes in the calling thread of the JVM."""
+    if not EXPLAINED:
+        return None
+    try:
+        tracker = PLANNING_TRACKER.call("get")
+        found = (query for query in tuple(EXPLAINED) if tracker.get() == query.execution.tracker())
+        return next(found, None) if tracker.isDefined() else None
+    except UnknownInternalsError as error:
+        warn_degraded("the running query", error, DISTINCT_READ)
+        return None
+
+
+def record_scan(scan: Described) -> Described:
+    """Record a scan, if Spark plans it for EXPLAIN, and return it."""
+    query = explained_query()
+    if query is not None:
+        query.scans.append(scan)
     return scan
 
 
@@ -82,7 +103,8 @@ def counts_no_values(spark: SparkSession) -> bool:
     by `DataFrame.explain`, or if it is optimized while another query runs.
     """
     try:
-        execution = running_execution(spark) if EXPLAINED.execution is None else EXPLAINED.execution
+        explained = explained_query()
+        execution = running_execution(spark) if explained is None else explained.execution
         tracker = PLANNING_TRACKER.call("get")
         if execution is None or not tracker.isDefined() or tracker.get() != execution.tracker():
             return False

@@ -29,7 +29,7 @@ from dml.spark_scan.expressions import condition_trees, has_marked_calls
 from dml.spark_scan.known_values import KnownRow
 from dml.spark_scan.read import Aggregation, SparkRead
 from dml.spark_scan.readers import GroupedRead, KnownValues, Reader, ReaderRuntime, choose_reader, reader_text
-from dml.spark_scan.running_query import note_scan
+from dml.spark_scan.running_query import record_scan
 from dml.spark_scan.scan import FILTER_PREDICATE, SparkScan
 
 __all__ = ["SparkScanBuilder", "cheapest", "scan_builder"]
@@ -67,8 +67,8 @@ class SparkScanBuilder(Proxy):
         self.make_scan = make_scan
         self.is_whole = isinstance(read.row_filter, AlwaysTrue) and read.row_predicate == TRUE
         self.plan: ScanPlan | None = None
-        self.pushed: Reader | None = None
-        self._asked: tuple[Aggregation, Reader] | None = None
+        self.pushed_reader: Reader | None = None
+        self._last_choice: tuple[Aggregation, Reader] | None = None
 
     @cached_property
     def runtime(self) -> ReaderRuntime:
@@ -111,19 +111,19 @@ class SparkScanBuilder(Proxy):
 
     def pushAggregation(self, aggregation: JavaObject) -> bool:
         """Answer from the manifests, or aggregate partially in tasks. Both need all rows of the remaining files."""
-        self.pushed = self._reader_of(aggregation)
-        return isinstance(self.pushed, KnownValues | GroupedRead)
+        self.pushed_reader = self._reader_of(aggregation)
+        return isinstance(self.pushed_reader, KnownValues | GroupedRead)
 
     def _reader_of(self, asked: JavaObject) -> Reader | None:
         """Choose the reader of an aggregation; None if Spark must aggregate rows."""
         aggregation = Aggregation.of(asked, self.read.schema) if self.is_whole else None
         if aggregation is None:
             return None
-        if self._asked is None or self._asked[0] != aggregation:
+        if self._last_choice is None or self._last_choice[0] != aggregation:
             self.plan = self.plan or self.read.plan()
             reader = choose_reader(replace(self.read, aggregation=aggregation), self.plan, self.runtime)
-            self._asked = aggregation, reader
-        return self._asked[1]
+            self._last_choice = aggregation, reader
+        return self._last_choice[1]
 
     def pruneColumns(self, wanted: JavaObject) -> None:
         """Drop the columns that Spark does not need. If it needs none, keep one so that rows are still counted."""
@@ -145,12 +145,12 @@ class SparkScanBuilder(Proxy):
 
     def build(self) -> Proxy:
         """Return the scan."""
-        match self.pushed:
+        match self.pushed_reader:
             case KnownValues() as known:
-                return note_scan(KnownRow(self.read, known.calls, known.values, reader_text(known)))
+                return record_scan(KnownRow(self.read, known.calls, known.values, reader_text(known)))
             case GroupedRead() as grouped:
-                return note_scan(AggregatedScan(self.spark, self.read, self.plan, grouped))
-        return note_scan(self.make_scan(self.spark, self.read, self.plan))
+                return record_scan(AggregatedScan(self.spark, self.read, self.plan, grouped))
+        return record_scan(self.make_scan(self.spark, self.read, self.plan))
 
 
 def combine_filters(first: BooleanExpression, second: BooleanExpression) -> BooleanExpression:

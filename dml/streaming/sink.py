@@ -72,13 +72,13 @@ WriteBatch = Callable[[Engine, DataFrame, str, int], None]
 
 ADOPT_CHECKPOINT: Final = "adopt-checkpoint"
 
-OF_SPARK: Final = frozenset({"checkpointlocation", "path", "queryname"})
+SPARK_OPTIONS: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """Options that Spark handles itself and also passes to the sink."""
 
-OF_OVERWRITES: Final = frozenset(
+OVERWRITE_OPTIONS: Final = frozenset(
     {"isolation-level", "overwrite-mode", "overwrite-schema", "overwriteschema", "validate-from-snapshot-id"}
 )
-"""INSERT options that streams do not support: a stream appends, or replaces all rows unconditionally."""
+"""INSERT options that streams reject: a stream appends, or replaces all rows unconditionally."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,14 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Parse the options of a stream's writer.
 
     Args:
-        given: The options by name.
+        given: The options by name, in any case.
 
     Raises:
         NotSupportedError: An option is unknown, or not available for streams.
         AnalysisError: An option has an invalid value.
     """
     lower = {key.lower(): value for key, value in given.items()}
-    refused = sorted(OF_OVERWRITES.intersection(lower))
+    refused = sorted(OVERWRITE_OPTIONS.intersection(lower))
     if refused:
         raise NotSupportedError(
             f"The write option '{refused[0]}' is not supported for streams",
@@ -114,7 +114,9 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
             option=refused[0],
         )
     return StreamOptions(
-        write=insert_options([pair for pair in given.items() if pair[0].lower() not in {*OF_SPARK, ADOPT_CHECKPOINT}]),
+        write=insert_options(
+            [pair for pair in given.items() if pair[0].lower() not in {*SPARK_OPTIONS, ADOPT_CHECKPOINT}]
+        ),
         adopts_checkpoint=boolean(lower, ADOPT_CHECKPOINT, default=False),
     )
 
@@ -125,7 +127,7 @@ class StreamSink:
 
     Attributes:
         table: The table's name, catalog first, with its branch at the end.
-        table_uuid: The table that the query was started on.
+        table_uuid: The identity of the table when the query started. A table of another UUID is an error.
         options: The options of the stream's writer.
         complete: True if the rows of a micro-batch replace all others.
     """
@@ -170,7 +172,7 @@ class StreamSink:
         with run_as_handler():
             write = plan_epoch(engine, self, self.epoch(query_id, number), batch.schema).rows
             rows = rows_by_name(batch, Fitted(target=write.target), StatementSettings.of(engine))
-            with leave_out_applied(write):
+            with skip_if_applied(write):
                 write_rows(write, rows)
 
 
@@ -218,8 +220,7 @@ def plan_epoch(
         sink: The sink of its query.
         epoch: The query and the number of the micro-batch.
         stream: The columns of its rows.
-        refine: Adds the write options that depend on how Spark distributes the rows, by columns; None if RowDelta
-            distributes them.
+        refine: Adjusts the write options if Spark distributes the rows by columns; None if RowDelta distributes them.
 
     Raises:
         NotFoundError: The table or its branch does not exist any more.
@@ -252,7 +253,7 @@ def fit_stream(
         epoch: The micro-batch to write; None to check the columns before the query starts.
 
     Returns:
-        The table, with the columns that the rows add; the source of each column of it.
+        The table, with the columns that the rows add, and the source of each of its columns.
 
     Raises:
         NotFoundError: The table or its branch does not exist any more.
@@ -283,13 +284,13 @@ def commit_epoch(write: RowsWrite, written: WriteOutcome) -> None:
     Raises:
         DmlError: The commit failed. Its files have been deleted.
     """
-    with leave_out_applied(write):
+    with skip_if_applied(write):
         commit_rows(write, written)
 
 
 @contextmanager
-def leave_out_applied(write: RowsWrite) -> Iterator[None]:
-    """Accept that the branch has the micro-batch already; the commit has deleted the files of this run."""
+def skip_if_applied(write: RowsWrite) -> Iterator[None]:
+    """Treat a micro-batch that the branch already has as success; the commit has deleted the files of this run."""
     try:
         yield
     except AlreadyAppliedError as found:

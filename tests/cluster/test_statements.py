@@ -1,7 +1,8 @@
 """Statements leave the same rows on a cluster as in a local session, and every table verifies after each of them.
 
-With every change it is compared with what a local session left when `left.json` was written, by night with that of one
-that runs beside the cluster. `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints that file.
+With every change, the rows are compared with `left.json`, which a local session wrote; by night, with a local session
+that runs beside the cluster. `python -m tests.cluster.statements FOLDER 200000 v2-copy-on-write` prints
+`left.json`.
 """
 
 import json
@@ -57,7 +58,7 @@ def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def recorded() -> list[Left]:
-    """Return what a local session left after each statement, in every kind of table."""
+    """Return the recorded sums and counts after each statement, which are the same for all kinds of tables."""
     (left,) = json.loads(RECORDED.read_text()).values()
     return [(text, sums, counts) for text, sums, counts in left]
 
@@ -70,8 +71,8 @@ def left_on_cluster(lake: Session, rows: int, version: int, mode: str) -> list[L
 
 @pytest.mark.parametrize(("version", "mode"), [KINDS[0], KINDS[-1]])
 def test_a_cluster_leaves_what_a_local_session_left(lake: Session, version: int, mode: str) -> None:
-    for ours, theirs in zip(left_on_cluster(lake, ROWS, version, mode), recorded(), strict=True):
-        assert ours == theirs
+    for found, expected in zip(left_on_cluster(lake, ROWS, version, mode), recorded(), strict=True):
+        assert found == expected
 
 
 @pytest.mark.nightly
@@ -79,12 +80,12 @@ def test_a_cluster_leaves_what_a_local_session_left(lake: Session, version: int,
 @pytest.mark.parametrize(("version", "mode"), KINDS)
 def test_a_cluster_leaves_what_a_local_session_leaves(lake: Session, local: LocalRun, version: int, mode: str) -> None:
     left = left_on_cluster(lake, local.rows, version, mode)
-    for ours, theirs in zip(left, local.left(version, mode), strict=True):
-        assert ours == theirs
+    for found, expected in zip(left, local.left(version, mode), strict=True):
+        assert found == expected
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("local", [ROWS], indirect=True)
 @pytest.mark.parametrize(("version", "mode"), KINDS)
-def test_what_is_recorded_is_what_a_local_session_leaves(local: LocalRun, version: int, mode: str) -> None:
+def test_the_recorded_values_are_those_of_a_local_session(local: LocalRun, version: int, mode: str) -> None:
     assert local.left(version, mode) == recorded()

@@ -1,7 +1,7 @@
-"""The life of a session in a process of its own: it starts, is used, is stopped, and others start after it.
+"""The life cycle of sessions in a process of its own: they start, run statements and are stopped.
 
-One program does all of it, because a process takes many seconds to start Spark, and each test looks at a part of what
-it printed. The program runs as `venv/bin/python program.py`: the venv is not in PATH, and `python3` is another one.
+Starting Spark in a process takes many seconds, so one program runs all parts, and each test checks a part of its
+output. The program runs as `venv/bin/python program.py`: the venv is not in PATH, and `python3` is another one.
 """
 
 import json
@@ -22,7 +22,7 @@ import dml, dml.session, dml.shell
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-def say(part, *values):
+def report(part, *values):
     print(json.dumps([part, *values]), flush=True)
 
 lake = dml.connect(sys.argv[1], progress=False)
@@ -39,23 +39,23 @@ for text in (
 dml.shell.run_sql(lake, "ALTER TABLE db.t DROP COLUMN extra", output="table", limit=10, confirms=True)
 dml.shell.run_sql(lake, "ALTER TABLE db.t ADD COLUMN extra DOUBLE", output="table", limit=10)
 lake.health("db.t")
-say("before", lake.verify("db.t").ok, SparkContext._gateway is None)
+report("before", lake.verify("db.t").ok, SparkContext._gateway is None)
 known = dict(dml.session.runner_of(lake).engine.runtime.known)
 lake.sql("INSERT INTO db.t SELECT 1, 'a', 0.5D")
 sessions = []
 threads = [threading.Thread(target=lambda: sessions.append(lake.spark)) for _ in range(4)]
 [one.start() for one in threads], [one.join() for one in threads]
-say("one session", len(sessions), all(one is lake.spark for one in sessions))
-say("settings", {key: lake.spark.conf.get(key) for key in known} == known)
-say("names", *[row.name for row in lake.spark.sql("SELECT name FROM lake.db.t").collect()])
-say("deleted", lake.sql("DELETE FROM db.t WHERE id = 1").rows_deleted)
+report("one session", len(sessions), all(one is lake.spark for one in sessions))
+report("settings", {key: lake.spark.conf.get(key) for key in known} == known)
+report("names", *[row.name for row in lake.spark.sql("SELECT name FROM lake.db.t").collect()])
+report("deleted", lake.sql("DELETE FROM db.t WHERE id = 1").rows_deleted)
 
 def many(batches):
     for batch in batches:
         for _ in range(2000):
             yield batch
 
-say("cut short", len(lake.spark.range(0, 20000, 1, 2).mapInArrow(many, "id BIGINT").limit(1).collect()))
+report("cut short", len(lake.spark.range(0, 20000, 1, 2).mapInArrow(many, "id BIGINT").limit(1).collect()))
 
 lake.sql("CREATE TABLE db.u (id INT)")
 stopped = lake.spark
@@ -72,33 +72,33 @@ for use in (
     try:
         use()
     except dml.SetupError as error:
-        say("stopped", str(error))
+        report("stopped", str(error))
 lake.close()
 again = dml.connect(sys.argv[1], settings={"spark.master": "local[1]"}, progress=False)
-say("again", again.sql("INSERT INTO db.u VALUES (1)").rows_inserted, again.table("db.u").count())
+report("again", again.sql("INSERT INTO db.u VALUES (1)").rows_inserted, again.table("db.u").count())
 again.spark.stop()
 again.close()
 
 del os.environ["PYSPARK_PYTHON"]  # which a session that RowDelta starts sets
 spark = SparkSession.builder.master("local[2]").getOrCreate()
-say("python before", spark.sparkContext.pythonExec)
+report("python before", spark.sparkContext.pythonExec)
 own = dml.connect(sys.argv[1], spark=spark, progress=False)
 own.sql("INSERT INTO db.u VALUES (2), (3)")
 own.sql("DELETE FROM db.u WHERE id = 2")
-say("rows", sorted(row.id for row in own.table("db.u").collect()))
-say("python after", spark.range(1).mapInArrow(
+report("rows", sorted(row.id for row in own.table("db.u").collect()))
+report("python after", spark.range(1).mapInArrow(
     lambda batches: (batch.from_pydict({"python": [sys.executable]}) for batch in batches), "python STRING"
 ).first().python)
 spark.stop()
 """
 
 
-class Said:
-    """What the program printed.
+class ProgramOutput:
+    """The output of the program.
 
     Args:
-        stdout: Its output: lines of JSON that begin with the name of a part, among others.
-        stderr: Its errors.
+        stdout: Standard output. The lines of `report` are JSON arrays that begin with the name of a part.
+        stderr: Standard error.
     """
 
     def __init__(self, stdout: str, stderr: str) -> None:
@@ -106,14 +106,14 @@ class Said:
         self._lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("[")]
 
     def of(self, part: str) -> list[Any]:
-        """Return the values that the lines of a part have."""
+        """Return the values of all lines of a part."""
         found = [value for name, *values in self._lines if name == part for value in values]
         assert found, f"{self.stdout}\n{self.stderr[-3000:]}"
         return found
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
+def output(tmp_path_factory: pytest.TempPathFactory) -> ProgramOutput:
     """Run the program."""
     folder: Path = tmp_path_factory.mktemp("process")
     outcome = subprocess.run(
@@ -125,35 +125,35 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Said:
         check=False,
         timeout=300,
     )
-    return Said(outcome.stdout, outcome.stderr)
+    return ProgramOutput(outcome.stdout, outcome.stderr)
 
 
-def test_spark_starts_on_first_use_with_the_settings_that_were_known(said: Said) -> None:
-    """Table statements, a DELETE, `verify` and `health` start no JVM; the session that starts then has RowDelta."""
-    assert said.of("before") == [True, True]
-    assert "db,t,False" in said.stdout
-    assert said.stdout.count("OK") == 1
-    assert said.of("one session") == [4, True]
-    assert said.of("settings") == [True]
-    assert said.of("names") == ["a"]
-    assert said.of("deleted") == [1]
+def test_spark_starts_on_first_use_with_the_earlier_settings(output: ProgramOutput) -> None:
+    """Table statements, a DELETE, `verify` and `health` start no JVM. The session that starts later has RowDelta."""
+    assert output.of("before") == [True, True]
+    assert "db,t,False" in output.stdout
+    assert output.stdout.count("OK") == 1
+    assert output.of("one session") == [4, True]
+    assert output.of("settings") == [True]
+    assert output.of("names") == ["a"]
+    assert output.of("deleted") == [1]
 
 
-def test_a_limit_leaves_no_traceback_on_the_terminal(said: Said) -> None:
-    assert said.of("cut short") == [1]
-    assert "Traceback" not in said.stderr
-    assert "BrokenPipe" not in said.stderr
+def test_a_limit_leaves_no_traceback_on_the_terminal(output: ProgramOutput) -> None:
+    assert output.of("cut short") == [1]
+    assert "Traceback" not in output.stderr
+    assert "BrokenPipe" not in output.stderr
 
 
-def test_a_session_whose_spark_was_stopped_says_what_to_do(said: Said) -> None:
-    """And another one can be opened."""
+def test_calls_after_spark_was_stopped_raise_an_error_with_a_hint(output: ProgramOutput) -> None:
+    """Another session can be opened afterwards."""
     message = "The Spark session has been stopped. Open a new session with dml.connect(...)"
-    assert said.of("stopped") == [message] * 7
-    assert said.of("again") == [1, 1]
+    assert output.of("stopped") == [message] * 7
+    assert output.of("again") == [1, 1]
 
 
-def test_a_session_that_the_program_started_gets_workers_that_have_the_package(said: Said) -> None:
-    """They would run the `python3` of the path, which has not."""
-    assert said.of("python before") == ["python3"]
-    assert said.of("rows") == [[1, 3]]
-    assert said.of("python after") == [sys.executable]
+def test_workers_of_a_session_of_the_program_have_the_package(output: ProgramOutput) -> None:
+    """Without RowDelta's setting they would run the `python3` in PATH, which lacks it."""
+    assert output.of("python before") == ["python3"]
+    assert output.of("rows") == [[1, 3]]
+    assert output.of("python after") == [sys.executable]

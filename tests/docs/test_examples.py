@@ -60,13 +60,13 @@ def test_the_examples_of_a_page_do_what_it_says(path: Path, clean_session: Spark
 
 TYPED = re.compile(r"^lake> .*\n(?:  \.\.\. .*\n)*", re.MULTILINE)
 PROMPT = re.compile(r"^(?:lake>|  \.\.\.) ", re.MULTILINE)
-OF_ONE_RUN = re.compile(r"│ (bytes added|seconds|snapshot) +│[^│\n]*│")
-"""Rows of a result whose values differ from run to run."""
+VARYING_LINE = re.compile(r"│ (bytes added|seconds|snapshot) +│[^│\n]*│")
+"""Lines of a result whose values differ between runs."""
 
 
 @pytest.mark.spark
 def test_the_shell_prints_what_its_page_shows(clean_session: SparkSession) -> None:
-    """At the prompt, and in a script that stops at an error."""
+    """Compare a session at the prompt, and a script that stops at an error."""
     page = ROOT / "docs" / "shell.md"
     at_prompt, script, from_file = (block for block in blocks_of(page) if block.language != "text")
     assert at_prompt.shown
@@ -79,7 +79,7 @@ def test_the_shell_prints_what_its_page_shows(clean_session: SparkSession) -> No
         for lines in TYPED.findall(at_prompt.shown):
             print(lines, end="")
             shell.run(PROMPT.sub("", lines))
-    shown, printed = (OF_ONE_RUN.sub(r"\1", text) for text in (at_prompt.shown, screen.getvalue()))
+    shown, printed = (VARYING_LINE.sub(r"\1", text) for text in (at_prompt.shown, screen.getvalue()))
     assert matches(shown, printed), printed
     output = io.StringIO()
     with redirect_stdout(output), redirect_stderr(output):
@@ -87,7 +87,7 @@ def test_the_shell_prints_what_its_page_shows(clean_session: SparkSession) -> No
             run_sql(session, script.text, output="table", limit=100)
         except dml.DmlError as error:
             print_error(error)
-    shown, printed = (OF_ONE_RUN.sub(r"\1", text) for text in (from_file.shown, output.getvalue()))
+    shown, printed = (VARYING_LINE.sub(r"\1", text) for text in (from_file.shown, output.getvalue()))
     assert matches(shown, printed), printed
 
 

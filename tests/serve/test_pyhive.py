@@ -32,12 +32,12 @@ print(cursor.fetchall())
 
 @pytest.fixture(scope="module")
 def pyhive_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of PyHive alone: dbt has it too, and takes far longer to install."""
+    """Install PyHive alone: dbt includes it, but takes far longer to install."""
     return tools_environment(tmp_path_factory.mktemp("pyhive") / "venv", *PYHIVE)
 
 
 def run(python: Path, served: Served, text: str) -> str:
-    """Run a program of a client's; what it printed."""
+    """Run a client program, and return its output."""
     outcome = subprocess.run(
         [str(python), "-c", text.replace("10000", served.jdbc_url.rpartition(":")[2])],
         capture_output=True,
@@ -50,8 +50,8 @@ def run(python: Path, served: Served, text: str) -> str:
     return outcome.stdout
 
 
-def test_the_example_of_the_page_does_what_it_says(pyhive_python: Path, served: Served) -> None:
-    """Every kind of statement; then errors say what is wrong, and the connection goes on."""
+def test_the_example_of_the_page_prints_its_output(pyhive_python: Path, served: Served) -> None:
+    """It runs every kind of statement. Errors then name the problem, and the connection still works."""
     assert f"pip install '{PYHIVE[0].partition('==')[0]}'" in PAGE.read_text()
     (example,) = [example for example in examples_of(PAGE) if "pyhive" in example.text]
     assert example.shown is not None

@@ -156,7 +156,11 @@ def test_the_suite_says_what_failed(tmp_path, monkeypatch, capsys):
     }
     for name, source in sources.items():
         (tmp_path / f"test_{name}.py").write_text(source)
+    # A report of the whole package would take most of the test's time.
+    measured = '[tool.coverage.run]\nsource_pkgs = ["dml.errors"]\n[tool.pytest.ini_options]\n'
+    (tmp_path / "pyproject.toml").write_text(measured)
     monkeypatch.delenv("CI", raising=False)
+    monkeypatch.setattr(suite, "ROOT", tmp_path)
     monkeypatch.setattr(suite, "TESTS", tmp_path)
     parts = tuple(Part(name=name, paths=(f"test_{name}.py",), measured=name == "good") for name in sources)
     monkeypatch.setattr(suite, "PARTS", parts)

@@ -12,7 +12,7 @@ from tests.structure.parsed import ROOT, nodes, trees
 PRIVATE = re.compile(r"_(?!_)\w+")
 PRIVATE_NAMES_OF_LIBRARIES = {
     "dml/catalog/file_access.py": "PyIceberg",
-    "dml/catalog/loading.py": "PyIceberg",
+    "dml/catalog/rest.py": "PyIceberg",
     "dml/catalog/views.py": "PyIceberg",
     "dml/iceberg.py": "PyIceberg",
     "dml/maintenance/storage.py": "fsspec",

@@ -53,18 +53,19 @@ ADVISED: Final = frozenset(MaintenanceStep) - {MaintenanceStep.EXPIRE_ROWS, Main
 """The steps that `health` plans. To plan the expiry of rows runs a query; orphan files are only due by time."""
 
 
-def remove_orphans(engine: Engine, parts: tuple[str, ...], call: RemoveOrphanFiles) -> OrphanRemoval:
+def remove_orphans(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> OrphanRemoval:
     """Remove the orphan files of a table.
 
     Args:
         engine: The session and its catalogs.
         parts: The table's name.
-        call: The options of the removal.
+        values: The options of the removal, as keyword arguments of `RemoveOrphanFiles.of`.
 
     Raises:
         NotFoundError: no such table.
         DmlError: an error of `dml.maintenance.remove_orphan_files`.
     """
+    call = RemoveOrphanFiles.of(**values)
     resolved = whole_table(engine, parts, "orphan files are those of the whole table")
     return remove_orphan_files(resolved.catalog, resolved.identifier, call)
 
@@ -171,7 +172,7 @@ def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any
 
 def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return one row for each orphan file with its location; for a dry run, one for each decision."""
-    removal = remove_orphans(engine, parts, RemoveOrphanFiles.of(**values))
+    removal = remove_orphans(engine, parts, values)
     if not values.get("dry_run"):
         return [(location,) for location in removal.orphans]
     locations = chain(removal.orphans, repeat(None))

@@ -153,7 +153,7 @@ def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
-    """The settings of a stream's writer. Spark itself refuses what classic sessions leave out here."""
+    """The settings of a stream's writer. Classic Spark itself rejects clustering and continuous mode."""
 
     rows: DataFrame
     source: str
@@ -189,7 +189,7 @@ def settings_of_stream_writer(writer: Any) -> StreamSettings:
 
 
 def start_with_function(writer: Any, function: Callable[[DataFrame, int], None]) -> StreamingQuery:
-    """Start a stream with a function for its micro-batches, for which Spark allows no format and no partitioning."""
+    """Start a stream with `foreachBatch`, without the format and partitioning, which Spark rejects there."""
     if is_connect(writer):
         given = CONNECT_STREAM.of(writer)
         given.format = ""

@@ -3,8 +3,7 @@
 import pytest
 from pyspark.errors import AnalysisException
 
-from dml.connector import install, uninstall
-from dml.connector.install import catalogs_of
+from dml.connector.install import catalogs_of, install, uninstall
 from dml.errors import AnalysisError
 from dml.spark.handlers import run_as_handler
 

@@ -12,7 +12,8 @@ from pyspark.sql.functions import lit
 from pyspark.sql.types import StructType
 
 from dml import limits
-from dml.connector import install, stream
+from dml.connector import stream
+from dml.connector.install import install
 from dml.errors import SetupError, SqlError
 from dml.session import Session
 from dml.spark import extension, task_frames
@@ -216,6 +217,10 @@ def write_factory(make: Callable[..., Any]) -> Callable[[Lake, str], None]:
     return lambda *_: make(iter, struct_type(StructType([])))
 
 
+def explain_query(lake: Lake, table: str) -> None:
+    lake.session.sql(f"EXPLAIN SELECT * FROM {table}")
+
+
 def offset(_: Lake, __: str) -> None:
     stream.java_offset(stream.StreamOffset(snapshot_id=1))
 
@@ -276,6 +281,7 @@ STATEMENTS: dict[str, Statement] = {
     "TREE_PATTERN": size_literals,
     "SQL_EXECUTION": find_query,
     "PLANNING_TRACKER": ask_for_distinct,
+    "EXPLAINED_PLAN": explain_query,
     **dict.fromkeys(("CATALYST_FILTERS", "TREE_NODE_TAG", "KNOWN_NULLABLE", "STRATEGY"), compare_function),
     **dict.fromkeys(("V1_FUNCTION", "EXPRESSION_INFO", "ATTRIBUTE_MAP", "REPLACING_RULE"), call_function),
     "NO_SUCH_TABLE": missing_table,

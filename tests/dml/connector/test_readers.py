@@ -1,4 +1,4 @@
-"""What reads the rows of a query: the table of `choose_reader`, row by row, and what EXPLAIN tells of it."""
+"""The reader of a query's rows: each row of the table in `choose_reader`, and the lines of EXPLAIN."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -66,7 +66,7 @@ def damaged(*_: object) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """A query, its files and its session: as Spark's reader reads them, but for what a test changes."""
+    """A query, its files and its session, which Spark's reader can read unless a test changes an attribute."""
 
     columns: tuple[int, ...] = (1, 2)
     metadata_columns: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Given:
     reads_parquet: bool = True
     keeps_most_rows: Callable[..., bool] = lambda _: True
     have_field_ids: bool = True
-    unplanned: str | None = None
+    unplanned_reason: str | None = None
 
     def read(self) -> Reader:
         spec = PartitionSpec(
@@ -116,7 +116,7 @@ class Given:
             known_values=lambda *_: self.known,
             keeps_most_rows=self.keeps_most_rows,
             have_field_ids=lambda *_: self.have_field_ids,
-            unplanned=self.unplanned,
+            unplanned_reason=self.unplanned_reason,
         )
         plan = ScanPlan(snapshot_id=1, tasks=self.files, covers_whole_files=self.whole_files)
         return choose_reader(read, plan, runtime)
@@ -131,53 +131,56 @@ def aggregation(by: Sequence[int], *calls: tuple[AggregateFunction, int | None])
 
 
 COUNT, MAX, SUM = AggregateFunction.COUNT_ROWS, AggregateFunction.MAX, AggregateFunction.SUM
-TEXTS = aggregation([3], (MAX, 2), (COUNT, None))
-NUMBERS = aggregation([1], (MAX, 4))
+STRING_GROUPS = aggregation([3], (MAX, 2), (COUNT, None))
+NUMBER_GROUPS = aggregation([1], (MAX, 4))
 SMALL = replace(FILE, length=1)
 
 ROWS: Mapping[str, Sequence[tuple[dict[str, Any], str]]] = {
     "Spark cannot plan the scan: Connect, PySpark 3.5, a table without columns": [
-        ({"unplanned": "the session is one of Spark Connect"}, "the session is one of Spark Connect"),
+        ({"unplanned_reason": "the session uses Spark Connect"}, "the session uses Spark Connect"),
     ],
-    "an aggregation whose values the manifests have": [
-        ({"aggregation": aggregation([], (COUNT, None)), "known": (7,)}, "these have every value of the query"),
+    "an aggregation that the manifests answer": [
+        ({"aggregation": aggregation([], (COUNT, None)), "known": (7,)}, "every requested value"),
     ],
-    "an aggregation that tasks compute; texts, grouped by texts, dates or booleans": [
-        ({"aggregation": TEXTS}, "few groups are faster"),
+    "an aggregation that tasks can compute: of strings, grouped by strings, dates or booleans": [
+        ({"aggregation": STRING_GROUPS}, "passing a row per group to Spark is faster"),
     ],
-    "an aggregation that tasks compute, and Spark's reader cannot read the columns": [
-        ({"aggregation": NUMBERS, "files": (SMALL,)}, "the data files are small"),
-        ({"aggregation": TEXTS, "files": (SMALL,)}, "the data files are small"),
+    "an aggregation that tasks can compute, on columns or files that Spark's reader cannot read": [
+        ({"aggregation": NUMBER_GROUPS, "files": (SMALL,)}, "less than 16 MiB"),
+        ({"aggregation": STRING_GROUPS, "files": (SMALL,)}, "less than 16 MiB"),
     ],
     "metadata columns": [({"metadata_columns": ("_file",)}, "metadata columns")],
     "no data file, or too many for Spark's reader": [
         ({"files": ()}, "no data file"),
-        ({"files": (FILE,) * (limits.MAX_SPARK_READER_FILES + 1)}, "many"),
+        ({"files": (FILE,) * (limits.MAX_SPARK_READER_FILES + 1)}, "513 data files, too many"),
     ],
-    "few bytes": [({"files": (SMALL,)}, "small")],
-    "a file that is not local Parquet, or has deletes": [
-        ({"files": (FILE, replace(FILE, path="s3://t/a.parquet"))}, "not all data files are local Parquet"),
-        ({"files": (FILE, replace(FILE, file_format="orc"))}, "not all data files are local Parquet"),
-        ({"files": (FILE, replace(FILE, position_deletes=(DELETES,)))}, "delete files apply"),
+    "little data": [({"files": (SMALL,)}, "less than 16 MiB")],
+    "a file that is not local Parquet, or to which deletes apply": [
+        ({"files": (FILE, replace(FILE, path="s3://t/a.parquet"))}, "not on a local path"),
+        ({"files": (FILE, replace(FILE, file_format="orc"))}, "not on a local path"),
+        ({"files": (FILE, replace(FILE, position_deletes=(DELETES,)))}, "delete files or deletion vectors apply"),
     ],
-    "a nested column, or one with an initial default": [({"columns": (1, 5)}, "nested type")],
-    "a name mapping, or a property of the table against it": [
+    "a nested column, or one with an initial default": [({"columns": (1, 5)}, "initial default of the column st")],
+    "a name mapping, or a table property that turns Spark's reader off": [
         ({"properties": {"schema.name-mapping.default": "[]"}}, "name mapping"),
-        ({"properties": {"read.parquet.vectorization.enabled": "FALSE"}}, "of the table property read.parquet"),
+        (
+            {"properties": {"read.parquet.vectorization.enabled": "FALSE"}},
+            "the table property read.parquet.vectorization.enabled is not true",
+        ),
     ],
-    "a column that had another type": [
+    "a column whose type has changed": [
         ({"older": (OLDER,)}, "type of a column has changed"),
     ],
-    "partition values that Spark's reader cannot take, or nothing else": [
-        ({"columns": (1, 4), "partitions": (4,)}, "cannot take the partition values"),
-        ({"columns": (2,), "partitions": (2,)}, "all columns have their values from the partitions"),
+    "partition values that Spark's reader cannot add, or no other columns": [
+        ({"columns": (1, 4), "partitions": (4,)}, "cannot add the partition values"),
+        ({"columns": (2,), "partitions": (2,)}, "no columns except partition columns"),
     ],
-    "a setting of the session against it": [
-        ({"settings": {"spark.sql.iceberg.vectorization.enabled": "false"}}, "iceberg.vectorization"),
-        ({"settings": {"spark.sql.parquet.enableVectorizedReader": "false"}}, "enableVectorizedReader"),
-        ({"settings": {"spark.sql.parquet.binaryAsString": "true"}}, "binaryAsString"),
+    "a session setting that turns Spark's reader off": [
+        ({"settings": {"spark.sql.iceberg.vectorization.enabled": "false"}}, "vectorization.enabled is not true"),
+        ({"settings": {"spark.sql.parquet.enableVectorizedReader": "false"}}, "enableVectorizedReader is not true"),
+        ({"settings": {"spark.sql.parquet.binaryAsString": "true"}}, "binaryAsString is not false"),
     ],
-    "a file that may not be read, or a damaged one: the reader reports it": [
+    "a damaged file, or one in a storage that is not allowed": [
         ({"schemes": "s3"}, "cannot be opened"),
         ({"row_filter": EqualTo("id", 1), "keeps_most_rows": damaged}, "cannot be opened"),
     ],
@@ -185,33 +188,33 @@ ROWS: Mapping[str, Sequence[tuple[dict[str, Any], str]]] = {
         ({"row_filter": EqualTo("id", 1), "keeps_most_rows": lambda _: False}, "the filter keeps few rows"),
     ],
     "files without field ids": [({"have_field_ids": False}, "no field ids")],
-    "a Spark whose reader RowDelta cannot use": [({"reads_parquet": False}, "cannot use the Parquet reader")],
-    "all else": [
+    "a Spark version whose reader RowDelta cannot use": [({"reads_parquet": False}, "cannot use the Parquet reader")],
+    "otherwise": [
         ({}, "local Parquet files without deletes"),
         ({"row_filter": EqualTo("id", 1)}, "and the filter keeps most rows"),
         ({"row_filter": EqualTo("id", 1), "whole_files": True, "keeps_most_rows": damaged}, "without deletes"),
-        ({"aggregation": NUMBERS}, "local Parquet"),
-        ({"aggregation": TEXTS, "runs_tasks": False}, "local Parquet"),
-        ({"aggregation": TEXTS, "counts_rows": False}, "local Parquet"),
+        ({"aggregation": NUMBER_GROUPS}, "local Parquet"),
+        ({"aggregation": STRING_GROUPS, "runs_tasks": False}, "local Parquet"),
+        ({"aggregation": STRING_GROUPS, "counts_rows": False}, "local Parquet"),
         (
-            {"aggregation": TEXTS, "settings": {"spark.sql.iceberg.aggregate-push-down.enabled": "false"}},
+            {"aggregation": STRING_GROUPS, "settings": {"spark.sql.iceberg.aggregate-push-down.enabled": "false"}},
             "local Parquet",
         ),
         ({"aggregation": aggregation([], (SUM, 1)), "files": (FILE,)}, "local Parquet"),
     ],
 }
-LISTED = re.findall(r"^ *\| (.+?) \| `(\w+)` \|$", choose_reader.__doc__ or "", re.MULTILINE)
+DOCUMENTED = re.findall(r"^ *\| (.+?) \| `(\w+)` \|$", choose_reader.__doc__ or "", re.MULTILINE)
 
 
 def test_every_row_of_the_table_is_tested():
-    assert [row for row, _ in LISTED] == list(ROWS)
+    assert [row for row, _ in DOCUMENTED] == list(ROWS)
 
 
 @pytest.mark.parametrize(
     ("reader", "changed", "reason"),
     [
         pytest.param(reader, changed, reason, id=f"{row}-{number}")
-        for row, reader in LISTED
+        for row, reader in DOCUMENTED
         for number, (changed, reason) in enumerate(ROWS[row])
     ],
 )
@@ -222,9 +225,9 @@ def test_the_reader_is_the_one_in_the_table(reader, changed, reason):
 
 
 def test_the_first_row_that_applies_decides():
-    """All at once, from the top: when a row no longer applies, the next one decides."""
+    """Start with every reason at once, and remove them from the top: the next row decides each time."""
     worst = {
-        "unplanned": "the session is one of Spark Connect",
+        "unplanned_reason": "the session uses Spark Connect",
         "metadata_columns": ("_file",),
         "files": (replace(SMALL, path="s3://t/a.parquet", position_deletes=(DELETES,)),),
         "columns": (1, 5),
@@ -237,13 +240,13 @@ def test_the_first_row_that_applies_decides():
         "have_field_ids": False,
         "reads_parquet": False,
     }
-    better = [
-        ("one of Spark Connect", "unplanned", None),
+    better: list[tuple[str, str, Any]] = [
+        ("uses Spark Connect", "unplanned_reason", None),
         ("metadata columns", "metadata_columns", ()),
-        ("small", "files", (replace(FILE, path="s3://t/a.parquet", position_deletes=(DELETES,)),)),
-        ("not all data files are local", "files", (replace(FILE, position_deletes=(DELETES,)),)),
-        ("delete files apply", "files", (FILE,)),
-        ("nested type", "columns", (1,)),
+        ("less than 16 MiB", "files", (replace(FILE, path="s3://t/a.parquet", position_deletes=(DELETES,)),)),
+        ("not on a local path", "files", (replace(FILE, position_deletes=(DELETES,)),)),
+        ("delete files or deletion vectors apply", "files", (FILE,)),
+        ("initial default of the column st", "columns", (1,)),
         ("name mapping", "properties", {}),
         ("has changed", "older", ()),
         ("binaryAsString", "settings", {}),
@@ -260,19 +263,19 @@ def test_the_first_row_that_applies_decides():
     assert isinstance(Given(**worst).read(), VectorizedRead)
 
 
-def test_manifests_come_before_tasks_and_know_the_calls():
-    found = Given(aggregation=TEXTS, known=(1, 2), files=(SMALL,)).read()
-    assert found == KnownValues(calls=TEXTS.calls, values=(1, 2))
+def test_manifests_answer_an_aggregation_before_tasks_do():
+    found = Given(aggregation=STRING_GROUPS, known=(1, 2), files=(SMALL,)).read()
+    assert found == KnownValues(calls=STRING_GROUPS.calls, values=(1, 2))
     for changed in (
         {"metadata_columns": ("_file",)},
         {"counts_rows": False},
         {"settings": {"spark.sql.iceberg.aggregate-push-down.enabled": "false"}},
     ):
-        assert isinstance(Given(aggregation=TEXTS, known=(1, 2), files=(SMALL,), **changed).read(), PythonRead)
+        assert isinstance(Given(aggregation=STRING_GROUPS, known=(1, 2), files=(SMALL,), **changed).read(), PythonRead)
 
 
-def test_tasks_read_the_columns_of_an_aggregation_alone():
-    found = Given(aggregation=TEXTS, columns=(1, 2, 3, 4, 5)).read()
+def test_tasks_read_only_the_columns_of_an_aggregation():
+    found = Given(aggregation=STRING_GROUPS, columns=(1, 2, 3, 4, 5)).read()
     assert isinstance(found, GroupedRead)
     assert found.columns == (3, 2)
     assert found.program == Groups(by=(0,), aggregates=(Aggregate(function=MAX, place=1), Aggregate(function=COUNT)))
@@ -300,28 +303,31 @@ def tables(lake, monkeypatch):
 
 
 BY_SPARK = "read by Spark's Parquet reader, because the data files are local Parquet files without deletes"
-KNOWN = "known from the manifests, because these have every value of the query; no data file is opened"
+KNOWN = "answered from the manifests, which determine every requested value; no data file is opened"
 IN_TASKS = "aggregated by the Python workers that read them, because "
 IN_PYTHON = "read by Python workers, because "
 QUERIES: Sequence[tuple[str, list[str]]] = [
     ("SELECT * FROM {plain}", [BY_SPARK]),
     ("SELECT id FROM {plain} WHERE k = 1", [BY_SPARK]),
-    ("SELECT s FROM {plain} WHERE id >= 0", [f"{BY_SPARK}, and the filter keeps most rows"]),
+    ("SELECT s FROM {plain} WHERE id > 4", [f"{BY_SPARK}, and the filter keeps most rows"]),
     ("SELECT s FROM {plain} WHERE id = 5", [IN_PYTHON + "the filter keeps few rows"]),
     ("SELECT s FROM {plain} WHERE id > 90", [IN_PYTHON + "no data file can contain matching rows"]),
-    ("SELECT id, _pos FROM {plain}", [IN_PYTHON + "the query reads metadata columns"]),
-    ("SELECT * FROM {deleted}", [IN_PYTHON + "delete files apply to the data files"]),
+    ("SELECT id, _pos FROM {plain}", [IN_PYTHON + "the query uses metadata columns"]),
+    ("SELECT * FROM {deleted}", [IN_PYTHON + "delete files or deletion vectors apply"]),
     ("SELECT count(*), min(id) FROM {plain}", [KNOWN]),
-    ("SELECT s, count(*) FROM {plain} GROUP BY s", [IN_TASKS + "few groups are faster to pass to Spark than texts"]),
-    ("SELECT max(id) FROM {deleted}", [IN_TASKS + "delete files apply to the data files"]),
+    ("SELECT s, count(*) FROM {plain} GROUP BY s", [IN_TASKS + "passing a row per group to Spark is faster"]),
+    ("SELECT max(id) FROM {deleted}", [IN_TASKS + "delete files or deletion vectors apply"]),
     ("SELECT count(DISTINCT s) FROM {plain}", [BY_SPARK]),
-    ("SELECT p.id FROM {plain} p JOIN {deleted} d ON p.id = d.id", [BY_SPARK, IN_PYTHON + "delete files apply"]),
-    ("SELECT count(*) FROM {plain}.files", ["from the metadata of the table; no data file is opened"]),
+    (
+        "SELECT p.id FROM {plain} p JOIN {deleted} d ON p.id = d.id",
+        [BY_SPARK, IN_PYTHON + "delete files or deletion vectors apply"],
+    ),
+    ("SELECT count(*) FROM {plain}.files", ["read from the table's metadata; no data file is opened"]),
 ]
 
 
 def shown_rows(text: str) -> list[str]:
-    """The lines of EXPLAIN on readers, before Spark's plan."""
+    """Return the lines of EXPLAIN on readers, which precede Spark's plan."""
     return re.findall(r"^  rows: (.*)$", text.partition("== Physical Plan ==")[0], re.MULTILINE)
 
 
@@ -343,10 +349,19 @@ EXPLAINED = re.compile(r"^\S+ \(snapshot \w+, (\d of \d data files).*?\)\n  (row
 
 
 @pytest.mark.spark
-def test_sql_and_spark_table_are_read_alike(lake, spark, tables, capsys):
+def test_sql_and_spark_table_get_the_same_reader(lake, spark, tables, capsys):
     """The same files, reader and reason. `DataFrame.explain` prints them too."""
     for name in tables:
-        for condition in ("true", "k = 1", "id >= 0", "id = 5", "id > 90", "length(s) = 2", "s = 's1' AND id < 9"):
+        for condition in (
+            "true",
+            "k = 1",
+            "id >= 0",
+            "id > 4",
+            "id = 5",
+            "id > 90",
+            "length(s) = 2",
+            "s = 's1' AND id < 9",
+        ):
             lone = f"SELECT id, s FROM {name} WHERE {condition}"
             frames = (
                 lake.session.sql(f"SELECT id, s FROM (SELECT * FROM {name}) WHERE {condition}"),

@@ -39,7 +39,7 @@ def planned(monkeypatch):
 
 def as_on_connect(lake, text):
     """A query as it is read where Spark does not plan our scans."""
-    with patch("dml.engine.query.unplanned_reason", lambda *_: "a test reads so"):
+    with patch("dml.engine.query.unplanned_reason", lambda *_: "the test bypasses Spark's scans"):
         return run_query(lake.engine, parse(text), text)
 
 
@@ -79,8 +79,8 @@ def test_no_more_files_are_read_than_by_the_conditions_of_the_statement(lake, fa
     assert planned[-1] == files
 
 
-def test_spark_plans_the_scans_of_all_but_rows_of_one_table(lake, facts):
-    """Arrow batches of Python workers go to a SELECT of one table directly: its rows are copied once less."""
+def test_spark_plans_all_scans_except_a_select_of_rows_of_one_table(lake, facts):
+    """Such a SELECT receives the Arrow batches of Python workers, which saves one copy of each row."""
     for alone in (f"SELECT * FROM {facts}", f"SELECT v, _file FROM {facts} AS f WHERE f.day > DATE'2020-01-03'"):
         assert "MapInArrow" in plan_of(lake.session.sql(alone)), alone
     for query in (
@@ -108,6 +108,17 @@ def test_conditions_from_elsewhere_leave_out_files(lake, facts, planned):
     ):
         assert len(lake.session.sql(query).collect()) == 100
         assert planned[-1] == 4, query
+
+
+def test_conditions_on_a_temporary_view_leave_out_files(lake, facts, planned):
+    """The view is one SELECT of one table, but queries of it have conditions, columns and aggregations of their own."""
+    lake.session.sql(f"CREATE OR REPLACE TEMPORARY VIEW all_facts AS SELECT * FROM {facts}")
+    found = lake.session.sql("SELECT v FROM all_facts WHERE day = DATE'2020-01-03'")
+    assert "MapInArrow" not in plan_of(found)
+    assert len(found.collect()) == 100
+    assert planned[-1] == 4
+    assert "LocalTableScan" in plan_of(lake.session.sql("SELECT count(*) FROM all_facts"))
+    lake.session.spark.catalog.dropTempView("all_facts")
 
 
 def test_columns_of_a_star_that_nobody_needs_are_not_read(lake, facts):

@@ -281,7 +281,7 @@ def load(reader: DataStreamReader, path: str) -> object:
 
 
 def test_what_cannot_be_read_as_a_stream(spark: SparkSession, name: str) -> None:
-    with pytest.raises(NotSupportedError, match="has its schema"):
+    with pytest.raises(NotSupportedError, match="cannot set a schema"):
         load(spark.readStream.schema("id INT"), f"lake.{name}")
     with pytest.raises(AnalysisException, match="does not support"):
         spark.readStream.table(f"lake.{name}.snapshots")

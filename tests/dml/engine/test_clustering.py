@@ -34,7 +34,7 @@ VERSIONS = (3, 2, 1)
 
 
 def orders(texts: Sequence[str]) -> pytest.MarkDecorator:
-    """Sort orders on all versions: with every change each on one of them, in turn."""
+    """Run sort orders on all versions by night; with every change, each on one version, in turn."""
     always = {(VERSIONS[place % len(VERSIONS)], text) for place, text in enumerate(texts)}
     return pytest.mark.parametrize(("version", "order"), by_night([*product(VERSIONS, texts)], always.__contains__))
 

@@ -1,4 +1,4 @@
-"""A Python that workers run, and that has none of the packages of the tests."""
+"""A Python for workers without the packages of the tests."""
 
 import os
 import sys
@@ -8,7 +8,7 @@ __all__ = ["python_without_packages", "with_python_first"]
 
 
 def python_without_packages(folder: Path, **environment: str) -> Path:
-    """A `python3` of the driver's version that finds what its environment names, and nothing that is installed."""
+    """Create a `python3` of the driver's version that imports only from its PYTHONPATH, not from site-packages."""
     program = folder / "python3"
     exports = "".join(f"export {key}={value}\n" for key, value in environment.items())
     # Python looks for modules in its working folder first, and tests run in a folder that has the package.
@@ -18,7 +18,7 @@ def python_without_packages(folder: Path, **environment: str) -> Path:
 
 
 def with_python_first(folder: Path) -> dict[str, str]:
-    """Return an environment for a program, whose PATH has such a `python3` first, and that names no other."""
+    """Return an environment whose PATH has such a `python3` first, and that sets no other Python."""
     python_without_packages(folder)
     naming = ("PYSPARK", "PYTHONPATH", "PYTHONHOME")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(naming)}

@@ -36,11 +36,10 @@ except dml.errors.SetupError as error:
 
 
 @pytest.mark.nightly
-def test_a_python_of_the_path_without_the_package_on_a_cluster(tmp_path: Path) -> None:
+def test_a_cluster_whose_python3_lacks_the_package(tmp_path: Path) -> None:
     """As when a job is started as `venv/bin/python job.py`: the venv is not in PATH, and `python3` is another one.
 
-    With every change its error is that of `test_workers_without_the_package`; a local master runs in
-    `test_own_process.py`.
+    With every change, `test_workers_without_the_package` covers the error, and `test_own_process.py` a local master.
     """
     outcome = subprocess.run(
         [sys.executable, "-c", JOB, str(tmp_path / "lake")],
@@ -56,7 +55,7 @@ def test_a_python_of_the_path_without_the_package_on_a_cluster(tmp_path: Path) -
 
 
 def package_without(folder: Path) -> Path:
-    """A Python that has of RowDelta only the daemon of workers, which the session names."""
+    """Create a Python that has only RowDelta's worker daemon, which the session sets."""
     (folder / "dml/spark").mkdir(parents=True)
     for package in ("dml", "dml/spark"):
         (folder / package / "__init__.py").touch()

@@ -10,12 +10,12 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform, Transform, 
 from pyiceberg.types import LongType, NestedField, StringType
 
 from dml.errors import AnalysisError, ErrorKind
-from dml.spark_connect.columns import term_of
+from dml.spark_connect.columns import make_partition_term
 from dml.spark_connect.writes import WriteAction, WriteCall, check_partitioning
 from dml.sqlparse.statements import TransformTerm
 
-ID = term_of("bucket", ("ID",), 4)
-CITY = term_of("identity", ("city",))
+ID = make_partition_term("bucket", ("ID",), 4)
+CITY = make_partition_term("identity", ("city",))
 
 
 def table_of(*fields: tuple[int, Transform[Any, Any], str]) -> Any:
@@ -47,7 +47,7 @@ def test_partition_fields_match_by_column_and_transform() -> None:
     [
         ((CITY,), r"\(bucket\(4, id\)\), not by \(city\)"),
         ((ID, CITY), r"\(bucket\(4, id\)\), not by \(bucket\(4, ID\), city\)"),
-        ((term_of("bucket", ("id",), 8),), r"not by \(bucket\(8, id\)\)"),
+        ((make_partition_term("bucket", ("id",), 8),), r"not by \(bucket\(8, id\)\)"),
     ],
 )
 def test_another_partitioning_is_refused(terms: tuple[TransformTerm, ...], named: str) -> None:

@@ -1,4 +1,4 @@
-"""What a stream into a table needs beside Spark: its options, and what is sent to the process that writes it."""
+"""The sink of a stream without Spark: its options, and the function that another process receives."""
 
 import pickle
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ def test_options_that_a_stream_would_ignore_are_refused(option: str) -> None:
         stream_options({option: "true"})
 
 
-def test_what_writes_micro_batches_is_the_same_in_another_process() -> None:
-    """With the options, and the identity by which a micro-batch is written once."""
+def test_the_function_for_micro_batches_survives_pickling() -> None:
+    """It keeps the options, and the identity by which a micro-batch is written once."""
     wanted = sink({"adopt-checkpoint": "true", "checkpointLocation": "c", "branch": "audit", "fanout-enabled": "true"})
     sent = RemoteBatches(catalogs=b"", write=wanted.write, checkpoint="c")
     found = pickle.loads(pickle.dumps(sent)).write.__self__
@@ -42,8 +42,8 @@ def test_what_writes_micro_batches_is_the_same_in_another_process() -> None:
     assert found.options.write.branch == "audit"
 
 
-def test_names_mean_what_they_meant_when_the_query_started() -> None:
-    """USE in the session afterwards changes neither what a query in the same process reads, nor one beside a server."""
+def test_names_are_resolved_as_when_the_query_started() -> None:
+    """A later USE in the session affects no running query, neither in its process nor beside a server."""
     spark: Any = object()
     registry = CatalogRegistry(catalogs={}, current_catalog="lake", current_namespace=("before",))
     engine = Engine(runtime=Runtime(spark), registry=registry)
