@@ -248,6 +248,7 @@ def test_a_query_stays_at_its_snapshot(lake):
     lake.session.sql(f"DELETE FROM {name} WHERE id IN (1, 2)")
     assert (fixed.count(), cached.count()) == (10, 5)
     assert "BatchScan" in plan_of(lake.session.sql("SELECT * FROM before_delete"))
+    assert "1 of 2 data files" in plan_of(lake.session.sql("SELECT * FROM before_delete WHERE p = 1"))
     assert lake.session.sql("SELECT * FROM before_delete").count() == 10
     assert lake.session.sql(f"SELECT * FROM (SELECT * FROM {name} WHERE p = 1)").count() == 4
     assert fixed.join(lake.session.sql(f"SELECT * FROM {name}"), "id", "left_anti").count() == 2
