@@ -240,7 +240,7 @@ def test_the_first_row_that_applies_decides():
         "have_field_ids": False,
         "reads_parquet": False,
     }
-    better = [
+    better: list[tuple[str, str, Any]] = [
         ("uses Spark Connect", "unplanned_reason", None),
         ("metadata columns", "metadata_columns", ()),
         ("less than 16 MiB", "files", (replace(FILE, path="s3://t/a.parquet", position_deletes=(DELETES,)),)),

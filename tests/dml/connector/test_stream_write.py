@@ -104,9 +104,9 @@ def run_by_function(lake, stream, name, frame, mode="append"):
 def test_a_function_writes_micro_batches_as_sparks_own_sink_does(lake, stream):
     """Columns by name, narrower types widened, each micro-batch once. Spark's own sink can continue the query."""
     name = lake.create("note string, id bigint, k string", "PARTITIONED BY (k)")
-    frame = stream.frame().selectExpr("k", "CAST(id AS int) AS id")
     for start in (0, 2):
         stream.add(id=[start, start + 1], k=["a", "b"])
+    frame = stream.frame().selectExpr("k", "CAST(id AS int) AS id")
     query = run_by_function(lake, stream, name, frame)
     lake.session.sql(f"INSERT INTO {name} VALUES ('z', 9, 'z')")
     before = parquet_files(lake, name)
