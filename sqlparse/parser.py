@@ -62,7 +62,7 @@ ROW_LEVEL: dict[str, RowLevelReader] = {
     "MERGE": read_merge,
     "INSERT": read_insert,
 }
-TRANSACTION_WORDS = ("TRANSACTION_WORDS", "WORK")
+TRANSACTION_WORDS = ("TRANSACTION", "WORK")
 END_OF_STATEMENT = ""
 
 

@@ -110,8 +110,7 @@ class ReaderRuntime:
         runs_tasks: Returns whether the Python workers can run RowDelta's tasks.
         reads_parquet: Returns whether RowDelta can use Spark's Parquet reader.
         known_values: Returns the values of an aggregation from the manifests, or None.
-        keeps_most_rows: Returns whether a filter keeps enough rows for Spark's reader, which does not filter, to be
-            faster.
+        keeps_most_rows: Returns whether a filter keeps most rows: Spark's reader, which returns all, is then faster.
         have_field_ids: Returns whether the files' columns have field ids.
         unplanned_reason: Why Spark cannot plan RowDelta's scans, a clause to follow "because"; None if it can.
     """

@@ -124,13 +124,13 @@ def test_only_who_has_the_token_comes_in_and_the_server_ends_when_it_is_told(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
 def test_a_server_handles_the_signals_that_end_it(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_running() -> bool:
+    def is_running_until_the_signal() -> bool:
         signal.raise_signal(number)
         return True
 
     @contextmanager
     def stub(*_: object, **__: object) -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(is_running=is_running)
+        yield SimpleNamespace(is_running=is_running_until_the_signal)
 
     monkeypatch.setattr(serve, "serving", stub)
     monkeypatch.setattr(serve, "connection_lines", lambda _: ())
