@@ -125,6 +125,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> ProgramOutput:
         check=False,
         timeout=300,
     )
+    assert outcome.returncode == 0, outcome.stderr[-3000:]
     return ProgramOutput(outcome.stdout, outcome.stderr)
 
 
