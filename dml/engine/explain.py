@@ -69,8 +69,9 @@ def query_lines(engine: Engine, statement: Explain, fragment: Fragment, sql: str
     scans: list[str] = []
     views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql), scans)
     frame = query_frame(views, fragment)
-    if is_classic(engine.spark):
-        plan, planned = explained_plan(frame, statement.mode or "simple")
+    explained = explained_plan(frame, statement.mode or "simple") if is_classic(engine.spark) else None
+    if explained is not None:
+        plan, planned = explained
         scans += planned
     else:
         ((plan,),) = views.sql(f"{statement.prefix}{views.text(fragment)}").collect()

@@ -11,7 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
-from dml.spark.bridge.names import DISTINCT_READ, EXPLAINED_PLAN, PLANNING_TRACKER, SQL_EXECUTION, TREE_PATTERN
+from dml.spark.bridge.names import (
+    DISTINCT_READ,
+    EXPLAINED_PLAN,
+    NOT_EXPLAINED,
+    PLANNING_TRACKER,
+    SQL_EXECUTION,
+    TREE_PATTERN,
+)
 from dml.spark.bridge.sessions import query_execution
 
 __all__ = ["counts_no_values", "explained_plan", "record_scan", "running_plan"]
@@ -43,7 +50,7 @@ EXPLAINED: Final[list[ExplainedQuery]] = []
 """The queries that are explained at the moment, by all threads: Spark calls back in others."""
 
 
-def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
+def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]] | None:
     """Plan a query as if it ran, so that EXPLAIN shows the readers that it would get.
 
     Args:
@@ -51,13 +58,16 @@ def explained_plan(frame: DataFrame, mode: str) -> tuple[str, list[str]]:
         mode: The mode of EXPLAIN: `simple`, `extended`, `codegen`, `cost` or `formatted`.
 
     Returns:
-        Spark's text of the plans, and the descriptions of RowDelta's scans.
+        Spark's text of the plans, and the descriptions of RowDelta's scans; None if this Spark has no such function.
     """
     query = ExplainedQuery(execution=query_execution(frame), scans=[])
     EXPLAINED.append(query)
     try:
         plan = str(EXPLAINED_PLAN.call("explainString", query.execution, mode))
         return plan, list(dict.fromkeys(scan.description() for scan in query.scans))
+    except UnknownInternalsError as error:
+        warn_degraded("the explained query", error, NOT_EXPLAINED)
+        return None
     finally:
         EXPLAINED[:] = [other for other in EXPLAINED if other is not query]
 
@@ -71,7 +81,7 @@ def explained_query() -> ExplainedQuery | None:
         found = (query for query in tuple(EXPLAINED) if tracker.get() == query.execution.tracker())
         return next(found, None) if tracker.isDefined() else None
     except UnknownInternalsError as error:
-        warn_degraded("the running query", error, DISTINCT_READ)
+        warn_degraded("the explained query", error, NOT_EXPLAINED)
         return None
 
 

@@ -50,7 +50,7 @@ def without_spark(monkeypatch, capsys) -> Callable[..., SimpleNamespace]:
     monkeypatch.setattr(runtime, "active_session", lambda: None)
     monkeypatch.setattr(runtime, "active_context", lambda: None)
     monkeypatch.setattr(runtime, "spark_session", lambda **_: pytest.fail("the command starts Spark"))
-    # A session that has not started replaces it for good, and is closed below.
+    # A session that has not started replaces `getOrCreate`; this restores it afterwards.
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", SparkSession.Builder.getOrCreate)
 
     def run(*arguments, stdin=b""):

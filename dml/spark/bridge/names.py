@@ -20,6 +20,7 @@ NO_COMMANDS: Final = "statements issued from the JVM that change something are r
 NOT_BALANCED: Final = "writes do not split large tasks or combine small ones"
 RESULTS_READ: Final = "queries read values that the manifests have"
 DISTINCT_READ: Final = "aggregates are computed from the data files"
+NOT_EXPLAINED: Final = "EXPLAIN of a query lacks the readers of the scans that Spark plans"
 ONE_DISK: Final = "the driver keeps temporary files on one disk"
 RUNTIME_ERRORS: Final = "errors of statements issued from the JVM are Java's RuntimeException"
 
@@ -80,8 +81,10 @@ TREE_PATTERN: Final = SparkClass(
     fallback=f"sources of literals are sized like others; {DISTINCT_READ}",
 )
 SQL_EXECUTION: Final = SparkClass(EXECUTION + "SQLExecution", "EXECUTION_ID_KEY/0 getQueryExecution/1", since=V2)
-EXPLAINED_PLAN: Final = SparkClass(SQL + "api.python.PythonSQLUtils", "explainString/2")
-PLANNING_TRACKER: Final = SparkClass(CATALYST + "QueryPlanningTracker", "get/0", fallback=DISTINCT_READ, since=V2)
+EXPLAINED_PLAN: Final = SparkClass(SQL + "api.python.PythonSQLUtils", "explainString/2", fallback=NOT_EXPLAINED)
+PLANNING_TRACKER: Final = SparkClass(
+    CATALYST + "QueryPlanningTracker", "get/0", fallback=f"{DISTINCT_READ}; {NOT_EXPLAINED}", since=V2
+)
 
 # ---- conditions and Iceberg's functions
 CATALYST_FILTERS: Final = SparkClass(
