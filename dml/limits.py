@@ -62,6 +62,13 @@ MAX_LITERAL_VALUES: Final = 10_000
 MAX_DRIVER_FILES: Final = 64
 """The same in data files, which the driver reads one after the other. Estimate."""
 
+MAX_DRIVER_JOB_BYTES: Final = 4 * 2**20
+"""Files that a statement reads, and new rows that it writes, in this process instead of in the tasks of a Spark job,
+which takes about a tenth of a second however little it does. Decision 065."""
+
+MAX_DRIVER_JOB_FILES: Final = 16
+"""The same in data files. Decision 065."""
+
 MAX_RANGE_SOURCE_BYTES: Final = 16 * 2**20
 """Sources whose new rows are one range, which one task writes. Above it, Spark joins and makes the ranges."""
 

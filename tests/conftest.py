@@ -112,6 +112,12 @@ def compiled(spark: SparkSession) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Spark's workers run the tasks of every statement: by default the driver does what is little work."""
+    monkeypatch.setattr("dml.limits.MAX_DRIVER_JOB_BYTES", -1)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs a feature that the PySpark that runs has not; the newest has all of them."""
     lacking = [

@@ -7,14 +7,14 @@
 Through Spark, the rows of files move into the JVM, are shuffled and sorted, and pass back to Python to be written.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyroaring import BitMap
-from pyspark.sql import SparkSession
 
 from dml import limits
 from dml.engine.sent_source import SentSource, bytes_read
@@ -24,8 +24,7 @@ from dml.engine.writes import (
     WriteOutcome,
     checked_reports,
     collect_outcome,
-    delete_uncommitted,
-    failures_of,
+    delete_on_failure,
     task_reports,
     with_live_storage,
 )
@@ -36,7 +35,7 @@ from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
 from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
-from dml.spark.workers import check_writes
+from dml.spark.workers import check_writes, max_task_failures
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
 from dml.write.carried_rows import CopyRows, RewriteRun
@@ -45,7 +44,12 @@ from dml.write.delta_writer import WriteTask
 from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["convert_by_tasks", "copy_by_tasks", "write_batch", "write_by_tasks", "write_merge_by_tasks"]
+__all__ = ["TaskJob", "convert_by_tasks", "copy_by_tasks", "write_batch", "write_by_tasks", "write_merge_by_tasks"]
+
+LOG = logging.getLogger(__name__)
+
+TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""The function of tasks: it takes their numbers, and yields a report in each batch."""
 
 
 def write_by_tasks(
@@ -77,45 +81,81 @@ def write_by_tasks(
     task = RowTask(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
-    return collect_outcome(write_reports(runtime, groups, task, table, spec), table, spec)
-
-
-def write_reports(
-    runtime: Runtime,
-    groups: Sequence[Sequence[ScanTask]],
-    task: RowTask,
-    table: Table,
-    spec: WriterSpec,
-    tasks: int | None = None,
-) -> Sequence[TaskReport]:
-    """Run the tasks of a write, and return what they report.
-
-    If Spark has not started, a single task in this process reads a few small files, sooner than Spark would start.
-
-    Args:
-        runtime: The owner of the Spark session.
-        groups: The files that each task reads.
-        task: The function of the tasks.
-        table: The table to write.
-        spec: The write.
-        tasks: The number of tasks; None for one for each group.
-    """
-    tasks = len(groups) if tasks is None else tasks
-    if runs_here(runtime, groups):
-        return driver_reports(lambda: reports_of(task, range(tasks)), table, spec)
-    check_writes(runtime.spark, table, spec.context)
-    frame = task_frame(runtime.spark, tasks, task, TASK_COMMIT_SCHEMA, tasks)
-    return task_reports(frame, table, spec)
-
-
-def runs_here(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> bool:
-    """Return True if Spark has not started, and reading the files in the driver is faster than starting it."""
-    files = [task for group in groups for task in group]
-    return (
-        runtime.known is not None
-        and len(files) <= limits.MAX_DRIVER_FILES
-        and sum(map(bytes_read, files)) <= limits.MAX_DRIVER_BYTES
+    return collect_outcome(
+        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flat(groups)).write(table, spec), table, spec
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskJob:
+    """Tasks to run: in this process if that is little work, else as a Spark job.
+
+    In this process they run as one, because the names of new files are unique within a task.
+
+    Attributes:
+        runtime: The owner of the Spark session.
+        task: The function of the tasks.
+        tasks: The number of tasks.
+        files: The files that they read.
+        inserted_bytes: The size of the rows that they insert.
+    """
+
+    runtime: Runtime
+    task: TaskFunction
+    tasks: int
+    files: Sequence[ScanTask]
+    inserted_bytes: float = 0
+
+    def is_little(self) -> bool:
+        """Return whether this process does the work sooner than Spark would start, or would run the job."""
+        if self.runtime.known is None:
+            most_files, most_bytes = limits.MAX_DRIVER_JOB_FILES, limits.MAX_DRIVER_JOB_BYTES
+        else:
+            most_files, most_bytes = limits.MAX_DRIVER_FILES, limits.MAX_DRIVER_BYTES
+        return len(self.files) <= most_files and sum(map(bytes_read, self.files)) + self.inserted_bytes <= most_bytes
+
+    def check(self, table: Table, spec: WriterSpec) -> None:
+        """Check the workers of the session, if there is one.
+
+        Raises:
+            SetupError: They cannot run tasks, or do not see the files.
+        """
+        if self.runtime.known is None or not self.is_little():
+            check_writes(self.runtime.spark, table, spec.context)
+
+    def run(self) -> list[TaskReport]:
+        """Run the tasks, and return what they report, failures included.
+
+        Raises:
+            ExecutionError: The storage failed in this process, and Spark tries tasks only once.
+            PySparkException: Spark failed; no task runs any more.
+        """
+        if self.is_little():
+            numbers = pa.record_batch([pa.array(range(self.tasks), pa.int64())], names=["id"])
+            try:
+                return decoded(self.task([numbers]))
+            except Exception as error:
+                # What another attempt may not repeat: tasks report any other failure.
+                if self.runtime.known is not None or max_task_failures(self.runtime.settings()) == 1:
+                    raise
+                LOG.warning("A Spark job runs what failed in the driver: %s", error)
+        frame = task_frame(self.runtime.spark, self.tasks, self.task, TASK_COMMIT_SCHEMA, self.tasks)
+        return task_reports(frame)
+
+    def write(self, table: Table, spec: WriterSpec) -> list[TaskReport]:
+        """Run the tasks of a write, and return what they report, failures included.
+
+        Raises:
+            SetupError: As `check`.
+            PySparkException: Spark failed. All files of the statement are deleted.
+        """
+        self.check(table, spec)
+        with delete_on_failure(table, spec):
+            return self.run()
+
+
+def flat(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
+    return [task for group in groups for task in group]
 
 
 def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
@@ -124,29 +164,17 @@ def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteO
     Raises:
         DmlError: Writing failed. No files are left behind.
     """
-    return collect_outcome(driver_reports(lambda: decoded(WriteTask(spec)(iter([batch]))), table, spec), table, spec)
-
-
-def reports_of(task: RowTask, numbers: Iterable[int]) -> list[TaskReport]:
-    """Run all tasks as one in this process, because file names are unique within a task."""
-    return decoded(task([pa.record_batch([pa.array(numbers, pa.int64())], names=["id"])]))
+    with delete_on_failure(table, spec):
+        reports = decoded(WriteTask(spec)(iter([batch])))
+    return collect_outcome(reports, table, spec)
 
 
 def decoded(reports: Iterable[pa.RecordBatch]) -> list[TaskReport]:
     return [report_from_bytes(report.column(0)[0].as_py()) for report in reports]
 
 
-def driver_reports(run: Callable[[], list[TaskReport]], table: Table, spec: WriterSpec) -> list[TaskReport]:
-    """Run a write in this process."""
-    try:
-        return run()
-    except BaseException:
-        delete_uncommitted(table, spec.context)
-        raise
-
-
 def copy_by_tasks(
-    spark: SparkSession,
+    runtime: Runtime,
     context: ScanContext,
     runs: Sequence[RewriteRun],
     table: Table,
@@ -158,7 +186,7 @@ def copy_by_tasks(
     """Copy the live rows of data files into new files.
 
     Args:
-        spark: The session.
+        runtime: The owner of the Spark session.
         context: The scan context of the files, which projects `copied_columns`.
         runs: The files, or parts of files, that each task copies.
         table: The table to write.
@@ -171,17 +199,14 @@ def copy_by_tasks(
         DmlError: Reading or writing failed. No files are left behind.
         PySparkException: Spark failed. No files are left behind.
     """
-    check_writes(spark, table, spec.context)
     task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    reports: Sequence[TaskReport] = ()
-    if runs:
-        frame = task_frame(spark, len(runs), task, TASK_COMMIT_SCHEMA, len(runs))
-        reports = task_reports(frame, table, spec)
+    job = TaskJob(runtime=runtime, task=task, tasks=len(runs), files=flat(run.tasks for run in runs))
+    reports = job.write(table, spec) if runs else []
     return collect_outcome(reports, table, spec, more)
 
 
 def convert_by_tasks(
-    spark: SparkSession,
+    runtime: Runtime,
     context: ScanContext,
     groups: Sequence[Sequence[ScanTask]],
     table: Table,
@@ -190,7 +215,7 @@ def convert_by_tasks(
     """Write position deletes of the rows that equality deletes delete.
 
     Args:
-        spark: The session.
+        runtime: The owner of the Spark session.
         context: The scan context of the files, without columns.
         groups: The data files of each task, each with the equality deletes to replace.
         table: The table.
@@ -203,10 +228,10 @@ def convert_by_tasks(
     """
     if not groups:
         return collect_outcome([], table, spec)
-    check_writes(spark, table, spec.context)
     task = ConvertDeletes(input=TaskInput.of(groups, context), spec=spec)
-    frame = task_frame(spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-    return collect_outcome(task_reports(frame, table, spec), table, spec)
+    return collect_outcome(
+        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flat(groups)).write(table, spec), table, spec
+    )
 
 
 def write_merge_by_tasks(
@@ -241,8 +266,6 @@ def write_merge_by_tasks(
         DmlError: Reading or writing failed. No files are left behind.
         PySparkException: Spark failed. No files are left behind.
     """
-    if runtime.known is None:
-        check_writes(runtime.spark, table, spec.context)
     merge = MergeJobs(
         runtime=runtime,
         source=source,
@@ -313,7 +336,15 @@ class MergeJobs:
             inserts=dict(inserts),
             reports_matches=bool(program.not_matched) and not inserts_unmatched,
         )
-        return write_reports(self.runtime, groups, task, self.table, self.spec, tasks=tasks)
+        inserts_rows = inserts_unmatched or inserts
+        job = TaskJob(
+            runtime=self.runtime,
+            task=task,
+            tasks=tasks,
+            files=flat(groups),
+            inserted_bytes=self.source.row_count * self.source.row_bytes if inserts_rows else 0,
+        )
+        return job.write(self.table, self.spec)
 
     def insert(self, matched: BitMap) -> Sequence[TaskReport]:
         """Insert the rows of the source without a match: a few on the driver, many by a job.
@@ -387,11 +418,6 @@ class MergeJobs:
             sink=discard,
             reports_matches=True,
         )
-        if runs_here(self.runtime, groups):
-            reports = reports_of(task, range(len(groups)))
-            for failure in failures_of(reports):
-                raise failure.error
-            return matches_of(reports)
-        check_writes(self.runtime.spark, self.table, self.spec.context)
-        frame = task_frame(self.runtime.spark, len(groups), task, TASK_COMMIT_SCHEMA, len(groups))
-        return matches_of(checked_reports(frame))
+        job = TaskJob(runtime=self.runtime, task=task, tasks=len(groups), files=flat(groups))
+        job.check(self.table, self.spec)
+        return matches_of(checked_reports(job.run()))

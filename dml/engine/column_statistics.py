@@ -22,8 +22,9 @@ from dml import limits
 from dml.catalog.registry import ResolvedTable
 from dml.catalog.translation import translate_errors
 from dml.deletes.deletion_vector import Blob, PuffinWriter
+from dml.engine.by_tasks import TaskJob
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports
+from dml.engine.writes import checked_reports
 from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.maintenance.statistics_files import register_statistics, schema_of, snapshot_with, write_statistics_file
@@ -32,7 +33,6 @@ from dml.model.write_task import ColumnSketches
 from dml.pyiceberg_patch import VariantType
 from dml.rows.theta_sketch import NOMINAL_ENTRIES, ThetaSketch
 from dml.scan.table_scan import TableScan
-from dml.spark.task_frames import task_frame
 from dml.tasks.sketch_task import SketchTask
 from dml.tasks.task_input import TaskInput
 from dml.write.delete_files import CREATED_BY
@@ -191,7 +191,8 @@ def sketch_columns(
     if not parts:
         return sketches
     task = SketchTask(input=TaskInput.of(parts, scan.context), paths=tuple(place_of(path, columns) for path in fields))
-    for report in checked_reports(task_frame(engine.spark, len(parts), task, TASK_COMMIT_SCHEMA, len(parts))):
+    job = TaskJob(runtime=engine.runtime, task=task, tasks=len(parts), files=[file for part in parts for file in part])
+    for report in checked_reports(job.run()):
         assert isinstance(report, ColumnSketches)
         for sketch, part in zip(sketches, report.sketches, strict=True):
             sketch.merge(part)

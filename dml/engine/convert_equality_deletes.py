@@ -200,7 +200,7 @@ class EqualityDeleteConversion:
 
     def _write(self) -> tuple[WriterSpec, WriteOutcome]:
         """Write the new delete files in one Spark job; without tasks there is nothing to write."""
-        spark, tasks = self.engine.spark, self.tasks
+        tasks = self.tasks
         groups = self.scan.whole_file_groups(tasks, self.settings.parallelism, ChangeDistribution())
         context = self.scan.context(tasks)
         spec = WriterSpec(
@@ -214,4 +214,4 @@ class EqualityDeleteConversion:
             joins_tasks=True,
         )
         check_writable(spec)
-        return spec, convert_by_tasks(spark, context, groups, self.table, spec)
+        return spec, convert_by_tasks(self.engine.runtime, context, groups, self.table, spec)

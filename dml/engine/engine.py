@@ -24,7 +24,7 @@ from dml.spark.workers import SettingReader, integer_setting, max_task_failures,
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
 from dml.sqlparse.spellings import is_surely_spark
 
-__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect", "reads_as_spark"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +146,16 @@ def calls_replaced(runtime: Runtime, statement: str) -> bool:
     if runtime.known is not None:
         return not is_surely_spark(statement)
     return replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
+
+
+def reads_as_spark(runtime: Runtime, statement: str) -> bool:
+    """Return whether Spark accepts the spelling of a statement whose tree is read alike.
+
+    Args:
+        runtime: The owner of the Spark session. Before it has started, no other tree is read alike.
+        statement: The statement.
+    """
+    return runtime.known is not None or is_surely_spark(statement)
 
 
 def tree_reading(is_other: bool) -> TreeReading:

@@ -27,7 +27,7 @@ from dml.commit import (
 from dml.engine.by_tasks import write_batch, write_by_tasks
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, distribution_mode, orders_rows, scatters, sorts
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, StatementSettings, reads_as_spark
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
@@ -183,7 +183,7 @@ def run_insert(
     Raises:
         DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
-    if given is None and engine.runtime.known is not None:
+    if given is None:
         written = insert_literals(engine, statement, sql, idempotency_key)
         if written is not None:
             return written
@@ -214,7 +214,7 @@ def insert_literals(
     target, settings = start.target, start.settings
     columns = literal_columns(statement.query, settings.rules)
     table = target.table
-    if columns is None or settings.policy is not StoreAssignmentPolicy.ANSI:
+    if columns is None or settings.policy is not StoreAssignmentPolicy.ANSI or not reads_as_spark(engine.runtime, sql):
         return None
     if not table.sort_order().is_unsorted or accepts_any_schema(table):
         return None

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
-from dml.engine.writes import TASK_COMMIT_SCHEMA, task_reports
+from dml.engine.writes import TASK_COMMIT_SCHEMA, delete_on_failure, task_reports
 from dml.maintenance import FileGroup, RewriteOptions
 from dml.model.scan_task import ScanContext
 from dml.model.write_task import TaskReport
@@ -114,11 +114,12 @@ def sort_by_ranges(spark: SparkSession, sort: RangeSort) -> Sequence[TaskReport]
         PySparkException: Spark failed. No files are left behind.
     """
     size = sum(group.size for group in sort.groups)
-    sample, tasks = sort.sample()
-    samples = task_frame(spark, tasks, sample, SAMPLES, size).collect()
-    bounds = range_bounds(((row[0], bytes(row[1])) for row in samples), sort.ranges)
-    split, tasks = sort.split(bounds)
-    pieces = task_frame(spark, tasks, split, PIECES, size)
-    write = sort.write()
-    shuffled = repartition_by_id(pieces, len(write.targets), col("part"))
-    return task_reports(shuffled.mapInArrow(write, TASK_COMMIT_SCHEMA), sort.scan.table, sort.spec)
+    with delete_on_failure(sort.scan.table, sort.spec):
+        sample, tasks = sort.sample()
+        samples = task_frame(spark, tasks, sample, SAMPLES, size).collect()
+        bounds = range_bounds(((row[0], bytes(row[1])) for row in samples), sort.ranges)
+        split, tasks = sort.split(bounds)
+        pieces = task_frame(spark, tasks, split, PIECES, size)
+        write = sort.write()
+        shuffled = repartition_by_id(pieces, len(write.targets), col("part"))
+        return task_reports(shuffled.mapInArrow(write, TASK_COMMIT_SCHEMA))

@@ -527,7 +527,9 @@ class Rewrite:
                 groups=ranged, options=self.options, scan=scan, spec=spec, parallelism=self.settings.parallelism
             )
             more = partial(sort_by_ranges, self.engine.spark, sort)
-        outcome = copy_by_tasks(self.engine.spark, context, runs, self.table, spec, reads_ahead=reads_ahead, more=more)
+        outcome = copy_by_tasks(
+            self.engine.runtime, context, runs, self.table, spec, reads_ahead=reads_ahead, more=more
+        )
         with UncommittedFiles(self.table, spec.context, outcome):
             data_files = with_joined_metrics(
                 outcome.data_files,

@@ -20,7 +20,7 @@ from dml.commit import CommitKey, DeleteFiles
 from dml.engine.by_tasks import write_by_tasks, write_merge_by_tasks
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import distribute_delta, sorts
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, StatementSettings, reads_as_spark
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.replaced_rows import partition_filter
@@ -328,9 +328,9 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
         distribution=distribution_of(planned),
         source_keys=keys,
     )
-    # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid:
-    # Spark is not started to confirm it.
-    is_valid = engine.runtime.known is not None and not plan.condition.skips
+    # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid if
+    # Spark reads its text as sqlglot does.
+    is_valid = not plan.condition.skips and reads_as_spark(engine.runtime, planned.views.statement)
     if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
         delta.frame()
     return delta

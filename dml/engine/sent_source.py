@@ -26,7 +26,7 @@ from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
 from dml.engine.scanned_rows import LiteralRows
 from dml.engine.source_scan import SourceProgram, source_program
-from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports
+from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports, task_reports
 from dml.errors import DmlError
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import ScanTask
@@ -264,7 +264,7 @@ def columns_of_parts(
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(spark.sparkContext)) if shares_files(spark) else ""
         write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=limits.MAX_INLINE_SOURCE_BYTES, fits=fits)
-        parts = [part for part in checked_reports(job(write)) if isinstance(part, SourcePart)]
+        parts = [part for part in checked_reports(task_reports(job(write))) if isinstance(part, SourcePart)]
         if not all(part.fits for part in parts):
             return None
         found = part_columns(parts)

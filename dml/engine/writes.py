@@ -11,6 +11,7 @@ of the format that is written, of data files and of delete files.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -92,6 +93,7 @@ __all__ = [
     "change_distribution",
     "checked_reports",
     "collect_outcome",
+    "delete_on_failure",
     "delete_uncommitted",
     "failures_of",
     "output_spec",
@@ -373,28 +375,33 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     check_writes(frame.sparkSession, table, spec.context)
-    reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA), table, spec)
+    with delete_on_failure(table, spec):
+        reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA))
     return collect_outcome(reports, table, spec)
 
 
-def task_reports(reports: DataFrame, table: Table, spec: WriterSpec) -> list[TaskReport]:
-    """Run the tasks of a write and return what they report, failures included.
-
-    Args:
-        reports: Of `TASK_COMMIT_SCHEMA`; running it writes, and returns the reports of the tasks. Make it after
-            `check_writes`, because the Python of its function is chosen when the DataFrame is made.
-        table: The table.
-        spec: The job.
-
-    Raises:
-        PySparkException: Spark failed; all files of the statement are deleted.
-    """
+@contextmanager
+def delete_on_failure(table: Table, spec: WriterSpec) -> Iterator[None]:
+    """Delete all files of a write whose tasks do not end with reports: after a failure of Spark, or an interrupt."""
     try:
-        with await_end_on_failure(reports.sparkSession):
-            rows = reports.collect()
-    except BaseException:  # a failure or an interrupt: `await_end_on_failure` has stopped the job's other tasks
+        yield
+    except BaseException:  # the job's other tasks have been stopped: `await_end_on_failure`
         delete_uncommitted(table, spec.context)
         raise
+
+
+def task_reports(reports: DataFrame) -> list[TaskReport]:
+    """Run tasks and return what they report, failures included.
+
+    Args:
+        reports: Of `TASK_COMMIT_SCHEMA`; running it writes. Make it after `check_writes`, because the Python of its
+            function is chosen when the DataFrame is made.
+
+    Raises:
+        PySparkException: Spark failed; no task runs any more.
+    """
+    with await_end_on_failure(reports.sparkSession):
+        rows = reports.collect()
     return [report_from_bytes(bytes(row[0])) for row in rows]
 
 
@@ -402,19 +409,12 @@ def commits_of(reports: Iterable[TaskReport]) -> list[TaskCommit]:
     return [report for report in reports if isinstance(report, TaskCommit)]
 
 
-def checked_reports(frame: DataFrame) -> list[TaskReport]:
-    """Run tasks that write no data files, and return what they report.
-
-    Args:
-        frame: Of `TASK_COMMIT_SCHEMA`.
+def checked_reports(reports: Sequence[TaskReport]) -> Sequence[TaskReport]:
+    """Return the reports of tasks that write no data files.
 
     Raises:
         DmlError: The first failure that a task reported.
-        PySparkException: Spark failed.
     """
-    with await_end_on_failure(frame.sparkSession):
-        rows = frame.collect()
-    reports = [report_from_bytes(bytes(row[0])) for row in rows]
     for failure in failures_of(reports):
         raise failure.error
     return reports

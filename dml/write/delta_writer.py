@@ -66,7 +66,7 @@ from dml.write.delta_rows import (
 )
 from dml.write.file_layout import FileLayout, file_layout
 from dml.write.held_rows import HoldingDataWriter
-from dml.write.output_files import OutputFileFactory, TaskIdentity, current_task
+from dml.write.output_files import DRIVER_PARTITION, OutputFileFactory, TaskIdentity, current_task
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import open_data_writer
 from dml.write.splicing import Splicer
@@ -722,8 +722,9 @@ def final_failure(error: BaseException, spec: WriterSpec, task: TaskIdentity) ->
         return None  # a killed task is not reported; any other is retried
     if isinstance(error, DmlError):
         return error
+    place = "the driver" if task.partition_id == DRIVER_PARTITION else f"the task of partition {task.partition_id}"
     return ExecutionError(
-        f"Writing failed in the task of partition {task.partition_id}: {type(error).__name__}: {error}",
+        f"Writing failed in {place}: {type(error).__name__}: {error}",
         partition_id=task.partition_id,
         attempts=task.attempt_number + 1,
     )

@@ -37,7 +37,7 @@ from dml.tasks.row_task import SourceRows, inserted_batch, pack_places
 from dml.write.delete_files import VectorFile, delete_file_options, write_partition_deletes
 from dml.write.delta_rows import RowBuilder
 from dml.write.file_layout import FileLayout, file_layout
-from dml.write.output_files import OutputFileFactory, TaskIdentity
+from dml.write.output_files import OutputFileFactory, current_task
 from dml.write.partition_values import PartitionRouter
 from dml.write.partitioning import DataWriter, open_data_writer
 from dml.write.writer_spec import DELETION_VECTOR_VERSION, WriterSpec, current_spec
@@ -129,11 +129,7 @@ def write_joined_files(spec: WriterSpec, commits: Sequence[TaskCommit]) -> TaskC
     if not data and not deletes:
         return None
     parts = [*data, *deletes]
-    # File names contain the task number: numbers above those of all tasks keep them unique.
-    outputs = [
-        OutputFileFactory(spec.context, TaskIdentity(partition_id=len(commits) + number))
-        for number, _ in enumerate(parts)
-    ]
+    outputs = [OutputFileFactory(spec.context, current_task()) for _ in parts]
     attempts = max(1, spec.max_failures)
     try:
         if len(parts) == 1:

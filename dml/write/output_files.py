@@ -4,12 +4,13 @@ Input: the write's context and the task's identity. Output: open streams for new
 files. The names follow Java's `OutputFileFactory`, so that tools that rely on its pattern find them.
 """
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pyarrow as pa
 from pyiceberg.io import FileIO
@@ -24,7 +25,7 @@ from dml.model.transforms import partition_path
 from dml.model.write_task import WriteContext
 from dml.options import WRITE_DATA_PATH
 
-__all__ = ["OutputFile", "OutputFileFactory", "TaskIdentity", "current_task", "write_errors"]
+__all__ = ["DRIVER_PARTITION", "OutputFile", "OutputFileFactory", "TaskIdentity", "current_task", "write_errors"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +43,20 @@ class TaskIdentity:
     attempt_number: int = 0
 
 
+DRIVER_PARTITION: Final = 2**31 - 1
+"""The partition of what the driver writes. Spark has none with this number, so that names of files differ."""
+
+DRIVER_WRITES: Final = itertools.count()
+
+
 def current_task() -> TaskIdentity:
-    """Return the task attempt that runs this code; outside Spark, the first attempt of task 0."""
+    """Return the task attempt that runs this code; outside Spark's tasks, a new one of the driver."""
     # Writers must not load PySpark: they run without it in tests and other engines. In a Spark worker, PySpark's main
     # loop is loaded before RowDelta, so that the module is already in `sys.modules`.
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.TaskContext.get()
     if context is None:
-        return TaskIdentity()
+        return TaskIdentity(partition_id=DRIVER_PARTITION, task_attempt_id=next(DRIVER_WRITES))
     return TaskIdentity(
         partition_id=context.partitionId(),
         task_attempt_id=context.taskAttemptId(),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -34,7 +35,7 @@ from dml.commit import AppendFiles, RowDelta, commit
 from dml.engine.engine import Engine, StatementSettings
 from dml.engine.range_sort import RangeSort
 from dml.engine.rewrite_data_files import Rewrite, RewriteDataFiles, counters, sort_order_of, strategy_of
-from dml.engine.writes import MoreReports, WriteOutcome, collect_outcome, write_context
+from dml.engine.writes import write_context
 from dml.maintenance import RewriteOptions
 from dml.model.columns import FILE_ORDINAL, LAST_UPDATED_SEQUENCE_NUMBER, POS, ROW_ID, ROW_OPERATION, DeltaLayout
 from dml.model.scan_task import ScanContext, ScanTask
@@ -43,9 +44,7 @@ from dml.options import Command
 from dml.read.reader import TargetFiles, TaskReader
 from dml.scan.planner import plan_scan
 from dml.scan.table_scan import TableScan
-from dml.tasks.task_input import TaskInput
 from dml.verification import verify
-from dml.write.carried_rows import CopyRows, RewriteRun
 from dml.write.delta_writer import write_task
 from dml.write.file_layout import arrow_field
 from dml.write.output_files import TaskIdentity
@@ -75,9 +74,10 @@ ALL = {"rewrite-all": "true"}
 
 
 class NoSpark:
-    """The part of an engine that a compaction needs beside Spark."""
+    """The part of an engine that a compaction needs beside Spark: what tasks do is little work."""
 
     spark = None
+    runtime = SimpleNamespace(known={})
 
     @staticmethod
     def commit_summary() -> dict[str, str]:
@@ -86,23 +86,6 @@ class NoSpark:
     @staticmethod
     def max_failures() -> int:
         return 1
-
-
-def copy_in_process(
-    spark: SparkSession | None,
-    context: ScanContext,
-    runs: Sequence[RewriteRun],
-    table: Table,
-    spec: WriterSpec,
-    *,
-    reads_ahead: bool,
-    more: MoreReports | None = None,
-) -> WriteOutcome:
-    """`copy_by_tasks` as one task of this process."""
-    assert spark is None
-    copy = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    reports = [report_from_bytes(data) for batch in copy([numbers(len(runs))]) for data in batch.column(0).to_pylist()]
-    return collect_outcome(reports, table, spec, more)
 
 
 def sort_in_process(spark: SparkSession | None, sort: RangeSort) -> list[TaskReport]:
@@ -122,7 +105,6 @@ def numbers(count: int) -> pa.RecordBatch:
 
 def in_process(patch: pytest.MonkeyPatch) -> None:
     """Let compactions of this test run without Spark."""
-    patch.setattr(rewriting, "copy_by_tasks", copy_in_process)
     patch.setattr(rewriting, "sort_by_ranges", sort_in_process)
     patch.setattr(rewriting, "inherit_job_properties", lambda _, function: function)
     patch.setattr(rewriting, "check_reads", lambda *_: None)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, EqualTo
@@ -17,18 +16,12 @@ from dml import limits
 from dml.commit import AppendFiles, CommittedSnapshot, DeleteFiles, OverwriteFiles, RewriteFiles, RowDelta, commit
 from dml.engine.convert_equality_deletes import EqualityDeleteConversion
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.writes import WriteOutcome, collect_outcome
 from dml.errors import CommitConflictError, CorruptFileError
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent
-from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import report_from_bytes
 from dml.options import Command
 from dml.scan.planner import plan_scan
-from dml.tasks.task_input import TaskInput
 from dml.verification import verify
-from dml.write.converted_deletes import ConvertDeletes
-from dml.write.writer_spec import WriterSpec
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, with_row_ids
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.rewrites import History, NoSpark, assert_sound, files, rows
@@ -36,23 +29,6 @@ from tests.dml.engine.rewrites import History, NoSpark, assert_sound, files, row
 BOTH = pytest.mark.parametrize("version", [2, 3])
 BY_PARTITION = {"write.delete.granularity": "partition"}
 MANY = [pytest.param(seed, marks=[] if seed < 6 else [pytest.mark.nightly]) for seed in range(150)]
-
-
-def convert_in_process(
-    spark: None, context: ScanContext, groups: Sequence[Sequence[ScanTask]], table: Table, spec: WriterSpec
-) -> WriteOutcome:
-    """`convert_by_tasks` as one task of this process."""
-    assert spark is None
-    numbers = pa.record_batch([pa.array(range(len(groups)), pa.int64())], names=["n"])
-    task = ConvertDeletes(input=TaskInput.of(groups, context), spec=spec)
-    reports = [report_from_bytes(data) for batch in task([numbers]) for data in batch.column(0).to_pylist()]
-    return collect_outcome(reports if groups else [], table, spec)
-
-
-@pytest.fixture(autouse=True)
-def _in_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.node.get_closest_marker("spark") is None:
-        monkeypatch.setattr(converting, "convert_by_tasks", convert_in_process)
 
 
 def conversion(table: Table, row_filter: BooleanExpression | None = None) -> EqualityDeleteConversion:

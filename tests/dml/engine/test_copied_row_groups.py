@@ -21,6 +21,7 @@ import dml.engine.rewrite_data_files as rewriting
 from dml import limits
 from dml.catalog import create_table
 from dml.commit import AppendFiles, DeleteFiles, commit
+from dml.engine.by_tasks import copy_by_tasks
 from dml.engine.writes import WriteOutcome, write_context
 from dml.errors import CorruptFileError
 from dml.maintenance import rewrite_plan
@@ -41,7 +42,6 @@ from tests.dml.engine.rewrites import (
     History,
     assert_sound,
     compact,
-    copy_in_process,
     files,
     in_process,
     rewrite,
@@ -253,7 +253,7 @@ def others_commit(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object])
     """Let another commit land while new files are written."""
 
     def copy(*arguments: Any, **given: Any) -> WriteOutcome:
-        outcome = copy_in_process(*arguments, **given)
+        outcome = copy_by_tasks(*arguments, **given)
         change()
         return outcome
 

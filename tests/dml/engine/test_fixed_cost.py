@@ -17,14 +17,14 @@ WARMING = 2
 SOURCE = "(SELECT id + {round} AS id, 1 AS k FROM range(10))"
 STATEMENTS = {
     "DELETE": "DELETE FROM {table} WHERE id % 100 = {round}",
-    "UPDATE": "UPDATE {table} SET k = 1 WHERE id % 100 = 50 + {round}",
+    "UPDATE": "UPDATE {table} SET k = 1 WHERE id % 100 = 5{round}",
     "MERGE": f"MERGE INTO {{table}} t USING {SOURCE} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET k = s.k "
     "WHEN NOT MATCHED THEN INSERT *",
     "INSERT": "INSERT INTO {table} VALUES ({round}, 7)",
     "CREATE TABLE": "CREATE TABLE {table}_{round} (id BIGINT)",
 }
-MOST_COMMANDS = {"DELETE": 110, "UPDATE": 115, "MERGE": 200, "INSERT": 80, "CREATE TABLE": 20}
-MOST_JOBS = {"DELETE": 1, "UPDATE": 1, "MERGE": 3, "INSERT": 1, "CREATE TABLE": 0}
+MOST_COMMANDS = {"DELETE": 30, "UPDATE": 30, "MERGE": 200, "INSERT": 30, "CREATE TABLE": 20}
+MOST_JOBS = {"DELETE": 0, "UPDATE": 0, "MERGE": 2, "INSERT": 0, "CREATE TABLE": 0}
 METADATA_READ = {"DELETE": 1, "UPDATE": 1, "MERGE": 1, "INSERT": 1, "CREATE TABLE": 1}
 
 

@@ -14,6 +14,7 @@ from pyiceberg.transforms import IdentityTransform
 import dml.engine.rewrite_data_files as rewriting
 from dml import limits
 from dml.commit import CommittedSnapshot, commit
+from dml.engine.by_tasks import copy_by_tasks
 from dml.engine.rewrite_data_files import RewriteDataFiles, sort_order_of, where_filter
 from dml.engine.writes import WriteOutcome
 from dml.errors import (
@@ -37,7 +38,6 @@ from tests.dml.engine.rewrites import (
     History,
     assert_sound,
     compact,
-    copy_in_process,
     files,
     in_process,
     rows,
@@ -171,7 +171,7 @@ def others_commit(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     """Let another commit land while new files are written."""
 
     def copy(*arguments: Any, **given: Any) -> WriteOutcome:
-        outcome = copy_in_process(*arguments, **given)
+        outcome = copy_by_tasks(*arguments, **given)
         change()
         return outcome
 
@@ -229,8 +229,8 @@ def test_rows_are_counted_before_the_commit(catalog: Catalog, monkeypatch: pytes
     history = filled(catalog, 2, spec=UNPARTITIONED_PARTITION_SPEC)
     old = files(history.table)
 
-    def lose_a_run(spark: None, context: Any, runs: Sequence[Any], *further: Any, **given: Any) -> WriteOutcome:
-        return copy_in_process(spark, context, runs[:-1], *further, **given)
+    def lose_a_run(runtime: Any, context: Any, runs: Sequence[Any], *further: Any, **given: Any) -> WriteOutcome:
+        return copy_by_tasks(runtime, context, runs[:-1], *further, **given)
 
     monkeypatch.setattr(rewriting, "copy_by_tasks", lose_a_run)
     with pytest.raises(RowConservationError, match="30 rows by the manifests"):

@@ -1,0 +1,166 @@
+"""Little work is done in the driver instead of in a Spark job: the same rows, names of files, failures."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+
+import dml.engine.by_tasks
+from dml.engine.by_tasks import TaskJob
+from dml.errors import DataError, ExecutionError
+from dml.write.output_files import DRIVER_PARTITION, OutputFileFactory
+from tests.dml.engine.conftest import Lake
+
+pytestmark = pytest.mark.spark
+
+JOB_STARTS = "dml.engine.by_tasks.task_frame"
+
+
+class JobStartsError(Exception):
+    """A Spark job was about to start."""
+
+
+def fail(*_: object, **__: object) -> None:
+    raise JobStartsError
+
+
+@pytest.fixture
+def without_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JOB_STARTS, fail)
+
+
+def small(lake: Lake, mode: str) -> str:
+    modes = {f"write.{command}.mode": mode for command in ("delete", "update", "merge")}
+    name = lake.create("id BIGINT, s STRING", **modes)
+    for first in (0, 100):
+        lake.session.sql(f"INSERT INTO {name} SELECT id, concat('s', id) FROM range({first}, {first + 100})")
+    return name
+
+
+def paths_of(lake: Lake, name: str) -> list[str]:
+    return [file.path for file in lake.data_files(name)]
+
+
+STATEMENTS = (
+    "DELETE FROM {t} WHERE id % 10 = 1",
+    "UPDATE {t} SET s = upper(s) WHERE id > 150",
+    (
+        "MERGE INTO {t} AS t USING (VALUES (5, 'x'), (105, 'y'), (300, 'z')) AS v(id, s) ON t.id = v.id "
+        "WHEN MATCHED AND v.id = 5 THEN DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    ),
+    "INSERT INTO {t} VALUES (400, 'new'), (401, NULL)",
+    "CALL lake.system.rewrite_data_files(table => '{t}', options => map('rewrite-all', 'true'))",
+)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_small_statements_run_no_job_and_do_what_workers_do(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, mode: str
+) -> None:
+    here, there = small(lake, mode), small(lake, mode)
+    with monkeypatch.context() as patched:
+        patched.setattr(JOB_STARTS, fail)
+        for statement in STATEMENTS:
+            lake.session.sql(statement.format(t=here))
+    assert any(f"{DRIVER_PARTITION}-" in path for path in paths_of(lake, here))
+    request.getfixturevalue("in_workers")
+    for statement in STATEMENTS:
+        lake.session.sql(statement.format(t=there))
+    query = "SELECT * FROM {t} ORDER BY id"
+    assert lake.rows(query.format(t=here)) == lake.rows(query.format(t=there))
+    assert len(lake.rows(query.format(t=here))) == 182
+
+
+@pytest.mark.usefixtures("without_jobs")
+@pytest.mark.parametrize(("limit", "value"), [("MAX_DRIVER_JOB_FILES", 1), ("MAX_DRIVER_JOB_BYTES", 500)])
+def test_more_work_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    name = small(lake, "merge-on-read")
+    monkeypatch.setattr(f"dml.limits.{limit}", value)
+    with pytest.raises(JobStartsError):
+        lake.session.sql(f"UPDATE {name} SET s = 'u' WHERE id % 2 = 0")
+    assert lake.rows(f"SELECT count(*) FROM {name}") == [(200,)]
+
+
+def test_a_driver_and_a_job_of_one_statement_write_different_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver changes the target's few rows; a job inserts the rows that the driver may not."""
+    name = small(lake, "merge-on-read")
+    monkeypatch.setattr("dml.limits.MAX_DRIVER_INSERT_BYTES", 0)
+    monkeypatch.setattr(TaskJob, "is_little", lambda job: bool(job.files))
+    changed = lake.session.sql(
+        f"MERGE INTO {name} AS t USING (SELECT id, 'm' AS s FROM range(150, 250)) AS v ON t.id = v.id "
+        "WHEN MATCHED THEN UPDATE SET s = v.s WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert (changed.rows_updated, changed.rows_inserted) == (50, 50)
+    assert lake.rows(f"SELECT count(*), count(DISTINCT id), count_if(s = 'm') FROM {name}") == [(250, 250, 100)]
+    written = [Path(path).name.partition("-")[0] for path in paths_of(lake, name)]
+    assert str(DRIVER_PARTITION) in written
+    assert "00000" in written
+
+
+def test_a_failure_of_storage_is_tried_again_by_a_job_where_spark_tries_tasks_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = small(lake, "copy-on-write")
+    driver = OutputFileFactory.open
+
+    def fails_in_the_driver(self, *args, **kwargs):
+        if self.task.partition_id == DRIVER_PARTITION:
+            raise OSError("the storage has a moment")
+        return driver(self, *args, **kwargs)
+
+    monkeypatch.setattr(OutputFileFactory, "open", fails_in_the_driver)
+    update = f"UPDATE {name} SET s = 'u' WHERE id = 7"
+    with pytest.raises(ExecutionError, match="Writing failed in the driver: OSError: the storage has a moment"):
+        lake.session.sql(update)
+    monkeypatch.setattr("dml.engine.engine.max_task_failures", lambda get: 2)
+    monkeypatch.setattr("dml.engine.by_tasks.max_task_failures", lambda get: 2)
+    assert lake.session.sql(update).rows_updated == 1
+    assert lake.rows(f"SELECT id FROM {name} WHERE s = 'u'") == [(7,)]
+
+
+@pytest.mark.usefixtures("without_jobs")
+def test_an_interrupt_in_the_driver_leaves_no_file(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = small(lake, "copy-on-write")
+    before, closed = lake.state(name), OutputFileFactory.close
+
+    def interrupted(self, file):
+        closed(self, file)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OutputFileFactory, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lake.session.sql(f"UPDATE {name} SET s = 'u' WHERE id = 7")
+    monkeypatch.undo()
+    assert lake.state(name) == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO {t} VALUES (1, STRING 'x')",
+        "UPDATE {t} SET s = 'x' WHERE id IN (1, 2,)",
+        "DELETE FROM {t} WHERE id NOTNULL",
+        "UPDATE {t} SET id = 1e400",
+    ],
+)
+def test_what_only_sqlglot_accepts_is_rejected_by_spark(lake: Lake, statement: str) -> None:
+    name = small(lake, "merge-on-read")
+    before = lake.state(name)
+    with pytest.raises((PySparkException, dml.errors.DmlError)):
+        lake.session.sql(statement.format(t=name))
+    assert lake.state(name) == before
+
+
+def test_settings_that_the_user_changes_decide_values(lake: Lake, spark) -> None:
+    """`spark.sql.ansi.enabled` and the time zone of a session that runs, as for a Spark job."""
+    name = lake.create("id INT, at TIMESTAMP")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        lake.session.sql(f"INSERT INTO {name} VALUES (1, TIMESTAMP '2024-01-01 09:00:00')")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    assert lake.rows(f"SELECT CAST(at AS STRING) FROM {name}") == [("2024-01-01 00:00:00",)]
+    with pytest.raises((PySparkException, DataError)):
+        lake.session.sql(f"INSERT INTO {name} VALUES (5000000000, NULL)")
+    with pytest.raises((PySparkException, DataError)):
+        lake.session.sql(f"UPDATE {name} SET id = id + 2147483647")
