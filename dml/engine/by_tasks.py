@@ -159,13 +159,13 @@ def flat(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
 
 
 def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
-    """Write rows that the driver holds.
+    """Write rows that the driver holds, in one attempt.
 
     Raises:
         DmlError: Writing failed. No files are left behind.
     """
     with delete_on_failure(table, spec):
-        reports = decoded(WriteTask(spec)(iter([batch])))
+        reports = decoded(WriteTask(replace(spec, max_failures=1))(iter([batch])))
     return collect_outcome(reports, table, spec)
 
 

@@ -71,6 +71,7 @@ from dml.pruning.bucket_predicate import InBuckets
 from dml.sqlparse.constants import INTEGER_TEXT, Constant, Kind, TimeZone, text_date, text_timestamp
 
 __all__ = [
+    "WIDTHS",
     "ComparisonOperator",
     "TableColumn",
     "Transformed",
@@ -432,6 +433,8 @@ def is_null(column: TableColumn, *, negated: bool) -> BooleanExpression:
 DAY_MICROS = 86_400_000_000
 HOUR_MICROS = 3_600_000_000
 UNITS = frozenset({"years", "months", "days", "hours"})
+WIDTHS = frozenset({"bucket", "truncate"})
+"""Transforms with a width as their first argument."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from dml import limits
 from dml.plan.comparisons import (
+    WIDTHS,
     ComparisonOperator,
     TableColumn,
     Transformed,
@@ -414,9 +415,13 @@ class Converter:
         if qualifier[-1:] != (FUNCTIONS,) or qualifier[:-1] not in {(), *((name,) for name in self.catalogs)}:
             return None
         name, arguments = node.expression.name.lower(), node.expression.expressions
-        width = constant(arguments[0], self.zone) if len(arguments) == 2 else None
-        column = self.column(arguments[-1]) if arguments else None
-        if column is None or (width is not None and width.kind is not Kind.INTEGER):
+        *widths, argument = arguments or [None]
+        column = self.column(argument) if argument is not None else None
+        # A width must be an INT: sqlglot reads `16L` as a cast.
+        if column is None or len(widths) != (name in WIDTHS) or not all(isinstance(one, exp.Literal) for one in widths):
+            return None
+        width = constant(widths[0], self.zone) if widths else None
+        if width is not None and width.kind is not Kind.INTEGER:
             return None
         return Transformed(name, None if width is None else width.value, column)
 

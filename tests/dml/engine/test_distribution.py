@@ -137,6 +137,7 @@ def test_the_mode_of_a_command_keeps_partitions_together_or_not(
     The session counts before the table: `range` is given to it, and `none` to the table.
     """
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_JOB_BYTES", -1)
     conf = plain_lake.session.spark.conf
     files = {}
     for mode in ("", "none", "hash", "range", "small"):
@@ -185,6 +186,7 @@ def test_new_rows_of_a_merge_go_by_range(plain_lake: Lake, monkeypatch: pytest.M
     monkeypatch.setattr(limits, "MAX_UNSCATTERED_INSERTS", 0)
     monkeypatch.setattr(row_level, "most_sent", lambda *_: 0)
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_JOB_BYTES", -1)
     properties = {"format-version": "2", "write.merge.distribution-mode": "range"}
     name = plain_lake.create("id BIGINT, k INT", clauses, **properties)
     plain_lake.session.sql(f"ALTER TABLE {name} WRITE ORDERED BY id DESC")

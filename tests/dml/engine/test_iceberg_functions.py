@@ -190,6 +190,7 @@ def test_without_a_table_they_are_known_too(lake):
         ("system.bucket(16, f)", "not DOUBLE"),
         ("system.bucket(16L, i)", "number of buckets of system.bucket must be an INT, not BIGINT"),
         ("system.bucket(0, i)", "must be at least 1, not 0"),
+        ("system.days(16, ts)", "takes one argument"),
         ("system.bucket(16)", "takes two arguments, a number and a value, not 1"),
         ("system.truncate(4, ts)", "not TIMESTAMP"),
         ("system.hours(d)", "takes a value of type TIMESTAMP or TIMESTAMP_NTZ, not DATE"),

@@ -70,6 +70,7 @@ def test_many_new_rows_are_spread_over_tasks(
 ) -> None:
     """Each partition comes to one task, or, without partitions, a part of the rows to each."""
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_JOB_BYTES", -1)
     kind = Kind(lake=lake, version=3, mode="merge-on-read", partitioned=partitioned)
     name = kind.create("id BIGINT, k INT, d DOUBLE, s STRING, at TIMESTAMP")
     lake.session.sql(f"INSERT INTO {name} {ROW} FROM range(1)")
@@ -370,6 +371,7 @@ def test_a_second_job_that_inserts_and_fails_leaves_nothing(
     name = lake.create("id BIGINT, k INT NOT NULL", **{"write.merge.mode": "merge-on-read", "format-version": "2"})
     lake.session.sql(f"INSERT INTO {name} SELECT id, 0 FROM range(0, 20, 1, 2)")
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_JOB_BYTES", -1)
     monkeypatch.setattr("dml.limits.MAX_TASK_HELD_BYTES", 0)
     before = lake.state(name)
     source = "SELECT id, IF(id = 28, NULL, 1) AS k FROM range(10, 30)"

@@ -84,7 +84,9 @@ def test_more_work_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: 
 def test_a_driver_and_a_job_of_one_statement_write_different_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver changes the target's few rows; a job inserts the rows that the driver may not."""
     name = small(lake, "merge-on-read")
+    monkeypatch.setattr("dml.limits.MIN_TASK_BYTES", 1)
     monkeypatch.setattr("dml.limits.MAX_DRIVER_INSERT_BYTES", 0)
+    monkeypatch.setattr("dml.limits.MAX_TASK_HELD_BYTES", 0)
     monkeypatch.setattr(TaskJob, "is_little", lambda job: bool(job.files))
     changed = lake.session.sql(
         f"MERGE INTO {name} AS t USING (SELECT id, 'm' AS s FROM range(150, 250)) AS v ON t.id = v.id "

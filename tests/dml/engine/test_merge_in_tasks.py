@@ -274,6 +274,7 @@ def test_tasks_that_do_not_know_what_others_match(
 ) -> None:
     """Several tasks write files anew; new rows are found first, and few of them go along with one of the files."""
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_JOB_BYTES", -1)
     monkeypatch.setattr(limits, "MAX_DRIVER_INSERT_BYTES", 1 << 20 if few else 1)
     kind = Kind(lake=lake, version=2, mode="copy-on-write", partitioned=False)
     name = lake.copy_of("files that are not joined", lambda: new_table(kind))

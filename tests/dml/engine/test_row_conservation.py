@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import dml
-from dml.engine import writes
+from dml.engine import by_tasks, writes
 from dml.model.write_task import TaskCommit
 from tests.dml.engine.conftest import Kind
 
@@ -34,6 +34,7 @@ def test_a_task_that_loses_a_row_is_found_out(balanced_kind: Kind, monkeypatch: 
     for statement in STATEMENTS:
         with monkeypatch.context() as patched:
             patched.setattr(writes, "report_from_bytes", altered)
+            patched.setattr(by_tasks, "report_from_bytes", altered)
             with pytest.raises(dml.RowConservationError, match="do not add up") as raised:
                 lake.session.sql(statement.replace("{t}", name))
         staged = {Path(path.removeprefix("file://")) for path in raised.value.context["staged_files"]}

@@ -99,6 +99,7 @@ def test_a_small_change_of_files_that_several_tasks_read_adds_as_few(
     With granularity `partition`, and of Puffin files, it adds one for each of its tasks.
     """
     monkeypatch.setattr(limits, "MIN_TASK_BYTES", 1)
+    monkeypatch.setattr(limits, "MAX_DRIVER_JOB_BYTES", -1)
     name = files_of(lake, version, partitioned=False, **{"write.delete.granularity": granularity})
     rows = dict(lake.rows(f"SELECT id, s FROM {name}"))
     merge = (
