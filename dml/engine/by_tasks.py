@@ -106,13 +106,10 @@ class TaskJob:
     files: Sequence[ScanTask]
     inserted_bytes: float = 0
 
+    @property
     def is_little(self) -> bool:
-        """Return whether this process does the work sooner than Spark would start, or would run the job."""
-        if self.runtime.known is None:
-            most_files, most_bytes = limits.MAX_DRIVER_JOB_FILES, limits.MAX_DRIVER_JOB_BYTES
-        else:
-            most_files, most_bytes = limits.MAX_DRIVER_FILES, limits.MAX_DRIVER_BYTES
-        return len(self.files) <= most_files and sum(map(bytes_read, self.files)) + self.inserted_bytes <= most_bytes
+        """Whether this process does the work."""
+        return is_little(self.runtime, self.files, self.inserted_bytes)
 
     def check(self, table: Table, spec: WriterSpec) -> None:
         """Check the workers of the session, if there is one.
@@ -120,7 +117,7 @@ class TaskJob:
         Raises:
             SetupError: They cannot run tasks, or do not see the files.
         """
-        if self.runtime.known is None or not self.is_little():
+        if self.runtime.known is None or not self.is_little:
             check_writes(self.runtime.spark, table, spec.context)
 
     def run(self) -> list[TaskReport]:
@@ -130,7 +127,7 @@ class TaskJob:
             ExecutionError: The storage failed in this process, and Spark tries tasks only once.
             PySparkException: Spark failed; no task runs any more.
         """
-        if self.is_little():
+        if self.is_little:
             numbers = pa.record_batch([pa.array(range(self.tasks), pa.int64())], names=["id"])
             try:
                 return decoded(self.task([numbers]))
@@ -152,6 +149,27 @@ class TaskJob:
         self.check(table, spec)
         with delete_on_failure(table, spec):
             return self.run()
+
+
+def is_little(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: float = 0) -> bool:
+    """Return whether this process does some work sooner than Spark would start, or would run a job.
+
+    Args:
+        runtime: The owner of the Spark session.
+        files: The files to read.
+        inserted_bytes: The size of the rows to insert.
+    """
+    if runtime.known is None:
+        most_files, most_bytes = limits.MAX_DRIVER_JOB_FILES, limits.MAX_DRIVER_JOB_BYTES
+    else:
+        most_files, most_bytes = limits.MAX_DRIVER_FILES, limits.MAX_DRIVER_BYTES
+    return len(files) <= most_files and sum(map(bytes_read, files)) + inserted_bytes <= most_bytes
+
+
+def joined_if_little(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> Sequence[Sequence[ScanTask]]:
+    """Return one group instead of several if this process reads their files: it writes fewer files then."""
+    files = flat(groups)
+    return [files] if len(groups) > 1 and is_little(runtime, files) else groups
 
 
 def flat(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
@@ -275,6 +293,7 @@ def write_merge_by_tasks(
         table=table,
         distribution=distribution,
     )
+    groups = joined_if_little(runtime, groups)
     program = source.program
     if not program.not_matched:
         return collect_outcome(merge.run(groups), table, spec)

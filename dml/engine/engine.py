@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Final
 
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml import limits
@@ -15,7 +16,9 @@ from dml.hook_options import HookOptions
 from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
+from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_connect
+from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
 from dml.spark.runtime import Runtime, local_cores
 from dml.spark.settings import replaces_any
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
@@ -206,7 +209,18 @@ class Engine:
         return self.runtime.spark
 
     def commit_summary(self) -> dict[str, str]:
-        """Return the summary entries that identify the engine, for every snapshot."""
+        """Return the summary entries that identify the engine, for every snapshot.
+
+        Raises:
+            ExecutionError: Spark has ended. It is RowDelta's own error, so that a statement which has written files
+                deletes them.
+        """
+        try:
+            return self._commit_summary()
+        except (PySparkException, Py4JError, OSError) as error:
+            raise (jvm_exit_error() if is_jvm_exit(error, self.spark) else translate(error)) from error
+
+    def _commit_summary(self) -> dict[str, str]:
         get = self.runtime.settings()
         is_known = self.runtime.known is not None
         app_id = get("spark.app.id", None)

@@ -62,7 +62,7 @@ from dml.scan.size import live_rows
 from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
 from dml.spark.runtime import Runtime
-from dml.spark.store_assignment import Assign
+from dml.spark.store_assignment import Assign, StoreAssignmentPolicy
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import MergeStatement, PartitionValue, Truncate
 from dml.write.delta_writer import WriteTask
@@ -330,7 +330,11 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     )
     # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid if
     # Spark reads its text as sqlglot does.
-    is_valid = not plan.condition.skips and reads_as_spark(engine.runtime, planned.views.statement)
+    is_valid = (
+        not plan.condition.skips
+        and settings.policy is StoreAssignmentPolicy.ANSI
+        and reads_as_spark(engine.runtime, planned.views.statement)
+    )
     if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
         delta.frame()
     return delta

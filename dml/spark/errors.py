@@ -460,7 +460,9 @@ def is_jvm_exit(error: BaseException, spark: SparkSession) -> bool:
 
     False if another process started Spark, as on Connect.
     """
-    if not isinstance(error, OSError | Py4JNetworkError):
+    # py4j hides a lost connection behind an error without a trace.
+    is_bare = type(error) is Py4JError and "Trace:" not in str(error)
+    if not (is_bare or isinstance(error, OSError | Py4JNetworkError)):
         return False
     process = getattr(gateway(), "proc", None) if is_classic(spark) else None
     if process is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.spark.launch import spark_session
 from tests.class_archive import JVM_OPTIONS
 from tests.conftest import LOGGING, part_settings
@@ -53,6 +54,7 @@ def kinds(*, all_of_them: bool) -> Sequence[tuple[str, int, str]]:
 def main() -> None:
     """Run them; the arguments are a folder, and `all` or nothing."""
     folder = Path(sys.argv[1])
+    vars(limits)["MAX_DRIVER_JOB_BYTES"] = -1  # workers run all tasks
     settings = {**SETTINGS, **part_settings(), "spark.local.dir": str(folder / "local")}
     spark: SparkSession = spark_session(settings=settings)
     for statement, version, mode in kinds(all_of_them="all" in sys.argv[2:]):

@@ -6,7 +6,6 @@ import pytest
 from pyspark.errors import PySparkException
 
 import dml.engine.by_tasks
-from dml.engine.by_tasks import TaskJob
 from dml.errors import DataError, ExecutionError
 from dml.write.output_files import DRIVER_PARTITION, OutputFileFactory
 from tests.dml.engine.conftest import Lake
@@ -84,10 +83,10 @@ def test_more_work_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: 
 def test_a_driver_and_a_job_of_one_statement_write_different_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver changes the target's few rows; a job inserts the rows that the driver may not."""
     name = small(lake, "merge-on-read")
-    monkeypatch.setattr("dml.limits.MIN_TASK_BYTES", 1)
+    monkeypatch.setattr("dml.limits.MIN_INSERTS_PER_TASK", 10)
     monkeypatch.setattr("dml.limits.MAX_DRIVER_INSERT_BYTES", 0)
     monkeypatch.setattr("dml.limits.MAX_TASK_HELD_BYTES", 0)
-    monkeypatch.setattr(TaskJob, "is_little", lambda job: bool(job.files))
+    monkeypatch.setattr("dml.engine.by_tasks.is_little", lambda runtime, files, inserted_bytes=0: bool(files))
     changed = lake.session.sql(
         f"MERGE INTO {name} AS t USING (SELECT id, 'm' AS s FROM range(150, 250)) AS v ON t.id = v.id "
         "WHEN MATCHED THEN UPDATE SET s = v.s WHEN NOT MATCHED THEN INSERT *"
@@ -97,6 +96,18 @@ def test_a_driver_and_a_job_of_one_statement_write_different_files(lake: Lake, m
     written = [Path(path).name.partition("-")[0] for path in paths_of(lake, name)]
     assert str(DRIVER_PARTITION) in written
     assert "00000" in written
+
+
+def test_several_small_files_add_one(lake: Lake) -> None:
+    """Two tasks would read them, and leave their rows to the driver."""
+    name = lake.create("id BIGINT, s STRING", **{"write.merge.mode": "merge-on-read"})
+    for first in range(10):
+        lake.session.sql(f"INSERT INTO {name} VALUES ({first}, 's')")
+    merged = lake.session.sql(
+        f"MERGE INTO {name} AS t USING (VALUES (2, 'm'), (7, 'm'), (20, 'm')) AS v(id, s) ON t.id = v.id "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert (merged.rows_updated, merged.rows_inserted, merged.data_files_added) == (2, 1, 1)
 
 
 def test_a_failure_of_storage_is_tried_again_by_a_job_where_spark_tries_tasks_again(
