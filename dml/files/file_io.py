@@ -122,10 +122,11 @@ OBJECT_STORE_ERROR: Final = re.compile(r"\bAWS Error\b|\bgoogle::cloud\b|\bAzure
 def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> FileIO:
     """Return one FileIO per storage: a new one would open new connections for every file."""
     settings = dict(properties)
-    io = with_single_puts(load_file_io(settings, f"{scheme}://" if scheme else None))
-    if ALLOWED_SCHEMES not in settings:
-        return io
-    return restrict_schemes(io, frozenset(filter(None, settings[ALLOWED_SCHEMES].split(","))))
+    listed = settings.get(ALLOWED_SCHEMES)
+    allowed = None if listed is None else frozenset(filter(None, listed.split(",")))
+    is_loaded = scheme and (allowed is None or scheme in allowed)  # PyIceberg warns of a scheme that it does not know
+    io = with_single_puts(load_file_io(settings, f"{scheme}://" if is_loaded else None))
+    return io if allowed is None else restrict_schemes(io, allowed)
 
 
 def file_io(properties: Mapping[str, str], location: str) -> FileIO:
