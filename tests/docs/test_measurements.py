@@ -19,6 +19,7 @@ from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.pictures import labelled, nice, picture, short
 from benchmarks.runs import RESULTS, Bench, Run, describe_command
 from benchmarks.walks import WALKS, Point, measures
+from tests.docs import terminal
 
 DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -162,14 +163,14 @@ def test_tables_of_pages_agree_with_the_results(path: Path) -> None:
 def test_pictures_agree_with_the_results() -> None:
     """`python -m benchmarks.pages` makes it so."""
     drawn = pages.pictures()
-    assert set(drawn) == {path.stem for path in pages.PICTURES.glob("*.svg")}
+    assert set(drawn) | {terminal.PICTURE.stem} == {path.stem for path in pages.PICTURES.glob("*.svg")}
     assert [name for name, text in drawn.items() if (pages.PICTURES / f"{name}.svg").read_text() != text] == []
 
 
 @pytest.mark.parametrize("path", ["benchmarks/README.md", "docs/performance.md"])
 def test_all_tables_of_figures_are_made_from_results(path: str) -> None:
     text = (DOCS.parent / path).read_text(encoding="utf-8")
-    assert len(pages.BLOCK.findall(text)) > 5
+    assert pages.BLOCK.search(text)
     written_by_hand = pages.BLOCK.sub("", text)
     assert re.findall(r"^\|.*\| *[0-9]+\.[0-9]+ .*$", written_by_hand, re.MULTILINE) == []
 
