@@ -214,7 +214,7 @@ def test_a_page_changes_with_its_data(tmp_path: Path, monkeypatch: pytest.Monkey
     run.write(tmp_path / "x.json")
     marks = ("<!-- results x: rows {op}; fields seconds -->\n", "<!-- end of results -->\n")
     page = pages.fill_in(f"before\n\n{marks[0]}{marks[1]}\nafter\n")
-    assert "| load | 1.5 |\n\n- `x.json`: 2026-11-26; commit abc; 2 cores\n" in page
+    assert "| load | 1.5 |\n\n- <small>`x.json`: 2026-11-26; commit abc; 2 cores</small>\n" in page
     assert pages.fill_in(page) == page
     replace(run, lines=[{"op": "load", "seconds": 2.5}]).write(tmp_path / "x.json")
     assert pages.fill_in(page) == page.replace("1.5", "2.5")
@@ -250,9 +250,11 @@ def test_a_sentence_has_the_smallest_and_the_largest_value(tmp_path: Path, monke
         {"op": "merge", "engine": "Java", "ratio": 14.31},
         {"op": "merge", "engine": "Java", "ratio": 2.78},
         {"op": "load", "engine": "Java", "ratio": 0.66},
+        {"op": "delete", "engine": "Java", "ratio": 2198},
         {"op": "load", "engine": "Java", "error": "refused"},
     ]
     Run(date="2026-11-26", commit="abc", machine={}, lines=lines).write(tmp_path / "x.json")
     mark = "<!-- range x ratio: engine = Java and op = {} -->{}<!-- end of range -->"
     page = f"A {mark.format('merge', 'old')}, B {mark.format('load', '')} times."
     assert pages.fill_in(page) == f"A {mark.format('merge', '2.8 to 14')}, B {mark.format('load', '0.66')} times."
+    assert pages.fill_in(mark.format("delete", "")) == mark.format("delete", "2,200")
