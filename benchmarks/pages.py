@@ -51,14 +51,14 @@ def fill_in(page: str) -> str:
         names: dict[str, list[str]] = {}
         for name, run in runs.items():
             names.setdefault(conditions(run), []).append(f"`{name}.json`")
-        sources = "\n".join(f"- {', '.join(same)}: {text}" for text, same in names.items())
+        sources = "\n".join(f"- <small>{', '.join(same)}: {text}</small>" for text, same in names.items())
         return f"{found[1]}\n{table(lines, layout)}\n\n{sources}\n\n{found[4]}"
 
     def extremes(found: re.Match[str]) -> str:
         field = found["field"]
         lines = selected(Run.read(RESULTS / f"{found['name']}.json").lines, found["condition"] or "")
         values = [line[field] for line in lines if field in line]
-        least, greatest = (f"{value:.2g}" for value in (min(values), max(values)))
+        least, greatest = (f"{float(f'{value:.2g}'):,g}" for value in (min(values), max(values)))
         return f"{found[1]}{least if least == greatest else f'{least} to {greatest}'}{found[5]}"
 
     return RANGE.sub(extremes, BLOCK.sub(block, page))
@@ -137,7 +137,7 @@ def number(value: Any) -> str:
 
 
 def pictures() -> dict[str, str]:
-    """Return the pictures of all results of named cases, and of walks that have a picture, as SVG by name."""
+    """Return the pictures of all results of named cases, as SVG by name."""
     found = {}
     for path in sorted(RESULTS.glob("*.json")):
         name = path.stem
@@ -146,8 +146,6 @@ def pictures() -> dict[str, str]:
             found[name] = draw(case.title, path, logarithmic=case.logarithmic)
         elif case is not None and case.title:
             found[name] = draw(case.title, path, logarithmic=False)
-        elif (PICTURES / f"{name}.svg").exists():
-            found[name] = draw(name.removeprefix("walk-"), path, logarithmic=True)
     return found
 
 

@@ -32,6 +32,7 @@ from dml.errors import DmlError
 from dml.result import Result
 
 __all__ = [
+    "FENCE",
     "Example",
     "Page",
     "anchors_of",

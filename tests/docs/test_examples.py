@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from dml import prompt
 from dml.cli import print_error
 from dml.completion import CatalogNames
 from dml.shell import run_sql
+from tests.docs import terminal
 from tests.docs.examples import Example, Page, blocks_of, commands_of, examples_of, matches
 
 ROOT = Path(__file__).parents[2]
@@ -89,6 +91,15 @@ def test_the_shell_prints_what_its_page_shows(clean_session: SparkSession) -> No
             print_error(error)
     shown, printed = (VARYING_LINE.sub(r"\1", text) for text in (from_file.shown, output.getvalue()))
     assert matches(shown, printed), printed
+
+
+def test_the_picture_of_the_shell_shows_the_session_of_its_page() -> None:
+    """`python -m tests.docs.terminal` draws it again."""
+    elements = ElementTree.fromstring(terminal.PICTURE.read_text(encoding="utf-8")).iter(
+        "{http://www.w3.org/2000/svg}text"
+    )
+    drawn = "".join(element.text or "" for element in elements if "title" not in element.attrib["class"])
+    assert "".join(drawn.split()) == "".join(terminal.recorded_session().split())
 
 
 def test_a_page_gets_no_name_that_it_does_not_make() -> None:

@@ -19,6 +19,7 @@ from benchmarks.cases import CASES, ModuleCase, SqlCase
 from benchmarks.pictures import labelled, nice, picture, short
 from benchmarks.runs import RESULTS, Bench, Run, describe_command
 from benchmarks.walks import WALKS, Point, measures
+from tests.docs import terminal
 
 DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -162,14 +163,14 @@ def test_tables_of_pages_agree_with_the_results(path: Path) -> None:
 def test_pictures_agree_with_the_results() -> None:
     """`python -m benchmarks.pages` makes it so."""
     drawn = pages.pictures()
-    assert set(drawn) == {path.stem for path in pages.PICTURES.glob("*.svg")}
+    assert set(drawn) | {terminal.PICTURE.stem} == {path.stem for path in pages.PICTURES.glob("*.svg")}
     assert [name for name, text in drawn.items() if (pages.PICTURES / f"{name}.svg").read_text() != text] == []
 
 
 @pytest.mark.parametrize("path", ["benchmarks/README.md", "docs/performance.md"])
 def test_all_tables_of_figures_are_made_from_results(path: str) -> None:
     text = (DOCS.parent / path).read_text(encoding="utf-8")
-    assert len(pages.BLOCK.findall(text)) > 5
+    assert pages.BLOCK.search(text)
     written_by_hand = pages.BLOCK.sub("", text)
     assert re.findall(r"^\|.*\| *[0-9]+\.[0-9]+ .*$", written_by_hand, re.MULTILINE) == []
 
@@ -213,7 +214,7 @@ def test_a_page_changes_with_its_data(tmp_path: Path, monkeypatch: pytest.Monkey
     run.write(tmp_path / "x.json")
     marks = ("<!-- results x: rows {op}; fields seconds -->\n", "<!-- end of results -->\n")
     page = pages.fill_in(f"before\n\n{marks[0]}{marks[1]}\nafter\n")
-    assert "| load | 1.5 |\n\n- `x.json`: 2026-11-26; commit abc; 2 cores\n" in page
+    assert "| load | 1.5 |\n\n- <small>`x.json`: 2026-11-26; commit abc; 2 cores</small>\n" in page
     assert pages.fill_in(page) == page
     replace(run, lines=[{"op": "load", "seconds": 2.5}]).write(tmp_path / "x.json")
     assert pages.fill_in(page) == page.replace("1.5", "2.5")
@@ -249,9 +250,11 @@ def test_a_sentence_has_the_smallest_and_the_largest_value(tmp_path: Path, monke
         {"op": "merge", "engine": "Java", "ratio": 14.31},
         {"op": "merge", "engine": "Java", "ratio": 2.78},
         {"op": "load", "engine": "Java", "ratio": 0.66},
+        {"op": "delete", "engine": "Java", "ratio": 2198},
         {"op": "load", "engine": "Java", "error": "refused"},
     ]
     Run(date="2026-11-26", commit="abc", machine={}, lines=lines).write(tmp_path / "x.json")
     mark = "<!-- range x ratio: engine = Java and op = {} -->{}<!-- end of range -->"
     page = f"A {mark.format('merge', 'old')}, B {mark.format('load', '')} times."
     assert pages.fill_in(page) == f"A {mark.format('merge', '2.8 to 14')}, B {mark.format('load', '0.66')} times."
+    assert pages.fill_in(mark.format("delete", "")) == mark.format("delete", "2,200")

@@ -1,6 +1,7 @@
 """The documentation says everything that it should, and its links lead somewhere."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from dml.model import columns
 from dml.options import DEFAULT_FILE_FORMAT, PARQUET_COMPRESSION, CommitOptions, WriteOptions
 from dml.plan.row_delta_plan import raw_name
 from tests.docs import configuration
-from tests.docs.examples import anchors_of, relative_anchors, relative_links
+from tests.docs.examples import FENCE, anchors_of, relative_anchors, relative_links
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -204,6 +205,19 @@ def test_the_readme_counts_the_cells_of_the_conflict_tables() -> None:
     tables = re.findall(r"^\| another commit \|.*\n\| ---.*\n((?:\|.*\n)+)", page, re.MULTILINE)
     cells = sum(len(row.strip("|").split("|")) - 1 for table in tables for row in table.splitlines())
     assert f"[{cells:,} cells](docs/isolation-reference.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_description_on_pypi_links_to_pages_of_the_site() -> None:
+    """`setup.py` makes it of README.md, whose links lead to files of the repository."""
+    text = runpy.run_path(str(ROOT / "setup.py"))["description"]()
+    targets = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text))
+    assert len(targets) > 20
+    site = "https://rowdelta.readthedocs.io/"
+    paths = [target.removeprefix(site).partition("#")[0] for target in targets if target.startswith(site)]
+    others = [target for target in targets if not target.startswith(site)]
+    assert others == ["https://iceberg.apache.org"]
+    places = {path: [f"{path.strip('/') or 'index'}.md", f"{path}README.md", path] for path in paths}
+    assert [path for path, files in places.items() if not any((DOCS / name).is_file() for name in files)] == []
 
 
 def test_no_line_begins_with_a_mark_of_a_range() -> None:
