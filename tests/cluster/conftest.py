@@ -15,6 +15,11 @@ from tests.conftest import LOGGING, importable_tests, part_settings
 from tests.services.seaweedfs import SeaweedFs, seaweedfs
 
 
+@pytest.fixture(autouse=True)
+def workers_run_tasks(in_workers: None) -> None:
+    """Cover workers, which the tests of this folder are about."""
+
+
 @pytest.fixture(scope="session")
 def storage() -> Iterator[SeaweedFs]:
     """S3 and a REST catalog."""

@@ -15,6 +15,12 @@ from dml.spark import workers
 
 pytestmark = pytest.mark.spark
 
+
+@pytest.fixture(autouse=True)
+def workers_run_tasks() -> None:
+    """Leave little work in the driver: its files, too, must be where workers see them."""
+
+
 WRITES: dict[str, Callable[[Session], object]] = {
     "insert": lambda lake: lake.sql("INSERT INTO db.t SELECT id, 'x' FROM range(1000)"),
     "insert into partitions": lambda lake: lake.sql("INSERT INTO db.parts SELECT id, 'x' FROM range(1000)"),

@@ -24,6 +24,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
+from pyspark import TaskContext
 
 __all__ = ["FOLDER", "Action", "Call", "Fault", "Faults", "FaultyCatalog", "FaultyFileIO", "InjectedError"]
 
@@ -159,6 +160,8 @@ class Faults:
         return action
 
     def _victims(self, action: Action) -> list[int]:
+        by_workers = action in {Action.KILL_WORKER, Action.KILL_EXECUTOR, Action.KILL_MACHINE}
+        assert not by_workers or TaskContext.get() is not None, "the driver would kill itself and its parents"
         match action:
             case Action.KILL_WORKER:
                 return [os.getpid()]
