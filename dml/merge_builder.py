@@ -24,6 +24,7 @@ from dml.sql_values import column_sql, statement_identity, view_name
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quote_string, quoted
 from dml.sqlparse.statements import DeleteStatement
+from dml.tracebacks import short_tracebacks
 
 __all__ = [
     "Condition",
@@ -354,6 +355,7 @@ def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> Idempot
     return None if value is None else IdempotencyKey.of(value, statement_identity(text, frames))
 
 
+@short_tracebacks
 class MergeClauses(ABC):
     """The clauses of a MERGE, with the method names of PySpark's `DataFrame.mergeInto`.
 
@@ -406,6 +408,7 @@ Clauses = TypeVar("Clauses", bound=MergeClauses)
 NamedValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 
 
+@short_tracebacks
 class MatchedAction(Generic[Clauses]):
     """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
 
@@ -426,6 +429,7 @@ class MatchedAction(Generic[Clauses]):
         return self._add("DELETE")
 
 
+@short_tracebacks
 class NotMatchedAction(Generic[Clauses]):
     """The action on source rows that match no target row."""
 
@@ -444,6 +448,7 @@ class NotMatchedAction(Generic[Clauses]):
         return self._add("INSERT *")
 
 
+@short_tracebacks
 class MergeBuilder(MergeClauses):
     """Builds a MERGE; nothing runs before `merge()`.
 

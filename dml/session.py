@@ -66,6 +66,7 @@ from dml.sql_values import fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
+from dml.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from dml.merge_stream import StreamMerge
@@ -95,6 +96,7 @@ ACTIVE: Final[list["Session"]] = []
 """The session that `dml.connect` opened last, or empty if it was closed."""
 
 
+@short_tracebacks
 class Session:
     """Row-level DML, queries and table statements on the catalogs of a session.
 
