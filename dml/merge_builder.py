@@ -12,6 +12,7 @@ from typing import Generic, Self, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from dml.call_text import Argument, CallText
 from dml.catalog.registry import ResolvedTable
 from dml.commit import CommitKey, IdempotencyKey
 from dml.engine.engine import Engine
@@ -47,7 +48,9 @@ __all__ = [
     "merge_rows",
     "name_text",
     "resolve_target",
+    "set_argument",
     "source_of",
+    "table_argument",
     "where_clause",
 ]
 
@@ -223,11 +226,20 @@ def alias_of(alias: object) -> str:
     )
 
 
-def where_clause(condition: Condition | None) -> str:
-    """Return a WHERE clause, or an empty string without a condition."""
+def where_clause(condition: Condition | None, argument: str) -> tuple[str | Argument, ...]:
+    """Return the pieces of a WHERE clause for an argument of this name; none without a condition."""
     if condition is None:
-        return ""
-    return f" WHERE {condition_text(condition)}"
+        return ()
+    return " WHERE ", Argument(f"the argument '{argument}'", condition_text(condition))
+
+
+def table_argument(table: object) -> Argument:
+    """Return the piece for the name of a table.
+
+    Raises:
+        AnalysisError: It is not a string.
+    """
+    return Argument("the argument 'table'", name_text(table))
 
 
 def value_sql_text(value: object) -> str:
@@ -299,6 +311,11 @@ def assignments_text(assignments: object) -> str:
     return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in checked.items())
 
 
+def set_argument(assignments: object) -> Argument:
+    """Return the piece for the assignments of an UPDATE; errors as of `assignments_text`."""
+    return Argument("the argument 'set'", assignments_text(assignments))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeText:
     """The text of a MERGE without its source. Picklable.
@@ -317,11 +334,19 @@ class MergeText:
     clauses: tuple[str, ...] = ()
     schema_evolution: bool = False
 
-    def over(self, source: str) -> str:
-        """Return the statement over a source that is given as SQL text."""
+    def over(self, source: str | Argument) -> CallText:
+        """Return the statement over a source: SQL text that the caller gave, or a generated name."""
         evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
-        head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
-        return "\n".join((head, f"ON {self.on}", *self.clauses))
+        clauses = [Argument(f"clause {number}", clause) for number, clause in enumerate(self.clauses, 1)]
+        return CallText(
+            f"MERGE{evolution} INTO ",
+            table_argument(self.target),
+            " USING ",
+            source,
+            f" AS {quoted(self.source_alias)}\nON ",
+            Argument("the merge condition", self.on),
+            *(piece for clause in clauses for piece in ("\n", clause)),
+        )
 
 
 def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: CommitKey | None) -> Result:
@@ -337,8 +362,9 @@ def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: Commit
         DmlError: As for the SQL statement.
     """
     view = view_name()
-    with named_frames(rows.sparkSession, {view: rows}):
-        return run(merge.over(view), key)
+    call = merge.over(view)
+    with named_frames(rows.sparkSession, {view: rows}), call.report_arguments():
+        return run(call.text, key)
 
 
 def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> IdempotencyKey | None:
@@ -482,5 +508,7 @@ class MergeBuilder(MergeClauses):
         """
         source, merge = self._source, self._merge
         if isinstance(source, str):
-            return self._run(merge.over(source), key_of(idempotency_key, merge.over(source), {}))
-        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?"), {"?": source}))
+            call = merge.over(Argument("the argument 'source'", source))
+            with call.report_arguments():
+                return self._run(call.text, key_of(idempotency_key, call.text, {}))
+        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?").text, {"?": source}))
