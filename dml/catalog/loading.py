@@ -160,8 +160,8 @@ def embedded_catalog(name: str, warehouse: str, settings: dict[str, str]) -> Sql
             raise
         raise SetupError(
             f"The database '{database}' of the embedded catalog '{name}' is damaged: {cause}",
-            hint="Restore it from a backup. Without one, move it away: CALL system.register_table adds each table again "
-            "by its newest metadata file",
+            hint="Restore it from a backup. Without one, move it away: CALL system.register_table adds each table "
+            "again, by its newest metadata file",
             catalog=name,
             file=str(database),
         ) from None
