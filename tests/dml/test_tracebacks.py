@@ -14,7 +14,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import dml
-from dml import active_session
+from dml import active_session, tracebacks
+from dml.dataframe_writers import MergeIntoWriter
 from dml.errors import AnalysisError, DataError, DmlError, ExecutionError, RowConservationError
 from dml.merge_builder import MatchedAction, MergeBuilder, MergeClauses, NotMatchedAction
 from dml.merge_stream import StreamMerge
@@ -38,6 +39,7 @@ def library() -> ModuleType:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROWDELTA_DEBUG", raising=False)
+    monkeypatch.setattr(tracebacks, "without_libraries", tracebacks.without_libraries.__wrapped__)  # tests/conftest.py
 
 
 def fail(error: BaseException, cause: BaseException | None = None) -> Callable[[], None]:
@@ -134,7 +136,7 @@ def test_other_exceptions_are_left_unchanged(library: ModuleType) -> None:
 
 def public_functions() -> list[Any]:
     """Return what users call: functions of the module and methods and properties of its classes."""
-    owners = (Session, MergeClauses, MatchedAction, NotMatchedAction, MergeBuilder, StreamMerge)
+    owners = (Session, MergeClauses, MatchedAction, NotMatchedAction, MergeBuilder, MergeIntoWriter, StreamMerge)
     members = [value for owner in owners for name, value in vars(owner).items() if not name.startswith("_")]
     functions = [value.fget if isinstance(value, property) else value for value in members]
     return functions + [getattr(active_session, name) for name in active_session.__all__ if name.islower()]

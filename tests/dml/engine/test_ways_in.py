@@ -84,7 +84,7 @@ def test_with_case_sensitivity_a_table_has_columns_that_differ_by_case_alone(lak
     with pytest.raises(AnalysisError, match="differ by case alone"):
         sql("DELETE FROM db.cased WHERE a = 1")
     for statement in ("CREATE TABLE db.twice (a INT, A STRING)", "CREATE TABLE db.twice AS SELECT 1 AS a, 2 AS A"):
-        with pytest.raises(DmlError, match="more than case|already exists"):
+        with pytest.raises(DmlError, match=r"more than case|already exists"):
             sql(statement)
 
 
