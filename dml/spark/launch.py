@@ -177,7 +177,8 @@ def start_session(settings: Mapping[str, str], stderr: int | None = None) -> Spa
             start_jvm(settings, stderr)
         return extend(builder).getOrCreate()
     except PySparkException as error:
-        raise SetupError(f"Spark does not start: {error}", hint="The lines above this one are Spark's own") from error
+        message = f"Spark does not start: {str(error).rstrip('.')}"
+        raise SetupError(message, hint="The lines above this one are Spark's own") from error
 
 
 def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:

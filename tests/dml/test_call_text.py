@@ -76,7 +76,7 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
             lambda: lake.merge_into(rows, "db.orders t", "idd = source.id").whenMatched().delete().merge(),
         ),
         (
-            "There is no column 'y' here in clause 1 (line 1, column 39)\n  WHEN MATCHED THEN UPDATE SET",
+            "There is no column 'y' here in clause 1 (line 1, column 41)\n  WHEN MATCHED THEN UPDATE SET",
             lambda: matched().update({"amount": "y"}).merge(),
         ),
         (
