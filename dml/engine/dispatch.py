@@ -248,7 +248,7 @@ def qualify_cached_table(engine: Engine, text: str) -> str:
     return text[: found.start("name")] + quote_name((resolved.catalog_name, *resolved.identifier))
 
 
-CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
+CALLED: Final = re.compile(r"\s*CALL\s+((?:`(?:[^`]|``)*`|[\w.])+)", re.IGNORECASE)
 
 
 def run_in_spark(engine: Engine, text: str) -> DataFrame:

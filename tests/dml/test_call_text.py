@@ -83,7 +83,7 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
             "Cannot roll back to unknown snapshot id: 1. Take one",
             lambda: lake.rollback_to_snapshot("db.orders", 1),
         ),
-        ("There is no table 'db.none'", lambda: lake.table("db.none")),
+        ("There is no table or view 'db.none'. There is only", lambda: lake.table("db.none")),
     ]
     generated = ("INSERT INTO", "DELETE FROM", "MERGE INTO", "CALL system", "merge-schema", "__rowdelta")
     for message, call in calls:
