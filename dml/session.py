@@ -340,8 +340,8 @@ class Session:
         try:
             return builder.whenMatched().updateAll().whenNotMatched().insertAll().merge(idempotency_key=idempotency_key)
         except AnalysisError as error:
-            column = error.context.get("column")
-            if column is None or error.kind is not ErrorKind.UNRESOLVED_COLUMN:
+            column, place = error.context.get("column"), error.context.get("argument", "")
+            if column is None or error.kind is not ErrorKind.UNRESOLVED_COLUMN or not place.startswith("clause"):
                 raise
             raise AnalysisError(
                 f"The rows have no column '{column}' of the table",

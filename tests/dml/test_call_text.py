@@ -72,6 +72,10 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
             lambda: lake.upsert("db.orders", rows, on="id"),
         ),
         (
+            "There is no column 'k' here",
+            lambda: lake.upsert("db.orders", rows.selectExpr("id AS k", "id AS amount", "id"), on="k"),
+        ),
+        (
             "There is no column 'idd' here in the merge condition (line 1, column 1)\n  idd = source.id",
             lambda: lake.merge_into(rows, "db.orders t", "idd = source.id").whenMatched().delete().merge(),
         ),
