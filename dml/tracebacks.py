@@ -86,7 +86,7 @@ def shorten_traceback(error: DmlError) -> None:
 
 
 def hide_cause(error: DmlError) -> None:
-    """Let `DmlError.cause` keep the cause, which `raise ... from None` drops, and hide it if it says nothing more."""
+    """Let `DmlError.cause` keep the cause, which `raise ... from None` drops, and hide it if it adds nothing."""
     error.cause = error.cause
     if isinstance(error, SqlError | DataError) and is_translated(error.__cause__):
         error.__cause__ = None  # and Python shows no context either

@@ -135,7 +135,7 @@ def check_output_mode(table: Iterable[str], mode: str) -> None:
     if mode.lower() not in {"append", "complete"}:
         raise NotSupportedError(
             f"A stream into '{quote_name(table)}' cannot be in {mode.lower()} mode, whose rows replace earlier ones",
-            hint="lake.stream_merge merges updates by a key; modes append and complete write the rows as they are",
+            hint="lake.stream_merge merges updates by a key; the modes append and complete write all rows",
             option="outputMode",
         )
 
