@@ -72,7 +72,7 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
             lambda: lake.upsert("db.orders", rows, on="id"),
         ),
         (
-            "There is no column 'k' here",
+            "There is no column 'orders.k' here in the merge condition",
             lambda: lake.upsert("db.orders", rows.selectExpr("id AS k", "id AS amount", "id"), on="k"),
         ),
         (
