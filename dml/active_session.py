@@ -18,6 +18,7 @@ from dml.result import Result
 from dml.session import ACTIVE, Session
 from dml.spark import interception
 from dml.spark.runtime import Runtime
+from dml.tracebacks import short_traceback
 
 if TYPE_CHECKING:
     from dml.merge_stream import StreamMerge
@@ -51,6 +52,7 @@ DEFAULT_CATALOG: Final = "lake"
 DEFAULT_WAREHOUSE: Final = "./warehouse"
 
 
+@short_traceback
 def connect(
     warehouse: str | None = None,
     *,
@@ -93,6 +95,7 @@ def connect(
     return session
 
 
+@short_traceback
 def active() -> Session:
     """Return the session that `connect` opened last.
 
@@ -121,6 +124,7 @@ def disable(spark: SparkSession) -> None:
     interception.disable(spark)
 
 
+@short_traceback
 def sql(
     text: str,
     args: Mapping[str, Any] | Sequence[Any] | None = None,
@@ -133,21 +137,25 @@ def sql(
     return active().sql(text, args, idempotency_key=idempotency_key, reruns=reruns, **values)
 
 
+@short_traceback
 def after_commit(callback: Callable[[Result], object]) -> Callable[[], None]:
     """Call `Session.after_commit` on the active session."""
     return active().after_commit(callback)
 
 
+@short_traceback
 def table(name: str) -> DataFrame:
     """Call `Session.table` on the active session."""
     return active().table(name)
 
 
+@short_traceback
 def delete(table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
     """Call `Session.delete` on the active session."""
     return active().delete(table, condition, idempotency_key=idempotency_key)
 
 
+@short_traceback
 def update(
     table: str,
     set: Mapping[str, Value],  # noqa: A002
@@ -159,16 +167,19 @@ def update(
     return active().update(table, set, where, idempotency_key=idempotency_key)
 
 
+@short_traceback
 def verify(table: str, snapshot_id: int | None = None, *, every_file: bool = False) -> "Verification":
     """Call `Session.verify` on the active session."""
     return active().verify(table, snapshot_id, every_file=every_file)
 
 
+@short_traceback
 def health(table: str, branch: str | None = None) -> "TableHealth":
     """Call `Session.health` on the active session."""
     return active().health(table, branch)
 
 
+@short_traceback
 def remove_orphan_files(
     table: str,
     older_than: datetime | None = None,
@@ -180,11 +191,13 @@ def remove_orphan_files(
     return active().remove_orphan_files(table, older_than, location, dry_run, **options)
 
 
+@short_traceback
 def insert(table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
     """Call `Session.insert` on the active session."""
     return active().insert(table, rows, idempotency_key=idempotency_key)
 
 
+@short_traceback
 def upsert(
     table: str, rows: Source, on: str | Sequence[str] | None = None, *, idempotency_key: str | None = None
 ) -> Result:
@@ -192,11 +205,13 @@ def upsert(
     return active().upsert(table, rows, on, idempotency_key=idempotency_key)
 
 
+@short_traceback
 def merge_into(source: Source, table: str, on: Condition, *, source_alias: str = "source") -> MergeBuilder:
     """Call `Session.merge_into` on the active session."""
     return active().merge_into(source, table, on, source_alias=source_alias)
 
 
+@short_traceback
 def stream_merge(
     source: DataFrame,
     table: str,

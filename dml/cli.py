@@ -26,6 +26,7 @@ from typer.core import TyperCommand, TyperGroup
 import dml
 from dml.errors import DmlError, ExecutionError, SetupError, SqlError
 from dml.hints import install_hint
+from dml.tracebacks import is_debugging
 
 __all__ = ["app", "main"]
 
@@ -522,7 +523,7 @@ def exit_code(step: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception as error:
-        if os.environ.get("ROWDELTA_DEBUG"):
+        if is_debugging():
             raise
         print_error(error)
         return 1

@@ -32,6 +32,7 @@ from dml.spark.handlers import StatementHandler, find_handler, run_statement, se
 from dml.spark.replaced_methods import Method
 from dml.spark_connect.plans import named_plans
 from dml.sql_values import column_sql
+from dml.tracebacks import short_tracebacks
 
 __all__ = [
     "MergeIntoWriter",
@@ -123,6 +124,7 @@ class Naming:
         }
 
 
+@short_tracebacks
 class MergeIntoWriter(MergeClauses):
     """PySpark's `MergeIntoWriter`.
 

@@ -157,6 +157,16 @@ class DmlError(Exception):
         self.context = context
         # Offsets of the part of the statement that was processed, for callers with the statement's text.
         self.span: tuple[int, int] | None = None
+        self._cause: BaseException | None = None
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The exception that led to this one, such as Spark's, even if the traceback does not show it; else None."""
+        return self.__cause__ or self._cause
+
+    @cause.setter
+    def cause(self, cause: BaseException | None) -> None:
+        self._cause = cause
 
     @property
     def line(self) -> int | None:
@@ -192,7 +202,7 @@ class DmlError(Exception):
         return f"{text}. {self.hint}" if self.hint else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuild, (type(self), self.__dict__.copy())
+        return rebuild, (type(self), {**self.__dict__, "_cause": None})  # exceptions of Py4J cannot be pickled
 
 
 def clues_of(error: DmlError) -> Clues:
@@ -259,7 +269,7 @@ class SetupError(DmlError):
 
 
 class ExecutionError(DmlError):
-    """Spark, a task or the storage failed during the statement; the first cause is `__cause__`."""
+    """Spark, a task or the storage failed during the statement; the first cause is `cause`."""
 
     default_kind = ErrorKind.EXECUTION
 

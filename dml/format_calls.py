@@ -21,19 +21,29 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from dml.engine.ownership import engine_of, find_table
 from dml.errors import NotFoundError, NotSupportedError
-from dml.spark.bridge.writers import PATH, session_of, state_of_reader, state_of_stream_writer, state_of_writer
+from dml.spark.bridge.writers import (
+    PATH,
+    mode_of_stream_writer,
+    session_of,
+    state_of_reader,
+    state_of_stream_writer,
+    state_of_writer,
+)
 from dml.spark.replaced_methods import Method
 from dml.spark.versions import Feature, require
 from dml.sqlparse.names import name_parts
+from dml.streaming.sink import check_output_mode
 
 __all__ = [
     "find_load",
     "find_save",
     "find_start",
     "find_stream_read",
+    "find_update",
     "load",
     "pass_through",
     "refuse_read",
+    "refuse_update",
     "register_format",
     "save",
     "start",
@@ -177,6 +187,29 @@ def start(
             hint=f"Create it, or use toTable('{name}'), which creates it with the columns of the stream",
         )
     return self.toTable(name, format, outputMode, partitionBy, queryName, **options)  # type: ignore[no-any-return]
+
+
+def find_update(
+    self: Any,
+    tableName: str,  # noqa: N803  PySpark's names
+    format: str | None = None,  # noqa: A002, ARG001
+    outputMode: str | None = None,  # noqa: N803
+    *_: Any,
+    **__: Any,
+) -> str | None:
+    """Return the table's name if `df.writeStream.toTable(name)` is in update mode, which Spark refuses in a job."""
+    found = find_table(session_of(self), tableName)
+    mode = outputMode or mode_of_stream_writer(self)
+    return tableName if found is not None and mode.lower() == "update" else None
+
+
+def refuse_update(_: Method, table: str, /, *__: Any, **___: Any) -> None:
+    """Refuse update mode before the query starts.
+
+    Raises:
+        NotSupportedError: Always.
+    """
+    check_output_mode(name_parts(table), "update")
 
 
 def refuse(name: str) -> NoReturn:

@@ -12,6 +12,7 @@ from typing import Generic, Self, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from dml.call_text import Argument, CallText
 from dml.catalog.registry import ResolvedTable
 from dml.commit import CommitKey, IdempotencyKey
 from dml.engine.engine import Engine
@@ -24,6 +25,7 @@ from dml.sql_values import column_sql, statement_identity, view_name
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quote_string, quoted
 from dml.sqlparse.statements import DeleteStatement
+from dml.tracebacks import short_tracebacks
 
 __all__ = [
     "Condition",
@@ -46,7 +48,9 @@ __all__ = [
     "merge_rows",
     "name_text",
     "resolve_target",
+    "set_argument",
     "source_of",
+    "table_argument",
     "where_clause",
 ]
 
@@ -222,11 +226,20 @@ def alias_of(alias: object) -> str:
     )
 
 
-def where_clause(condition: Condition | None) -> str:
-    """Return a WHERE clause, or an empty string without a condition."""
+def where_clause(condition: Condition | None, argument: str) -> tuple[str | Argument, ...]:
+    """Return the pieces of a WHERE clause for an argument of this name; none without a condition."""
     if condition is None:
-        return ""
-    return f" WHERE {condition_text(condition)}"
+        return ()
+    return " WHERE ", Argument(f"the argument '{argument}'", condition_text(condition))
+
+
+def table_argument(table: object) -> Argument:
+    """Return the piece for the name of a table.
+
+    Raises:
+        AnalysisError: It is not a string.
+    """
+    return Argument("the argument 'table'", name_text(table))
 
 
 def value_sql_text(value: object) -> str:
@@ -298,6 +311,11 @@ def assignments_text(assignments: object) -> str:
     return ", ".join(f"{key_text(key)} = {value_sql_text(value)}" for key, value in checked.items())
 
 
+def set_argument(assignments: object) -> Argument:
+    """Return the piece for the assignments of an UPDATE; errors as of `assignments_text`."""
+    return Argument("the argument 'set'", assignments_text(assignments))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeText:
     """The text of a MERGE without its source. Picklable.
@@ -316,11 +334,19 @@ class MergeText:
     clauses: tuple[str, ...] = ()
     schema_evolution: bool = False
 
-    def over(self, source: str) -> str:
-        """Return the statement over a source that is given as SQL text."""
+    def over(self, source: str | Argument) -> CallText:
+        """Return the statement over a source: SQL text that the caller gave, or a generated name."""
         evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
-        head = f"MERGE{evolution} INTO {self.target} USING {source} AS {quoted(self.source_alias)}"
-        return "\n".join((head, f"ON {self.on}", *self.clauses))
+        clauses = [Argument(f"clause {number}", clause) for number, clause in enumerate(self.clauses, 1)]
+        return CallText(
+            f"MERGE{evolution} INTO ",
+            table_argument(self.target),
+            " USING ",
+            source,
+            f" AS {quoted(self.source_alias)}\nON ",
+            Argument("the merge condition", self.on),
+            *(piece for clause in clauses for piece in ("\n", clause)),
+        )
 
 
 def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: CommitKey | None) -> Result:
@@ -336,8 +362,9 @@ def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: Commit
         DmlError: As for the SQL statement.
     """
     view = view_name()
-    with named_frames(rows.sparkSession, {view: rows}):
-        return run(merge.over(view), key)
+    call = merge.over(view)
+    with named_frames(rows.sparkSession, {view: rows}), call.report_arguments():
+        return run(call.text, key)
 
 
 def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> IdempotencyKey | None:
@@ -354,6 +381,7 @@ def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> Idempot
     return None if value is None else IdempotencyKey.of(value, statement_identity(text, frames))
 
 
+@short_tracebacks
 class MergeClauses(ABC):
     """The clauses of a MERGE, with the method names of PySpark's `DataFrame.mergeInto`.
 
@@ -406,6 +434,7 @@ Clauses = TypeVar("Clauses", bound=MergeClauses)
 NamedValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
 
 
+@short_tracebacks
 class MatchedAction(Generic[Clauses]):
     """The action on target rows, of WHEN MATCHED or WHEN NOT MATCHED BY SOURCE."""
 
@@ -426,6 +455,7 @@ class MatchedAction(Generic[Clauses]):
         return self._add("DELETE")
 
 
+@short_tracebacks
 class NotMatchedAction(Generic[Clauses]):
     """The action on source rows that match no target row."""
 
@@ -444,6 +474,7 @@ class NotMatchedAction(Generic[Clauses]):
         return self._add("INSERT *")
 
 
+@short_tracebacks
 class MergeBuilder(MergeClauses):
     """Builds a MERGE; nothing runs before `merge()`.
 
@@ -477,5 +508,7 @@ class MergeBuilder(MergeClauses):
         """
         source, merge = self._source, self._merge
         if isinstance(source, str):
-            return self._run(merge.over(source), key_of(idempotency_key, merge.over(source), {}))
-        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?"), {"?": source}))
+            call = merge.over(Argument("the argument 'source'", source))
+            with call.report_arguments():
+                return self._run(call.text, key_of(idempotency_key, call.text, {}))
+        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?").text, {"?": source}))

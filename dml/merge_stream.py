@@ -41,6 +41,7 @@ from dml.spark.handlers import run_as_handler
 from dml.spark_connect.server_side import batch_function
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import MergeStatement
+from dml.tracebacks import short_tracebacks
 
 __all__ = ["StreamMerge", "stream_merge"]
 
@@ -160,6 +161,7 @@ class Latest:
         return batch.withColumn(NUMBER, number).where((col(NUMBER) == 1) | has_null).drop(NUMBER)
 
 
+@short_tracebacks
 class StreamMerge(MergeClauses):
     """Builds a MERGE of each micro-batch of a stream; nothing runs before `start()`.
 

@@ -74,6 +74,13 @@ PATCHES: Final[tuple[Replacement, ...]] = (
             ("DataStreamWriter", "toTable", connect.find_named_table, connect.to_table),
         )
     ),
+    Replacement(
+        f"{CLASSIC}streaming.readwriter.DataStreamWriter",
+        "toTable",
+        formats.find_update,
+        formats.refuse_update,
+        SessionKind.CLASSIC,
+    ),
     # on Spark Connect, whose server does not know RowDelta's catalogs, the client resolves the names of tables
     Replacement(
         f"{CONNECT}readwriter.DataFrameReader", "table", connect.find_named_table, connect.read, SessionKind.CONNECT

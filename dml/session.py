@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dml.connector
 import dml.engine
+from dml.call_text import Argument, CallText
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
 from dml.engine.engine import StatementSettings
@@ -29,16 +30,18 @@ from dml.merge_builder import (
     Source,
     Value,
     alias_of,
-    assignments_text,
     columns_of,
     condition_text,
     equal_columns,
     identifier_columns,
     name_text,
     resolve_target,
+    set_argument,
     source_of,
+    table_argument,
     where_clause,
 )
+from dml.plan.insert import ADD_COLUMNS
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -66,6 +69,7 @@ from dml.sql_values import fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
+from dml.tracebacks import short_tracebacks
 
 if TYPE_CHECKING:
     from dml.merge_stream import StreamMerge
@@ -95,6 +99,7 @@ ACTIVE: Final[list["Session"]] = []
 """The session that `dml.connect` opened last, or empty if it was closed."""
 
 
+@short_tracebacks
 class Session:
     """Row-level DML, queries and table statements on the catalogs of a session.
 
@@ -222,7 +227,9 @@ class Session:
         """
         with self._runner.on_active_session(name_text(name)) as runner:
             planned = dml.connector.table.table_frame(runner.engine, name)
-        return self._runner.query(f"SELECT * FROM {name}") if planned is None else planned
+        call = CallText("SELECT * FROM ", Argument("the argument 'name'", name))
+        with call.report_arguments():
+            return self._runner.query(call.text) if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
         """Delete the rows of a table for which a condition is TRUE; without a condition, all rows.
@@ -235,7 +242,13 @@ class Session:
             condition: SQL text or a PySpark Column.
             idempotency_key: Run it only once under this key; see `sql`.
         """
-        return self._runner.change(f"DELETE FROM {name_text(table)}" + where_clause(condition), idempotency_key)
+        return self._change(
+            CallText("DELETE FROM ", table_argument(table), *where_clause(condition, "condition")), idempotency_key
+        )
+
+    def _change(self, call: CallText, idempotency_key: str | None) -> Result:
+        with call.report_arguments():
+            return self._runner.change(call.text, idempotency_key)
 
     def update(
         self,
@@ -256,8 +269,9 @@ class Session:
             where: SQL text or a PySpark Column.
             idempotency_key: Run it only once under this key; see `sql`.
         """
-        return self._runner.change(
-            f"UPDATE {name_text(table)} SET {assignments_text(set)}" + where_clause(where), idempotency_key
+        return self._change(
+            CallText("UPDATE ", table_argument(table), " SET ", set_argument(set), *where_clause(where, "where")),
+            idempotency_key,
         )
 
     def insert(self, table: str, rows: Source, *, idempotency_key: str | None = None) -> Result:
@@ -276,9 +290,16 @@ class Session:
         """
         check_not_stopped(self.spark)
         source, view = source_of(self.spark, rows), view_name()
-        named, frames = (source, {}) if isinstance(source, str) else (view, {view: source})
-        text = f"INSERT INTO {name_text(table)} BY NAME SELECT * FROM {named}"
-        outcome = self._runner.for_data(source).run_over(text, frames, None, idempotency_key)
+        named = Argument("the argument 'rows'", source) if isinstance(source, str) else view
+        frames = {} if isinstance(source, str) else {view: source}
+        call = CallText("INSERT INTO ", table_argument(table), " BY NAME SELECT * FROM ", named)
+        try:
+            with call.report_arguments():
+                outcome = self._runner.for_data(source).run_over(call.text, frames, None, idempotency_key)
+        except AnalysisError as error:
+            # insert() has no options.
+            error.hint = error.hint and error.hint.replace(ADD_COLUMNS, "ALTER TABLE ... ADD COLUMNS adds new columns")
+            raise
         assert isinstance(outcome, Result)
         return outcome
 
@@ -318,6 +339,16 @@ class Session:
         builder = self.merge_into(source, table, equal_columns(target, alias, names), source_alias=alias)
         try:
             return builder.whenMatched().updateAll().whenNotMatched().insertAll().merge(idempotency_key=idempotency_key)
+        except AnalysisError as error:
+            column, place = error.context.get("column"), error.context.get("argument", "")
+            if column is None or error.kind is not ErrorKind.UNRESOLVED_COLUMN or not place.startswith("clause"):
+                raise
+            raise AnalysisError(
+                f"The rows have no column '{column}' of the table",
+                kind=error.kind,
+                hint="Add it to the rows, or assign only some columns with merge_into",
+                column=column,
+            ) from error
         except DataError as error:
             if error.kind is not ErrorKind.CARDINALITY_VIOLATION:
                 raise
@@ -543,8 +574,15 @@ class Session:
         Raises:
             DmlError: The procedure or an argument does not exist, a value is invalid, or the procedure failed.
         """
-        given = (f"{name} => {argument_sql(value)}" for name, value in arguments.items() if value is not None)
-        return self._runner.query(f"CALL system.{quote_identifier(procedure)}({', '.join(given)})")
+        given = [
+            (f"{name} => ", Argument(f"the argument '{name}'", argument_sql(value)), ", ")
+            for name, value in arguments.items()
+            if value is not None
+        ]
+        pieces = [piece for argument in given for piece in argument][:-1]
+        call = CallText(f"CALL system.{quote_identifier(procedure)}(", *pieces, ")")
+        with call.report_arguments():
+            return self._runner.query(call.text)
 
     def expire_snapshots(
         self,

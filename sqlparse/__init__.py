@@ -4,7 +4,14 @@
 a text and leaves every other character unchanged. `first_keyword` decides in microseconds if a text needs parsing.
 """
 
-from dml.sqlparse.parser import ScriptStatement, is_terminated, parse, parse_sort_order, split_statements
+from dml.sqlparse.parser import (
+    ScriptStatement,
+    check_first_word,
+    is_terminated,
+    parse,
+    parse_sort_order,
+    split_statements,
+)
 from dml.sqlparse.quoting import quote_identifier, quote_name, quote_string, quoted, string_value, unquoted
 from dml.sqlparse.render import (
     bind_parameters,
@@ -152,6 +159,7 @@ __all__ = [
     "WhenNotMatchedBySource",
     "bind_parameters",
     "canonical_text",
+    "check_first_word",
     "defaults_in_values",
     "dotted_names",
     "exclude_from_stars",

@@ -35,17 +35,19 @@ from dml.sqlparse.catalog_statements import (
 from dml.sqlparse.create_table import read_create_table, read_drop_table
 from dml.sqlparse.cursor import Cursor, LeftToSpark
 from dml.sqlparse.definitions import read_clustering
+from dml.sqlparse.diagnosis import near_keyword
 from dml.sqlparse.fragments import FragmentReader
 from dml.sqlparse.insert import read_insert
 from dml.sqlparse.merge import read_merge
 from dml.sqlparse.relations import Relation, read_ctes
 from dml.sqlparse.row_level import read_delete, read_truncate, read_update
 from dml.sqlparse.statements import CurveTerm, Explain, Fragment, Query, Statement, TransformTerm, UnknownStatement
-from dml.sqlparse.tokens import Source, Token, first_keyword, read_source, tokenize
+from dml.sqlparse.tokens import Source, Token, first_keyword, read_source, tokenize, words
 
 __all__ = [
     "Parsed",
     "ScriptStatement",
+    "check_first_word",
     "is_terminated",
     "parse",
     "parse_sort_order",
@@ -62,8 +64,15 @@ ROW_LEVEL: dict[str, RowLevelReader] = {
     "MERGE": read_merge,
     "INSERT": read_insert,
 }
-TRANSACTION_WORDS = ("TRANSACTION", "WORK")
 END_OF_STATEMENT = ""
+TRANSACTION_STARTS: Final[tuple[tuple[str, ...], ...]] = (
+    ("BEGIN", END_OF_STATEMENT),
+    *((begin, word) for begin in ("BEGIN", "START") for word in ("TRAN", "TRANSACTION", "WORK")),
+    ("BEGIN", "ISOLATION", "LEVEL"),
+    *(("BEGIN", "READ", word) for word in ("ONLY", "WRITE")),
+    *(("BEGIN", kind, word) for kind in ("DEFERRED", "EXCLUSIVE", "IMMEDIATE") for word in ("", "TRANSACTION")),
+)
+"""How other engines begin a transaction; in Spark, BEGIN begins a compound statement."""
 
 
 def refuse_transaction(cursor: Cursor, _reader: FragmentReader) -> Statement:
@@ -111,11 +120,16 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
     (("ALTER", "TABLE"), read_alter_table),
     (("CALL",), read_call),
     *(((word,), refuse_transaction) for word in ("COMMIT", "ROLLBACK", "SAVEPOINT")),
-    *(((begin, word), refuse_transaction) for begin in ("BEGIN", "START") for word in TRANSACTION_WORDS),
-    (("BEGIN", END_OF_STATEMENT), refuse_transaction),
+    *((("SET", "TRANSACTION", word), refuse_transaction) for word in ("ISOLATION", "READ")),
+    *((start, refuse_transaction) for start in TRANSACTION_STARTS),
 )
 QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
 FIRST_WORDS = QUERIES | set(ROW_LEVEL) | {head[0] for head, _ in HEADS} | {"EXPLAIN"}
+SPARKS_FIRST_WORDS: Final = words(
+    "ADD CACHE CLEAR CLOSE DECLARE DFS EXECUTE EXPORT FETCH GRANT IMPORT LIST LOAD LOCK MAP MSCK OPEN REDUCE REPAIR "
+    "RESET REVOKE UNCACHE UNLOCK"
+)
+"""The other words with which Spark 3.5 to 4.3 begins a statement, be it to refuse it."""
 EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"})
 
 
@@ -178,6 +192,22 @@ def read_statement(sql: str, *, case_sensitive: bool = False) -> Parsed:
         return Parsed(statement=statement)
     relations = {relation.reference.span: relation for relation in reader.relations}
     return Parsed(statement=statement, source=source, relations=tuple(relations[span] for span in sorted(relations)))
+
+
+def check_first_word(sql: str) -> None:
+    """Refuse a statement that begins with a misspelled keyword, as Spark's own parser does.
+
+    Only Spark knows the first words that its extensions add.
+
+    Raises:
+        SqlError: The first word is none of Spark's but similar to one.
+    """
+    source = read_source(sql)
+    word = source.word(0)
+    if word and source.end > 1 and source.tokens[1].key == ":":  # a label
+        return
+    if word and word not in FIRST_WORDS | SPARKS_FIRST_WORDS and near_keyword(word, FIRST_WORDS) is not None:
+        Cursor(source).fail(keywords=FIRST_WORDS)
 
 
 def check_not_empty(sql: str) -> None:
@@ -355,5 +385,7 @@ def statement_tokens(tokens: list[Token]) -> Iterator[list[Token]]:
 
 def is_compound(piece: list[Token]) -> bool:
     """Return whether a statement begins with `BEGIN` or `label: BEGIN`, and does not begin a transaction."""
-    keys = [token.key for token in piece[:3]]
-    return keys[1:] == [":", "BEGIN"] or (keys[:1] == ["BEGIN"] and len(keys) > 1 and keys[1] not in TRANSACTION_WORDS)
+    first, *after = keys = (*(token.key for token in piece[:3]), END_OF_STATEMENT, END_OF_STATEMENT)[:3]
+    if after == [":", "BEGIN"]:
+        return True
+    return first == "BEGIN" and all(keys[: len(start)] != start for start in TRANSACTION_STARTS)

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from pyspark.sql import SparkSession
 from sqlalchemy import Engine, event
 
+from dml import tracebacks
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
 from dml.spark.versions import has_feature
@@ -35,6 +37,16 @@ def part_settings() -> dict[str, str]:
     """Return the Spark settings of the running part of tests/suite.py, for sessions and programs of its tests."""
     found: dict[str, str] = json.loads(os.environ.get("TEST_SPARK_SETTINGS", "{}"))
     return found
+
+
+def keep_frames() -> None:
+    """Show RowDelta's own frames in the tracebacks of failed tests; users' tracebacks leave them out."""
+    original = tracebacks.without_libraries
+    if not hasattr(original, "__wrapped__"):
+        setattr(tracebacks, "without_libraries", wraps(original)(lambda trace: trace))  # noqa: B010
+
+
+keep_frames()
 
 
 @event.listens_for(Engine, "connect")

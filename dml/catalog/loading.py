@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog, CatalogType, infer_catalog_type, list_cat
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.utils.config import Config, merge_config
 from sqlalchemy import URL, make_url
-from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
+from sqlalchemy.exc import DatabaseError, IntegrityError, OperationalError, ProgrammingError
 
 from dml import limits
 from dml.catalog.file_access import restrict_files
@@ -28,6 +28,9 @@ DATABASE_FILE: Final = "catalog.db"
 """The embedded catalog's SQLite file in its warehouse folder."""
 
 SNAPSHOT_LOADING_MODE: Final = "snapshot-loading-mode"
+
+DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""SQLite's codes for a file that is damaged or no database."""
 
 KINDS: Final = ("uri", "type", "py-catalog-impl")
 LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
@@ -142,14 +145,26 @@ def property_value(value: object) -> Any:
 def embedded_catalog(name: str, warehouse: str, settings: dict[str, str]) -> SqlCatalog:
     folder = local_folder(name, warehouse)
     database = folder / DATABASE_FILE
-    prepare_database(database)
     uri = URL.create("sqlite", database=str(database), query={"timeout": str(limits.CATALOG_LOCK_SECONDS)})
     settings = {**settings, "uri": uri.render_as_string(hide_password=False), "warehouse": f"file://{folder}"}
     try:
-        return SqlCatalog(name, **settings)
-    except OperationalError:
-        # Two processes may both find the file empty and create the tables; on the second try they exist.
-        return SqlCatalog(name, **settings)
+        prepare_database(database)
+        try:
+            return SqlCatalog(name, **settings)
+        except OperationalError:
+            # Two processes may both find the file empty and create the tables; on the second try they exist.
+            return SqlCatalog(name, **settings)
+    except (sqlite3.DatabaseError, DatabaseError) as error:
+        cause = error.orig if isinstance(error, DatabaseError) else error
+        if getattr(cause, "sqlite_errorcode", None) not in DAMAGED:
+            raise
+        raise SetupError(
+            f"The database '{database}' of the embedded catalog '{name}' is damaged: {cause}",
+            hint="Restore it from a backup. Without one, move it away: CALL system.register_table adds each table "
+            "again, by its newest metadata file",
+            catalog=name,
+            file=str(database),
+        ) from None
 
 
 def embedded_database(warehouse: str) -> Path:

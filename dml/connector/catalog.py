@@ -658,7 +658,10 @@ class SparkCatalog(Proxy):
     ) -> SparkStagedTable:
         columns, partitions, properties = table_parts(what)
         statement = create_statement(self._parts(identifier), (), partitions, dict(properties))
-        schema = ddl.schema_from_json(java_class(CATALOG + "CatalogV2Util").v2ColumnsToStructType(columns).json())
+        schema = ddl.schema_from_json(
+            java_class(CATALOG + "CatalogV2Util").v2ColumnsToStructType(columns).json(),
+            case_sensitive=True,  # Spark has refused names that are equal by its setting
+        )
         try:
             return stage(self._provide, replace(statement, or_replace=or_replace, replace_only=replace_only), schema)
         except AlreadyExistsError:

@@ -83,6 +83,7 @@ def create_table(
     schema: Schema | None = None,
     *,
     time_zone: str = "UTC",
+    case_sensitive: bool = False,
     like: TableMetadata | None = None,
 ) -> Table:
     """Create a table, or replace one.
@@ -95,6 +96,7 @@ def create_table(
         identifier: Namespace and name.
         schema: The schema of the query of AS SELECT; None without a query.
         time_zone: The session's time zone, for TIMESTAMP defaults.
+        case_sensitive: Allow columns of the statement whose names differ by case alone.
         like: The table of LIKE.
 
     Returns:
@@ -111,9 +113,12 @@ def create_table(
     if exists and statement.if_not_exists:
         return load_table(catalog, identifier)
     if replaces(statement, catalog, identifier, exists=exists):
-        return commit_change(catalog, identifier, replacement_change(statement, schema, time_zone))
+        change = replacement_change(statement, schema, time_zone, case_sensitive=case_sensitive)
+        return commit_change(catalog, identifier, change)
     if like is None:
-        definition = read_definition(statement, schema, time_zone, DEFAULT_FORMAT_VERSION)
+        definition = read_definition(
+            statement, schema, time_zone, DEFAULT_FORMAT_VERSION, case_sensitive=case_sensitive
+        )
     else:
         definition = definition_like(statement, like)
     try:
@@ -193,7 +198,14 @@ def check_clauses(statement: CreateTable, schema: Schema | None) -> None:
         raise AnalysisError(f"{name} has no columns", hint="Write CREATE TABLE name (column type, ...)")
 
 
-def read_definition(statement: CreateTable, schema: Schema | None, time_zone: str, default_version: int) -> Definition:
+def read_definition(
+    statement: CreateTable,
+    schema: Schema | None,
+    time_zone: str,
+    default_version: int,
+    *,
+    case_sensitive: bool = False,
+) -> Definition:
     location, options = split_path(statement)
     version, properties = split_format_version((*statement.properties, *options))
     format_version = version or default_version
@@ -204,7 +216,8 @@ def read_definition(statement: CreateTable, schema: Schema | None, time_zone: st
         check_location_is_absolute(location)
     if schema is None:
         fields = tuple(field_with_place(column, format_version, time_zone) for column in statement.columns)
-        schema = schema_of(fields, tuple(column.span for column in statement.columns))
+        places = tuple(column.span for column in statement.columns)
+        schema = schema_of(fields, places, case_sensitive=case_sensitive)
     else:
         schema = Schema(*assign_field_ids(schema.fields, counting_ids(1)))
         for field in schema.fields:
@@ -262,10 +275,13 @@ def field_with_place(column: ColumnDefinition, format_version: int, time_zone: s
 
 
 def replacement_change(
-    statement: CreateTable, schema: Schema | None, time_zone: str
+    statement: CreateTable, schema: Schema | None, time_zone: str, *, case_sensitive: bool = False
 ) -> Callable[[TableMetadata], MetadataChange]:
     def change(metadata: TableMetadata) -> MetadataChange:
-        return replacement(read_definition(statement, schema, time_zone, metadata.format_version), metadata)
+        definition = read_definition(
+            statement, schema, time_zone, metadata.format_version, case_sensitive=case_sensitive
+        )
+        return replacement(definition, metadata)
 
     return change
 

@@ -129,41 +129,47 @@ def ids_by_name(fields: tuple[NestedField, ...], prefix: str = "") -> dict[str, 
     return found
 
 
-def schema_from_json(text: str, *, as_nullable: bool = True) -> Schema:
+def schema_from_json(text: str, *, as_nullable: bool = True, case_sensitive: bool = False) -> Schema:
     """Convert a PySpark schema to an Iceberg schema.
 
     Args:
         text: The text that `StructType.json()` returns.
         as_nullable: Make every field optional, as Spark's CREATE TABLE AS SELECT does. Otherwise non-nullable fields
             become required.
+        case_sensitive: Allow columns whose names differ by case alone.
 
     Raises:
         NotSupportedError: Iceberg cannot store a type.
         AlreadyExistsError: Two columns have the same name.
     """
-    return schema_of(tuple(field_from_json(field, as_nullable) for field in json.loads(text)["fields"]))
+    fields = tuple(field_from_json(field, as_nullable) for field in json.loads(text)["fields"])
+    return schema_of(fields, case_sensitive=case_sensitive)
 
 
-def schema_of(fields: tuple[NestedField, ...], places: tuple[Span, ...] = ()) -> Schema:
+def schema_of(
+    fields: tuple[NestedField, ...], places: tuple[Span, ...] = (), *, case_sensitive: bool = False
+) -> Schema:
     """Build a schema, with ids from 1.
 
     Args:
         fields: The columns, without ids.
         places: The positions of the columns in the statement, for errors.
+        case_sensitive: Allow columns whose names differ by case alone.
 
     Raises:
         AlreadyExistsError: Two columns have the same name.
     """
-    folded: set[str] = set()
+    names: set[str] = set()
     for index, field in enumerate(fields):
-        if field.name.lower() in folded:
+        name = field.name if case_sensitive else field.name.lower()
+        if name in names:
             with at(places[index] if places else None):
                 raise AlreadyExistsError(
                     f"The column '{field.name}' is defined twice",
-                    hint="Names must differ by more than case",
+                    hint=None if case_sensitive else "Names must differ by more than case",
                     column=field.name,
                 )
-        folded.add(field.name.lower())
+        names.add(name)
     return Schema(*assign_field_ids(fields, counting_ids(1)))
 
 

@@ -63,13 +63,16 @@ DdlStatement = (
 )
 
 
-def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: str) -> DdlResult:
+def execute(
+    statement: DdlStatement, registry: CatalogRegistry, *, time_zone: str, case_sensitive: bool = False
+) -> DdlResult:
     """Run a statement that changes or shows tables and namespaces.
 
     Args:
         statement: The statement; no CREATE TABLE ... AS SELECT, which the engine runs.
         registry: Resolves names.
         time_zone: The session's time zone, for TIMESTAMP literals without a zone.
+        case_sensitive: Allow new tables with columns whose names differ by case alone.
 
     Returns:
         The rows in Spark's columns; none for a statement that changes something.
@@ -104,7 +107,7 @@ def execute(statement: DdlStatement, registry: CatalogRegistry, *, time_zone: st
             _, catalog, parent = registry.namespace(statement.parent)
             return show_namespaces(statement, catalog, parent if statement.parent is not None else ())
         case _:
-            return on_table(statement, registry, time_zone)
+            return on_table(statement, registry, time_zone, case_sensitive=case_sensitive)
 
 
 def on_table(
@@ -118,6 +121,8 @@ def on_table(
     | ShowProperties,
     registry: CatalogRegistry,
     time_zone: str,
+    *,
+    case_sensitive: bool,
 ) -> DdlResult:
     catalog_name, identifier = registry.split(statement.table.parts)
     catalog = registry.catalog(catalog_name)
@@ -127,7 +132,7 @@ def on_table(
             if statement.query is not None:
                 raise NotSupportedError("CREATE TABLE ... AS SELECT runs with the engine that evaluates its query")
             like = None if statement.like is None else source_of(statement.like, registry)
-            create_table(statement, catalog, identifier, time_zone=time_zone, like=like)
+            create_table(statement, catalog, identifier, time_zone=time_zone, case_sensitive=case_sensitive, like=like)
             return NO_ROWS
         case AlterTable():
             alter_table(statement.action, catalog, identifier, catalog_name=catalog_name, time_zone=time_zone)

@@ -43,7 +43,8 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> ddl.DdlRes
     """
     settings = StatementSettings.of(engine, sql)
     if statement.query is None:
-        ddl.execute(statement, engine.registry, time_zone=settings.time_zone)
+        case_sensitive = settings.case_sensitive
+        ddl.execute(statement, engine.registry, time_zone=settings.time_zone, case_sensitive=case_sensitive)
         return ddl.NO_ROWS
     started = time.perf_counter()
     tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
@@ -89,7 +90,7 @@ def run_create(creation: CreateAsSelect) -> Result:
     registry, settings = creation.engine.registry, creation.settings
     catalog_name, identifier = registry.split(creation.statement.table.parts)
     catalog = registry.catalog(catalog_name)
-    schema = schema_from_json(creation.rows.schema.json())
+    schema = schema_from_json(creation.rows.schema.json(), case_sensitive=settings.case_sensitive)
     load_state = ddl.stage_table(creation.statement, catalog, identifier, schema, time_zone=settings.time_zone)
     if load_state is not None:
         result = write_query(creation, load_state().table, load_state)

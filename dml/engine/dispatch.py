@@ -41,7 +41,7 @@ from dml.result import Result
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
-from dml.sqlparse import dotted_names, first_keyword
+from dml.sqlparse import check_first_word, dotted_names, first_keyword
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import (
@@ -176,6 +176,8 @@ def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Ddl
                 return run_in_spark(engine, text)
             return dml.engine.procedures.run_call(engine, statement, text)
         case UnknownStatement():
+            if engine.runtime.known is not None:  # Spark would have to start, to say the same
+                check_first_word(text)
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
                 return create_view(engine, view)
@@ -246,7 +248,7 @@ def qualify_cached_table(engine: Engine, text: str) -> str:
     return text[: found.start("name")] + quote_name((resolved.catalog_name, *resolved.identifier))
 
 
-CALLED: Final = re.compile(r"\s*CALL\s+([\w.`]+)", re.IGNORECASE)
+CALLED: Final = re.compile(r"\s*CALL\s+((?:`(?:[^`]|``)*`|[\w.])+)", re.IGNORECASE)
 
 
 def run_in_spark(engine: Engine, text: str) -> DataFrame:

@@ -1,6 +1,7 @@
 """Explain a statement without running it: RowDelta's plan of changes, readers and Spark's plan of queries. Driver."""
 
 from collections.abc import Collection, Iterator
+from functools import partial
 
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
@@ -15,11 +16,13 @@ from dml.engine.row_level import Delta, build_delta
 from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
 from dml.engine.sent_source import SentSource
 from dml.options import RowLevelOperationMode, WriteOptions
+from dml.plan.names import column_text
 from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
 from dml.spark.bridge.sessions import is_classic
 from dml.spark_scan.running_query import explained_plan
+from dml.sqlparse.quoting import quote_identifier
 from dml.sqlparse.statements import (
     DeleteStatement,
     Explain,
@@ -89,7 +92,7 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
     yield f"INSERT {target.resolved.name} (branch {target.branch}, {statement.mode})"
     yield f"  distribution: {mode}; partitioned by: {partitioning(target.table.metadata)}"
     for field, source in planned.plan.columns:
-        yield f"  {field.name} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
+        yield f"  {quote_identifier(field.name)} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
     match planned.rows:
         case ThroughSpark(reason=reason):
             yield through_spark(reason)
@@ -114,7 +117,8 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         yield f"  clause {clause.number}: {clause.text}"
     if plan.check_cardinality:
         yield "  cardinality: two source rows for one target row are an error"
-    yield f"  conflict detection filter: {filter_text(plan.condition.pruning)}"
+    pruning = filter_text(plan.condition.pruning, partial(column_text, target.table.schema()))
+    yield f"  conflict detection filter: {pruning}"
     delta = build_delta(engine, planned)
     delta.frame()  # analyze the query, so that EXPLAIN raises its errors too
     scan = delta.scan.plan
@@ -123,7 +127,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
         yield (
             f"  scan: {len(scan.tasks)} of {scan.total_data_files} data files ({scan.skipped_data_files} pruned), "
             f"{scan.manifests_read} of {scan.total_manifests} manifests read, "
-            f"filter: {filter_text(plan.condition.pruning)}"
+            f"filter: {pruning}"
         )
     if isinstance(delta.way, Unchanged):
         return
@@ -140,7 +144,7 @@ def plan_lines(engine: Engine, planned: PlannedStatement) -> Iterator[str]:
             ", and columns that are not assigned," if plan.assigned_ids else ""
         )
         yield f"  splicing: in {len(spliced)} of {len(scan.tasks)} data files {kept} are copied"
-    columns = {field.field_id: field.name for field in target.table.schema().fields}
+    columns = {field.field_id: quote_identifier(field.name) for field in target.table.schema().fields}
     yield f"  columns read: {', '.join(columns[field_id] for field_id in plan.target_ids) or 'none'}"
     yield "  delta query:"
     yield f"    {plan.query.inner}"

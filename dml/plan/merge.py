@@ -196,6 +196,7 @@ def star_values(context: PlanContext, source: MergeSource, span: Span, *, lenien
                 length=span.end - span.start,
                 kind=ErrorKind.UNRESOLVED_COLUMN,
                 hint=f"{did_you_mean(column.name, source.columns)}; or name the columns in the clause",
+                column=column.name,
             )
         yield column.field_id, found
 

@@ -10,9 +10,10 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.sqlparse.constants import TimeZone
 from dml.sqlparse.dialect import TreeReading
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span
 
-__all__ = ["SqlRules", "TargetNames"]
+__all__ = ["SqlRules", "TargetNames", "column_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,23 @@ class SqlRules:
     def zone(self) -> TimeZone:
         """The session's time zone."""
         return TimeZone.of(self.time_zone)
+
+
+def column_text(schema: Schema, name: str) -> str:
+    """Return the name of a column or nested field, as PyIceberg joins it with dots, with the backquotes of SQL."""
+    return quote_name(path_of(schema.as_struct(), name) or (name,))
+
+
+def path_of(struct: StructType, name: str) -> tuple[str, ...]:
+    """Return the names from a column to the field of a joined name; empty if there is none."""
+    for one in struct.fields:
+        if one.name == name:
+            return (name,)
+        if isinstance(one.field_type, StructType) and name.startswith(f"{one.name}."):
+            below = path_of(one.field_type, name[len(one.name) + 1 :])
+            if below:
+                return (one.name, *below)
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

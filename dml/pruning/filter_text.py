@@ -3,7 +3,7 @@
 Input: an Iceberg expression. Output: text for people, not for parsers: long lists are truncated.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pyiceberg.expressions import (
@@ -56,12 +56,20 @@ OPERATORS: Final[dict[type, str]] = {
 }
 
 
-def filter_text(expression: BooleanExpression) -> str:
-    """Format an unbound expression for a message."""
-    return visit(expression, FilterText())
+def filter_text(expression: BooleanExpression, column_text: Callable[[str], str] = str) -> str:
+    """Format an unbound expression for a message.
+
+    Args:
+        expression: The expression.
+        column_text: Formats the name of a column, for example with backquotes.
+    """
+    return visit(expression, FilterText(column_text))
 
 
 class FilterText(BooleanExpressionVisitor[str]):
+    def __init__(self, column_text: Callable[[str], str]) -> None:
+        self._column_text = column_text
+
     def visit_true(self) -> str:
         return "TRUE"
 
@@ -79,7 +87,7 @@ class FilterText(BooleanExpressionVisitor[str]):
 
     def visit_unbound_predicate(self, predicate: UnboundPredicate) -> str:
         term = predicate.term
-        name = term.name if isinstance(term, Reference) else str(term)
+        name = self._column_text(term.name) if isinstance(term, Reference) else str(term)
         if isinstance(predicate, InBuckets):
             return buckets_text(predicate, name)
         return OPERATORS[type(predicate)].format(name, values(predicate))

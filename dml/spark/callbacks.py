@@ -16,9 +16,11 @@ from pyspark.errors import PySparkException
 from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 
+from dml.errors import DmlError
 from dml.spark.bridge.gateway import JavaObject, find_carried, gateway, restore_py4j, start_callbacks
 from dml.spark.handlers import catalog_of_bare_names
 from dml.spark.versions import sql_failure
+from dml.tracebacks import shorten_traceback
 
 __all__ = ["PARSER_STAYS", "restore_python_side", "take_callbacks"]
 
@@ -58,6 +60,8 @@ def wrap_conversion(original: Callable[[JavaObject], BaseException]) -> Callable
             known = find_carried(exception)
         except Exception:  # noqa: BLE001  PySpark converts exceptions that cannot be looked up
             known = None
+        if isinstance(known, DmlError):
+            shorten_traceback(known)
         return known or with_note(original(exception))
 
     return convert

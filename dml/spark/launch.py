@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 from dml import limits
 from dml.errors import SetupError
 from dml.spark.bridge.sessions import start_gateway, start_jvm
+from dml.spark.errors import failure_of
 from dml.spark.extension import extend, is_remote
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
 from dml.spark.workers import is_local
@@ -175,9 +176,25 @@ def start_session(settings: Mapping[str, str], stderr: int | None = None) -> Spa
     try:
         if stderr is not None:
             start_jvm(settings, stderr)
-        return extend(builder).getOrCreate()
+        session = extend(builder).getOrCreate()
+        with stopped_on_failure(session):
+            _ = session.conf  # Spark checks the values of settings when they are first read
     except PySparkException as error:
-        raise SetupError(f"Spark does not start: {error}", hint="The lines above this one are Spark's own") from error
+        raise SetupError(
+            f"Spark does not start: {failure_of(error).message}",
+            hint="Check the settings that it was given. Lines above this one, if any, are Spark's own",
+        ) from error
+    return session
+
+
+@contextmanager
+def stopped_on_failure(session: SparkSession) -> Iterator[None]:
+    """Stop a new session if the block fails, so that the next call starts another one."""
+    try:
+        yield
+    except Exception:
+        session.stop()
+        raise
 
 
 def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -28,6 +28,7 @@ from dml.spark.bridge.internals import UnknownInternalsError
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.handlers import has_handlers
 from dml.spark.versions import Feature, has_feature
+from dml.tracebacks import shorten_traceback
 
 __all__ = [
     "Action",
@@ -126,14 +127,18 @@ def guard(original: Method, question: Question, action: Action) -> Method:
         if not has_handlers():
             return original(*given, **named)
         try:
-            answer = question(*given, **named)
-        except Exception as error:
-            if is_about_tables(error):
-                raise
-            unanswered = error
-        else:
-            return original(*given, **named) if answer is None else action(original, answer, *given, **named)
-        return call_unanswered(original, unanswered, *given, **named)
+            try:
+                answer = question(*given, **named)
+            except Exception as error:
+                if is_about_tables(error):
+                    raise
+                unanswered = error
+            else:
+                return original(*given, **named) if answer is None else action(original, answer, *given, **named)
+            return call_unanswered(original, unanswered, *given, **named)
+        except DmlError as error:
+            shorten_traceback(error)
+            raise
 
     return call
 

@@ -29,7 +29,7 @@ from dml.engine.create_as_select import CreateAsSelect, run_create
 from dml.engine.engine import Engine, StatementSettings, is_connect
 from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parse_cached
-from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind, NotSupportedError
+from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
 from dml.spark.handlers import run_as_handler
 from dml.spark_connect.columns import connect_sql
 from dml.spark_connect.errors import translate_errors
@@ -37,7 +37,7 @@ from dml.spark_connect.plans import tables_of
 from dml.spark_connect.server_side import batch_function
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import CreateTable, InsertStatement, Span, TableReference, TransformTerm
-from dml.streaming.sink import StreamSink, fit_stream, stream_options
+from dml.streaming.sink import StreamSink, check_output_mode, fit_stream, stream_options
 
 __all__ = ["WriteAction", "WriteCall", "run_write_call", "start_stream"]
 
@@ -249,11 +249,7 @@ def start_stream(
         AnalysisException: The table must be created and its namespace does not exist.
     """
     mode = output_mode.lower() or "append"
-    if mode not in {"append", "complete"}:
-        raise NotSupportedError(
-            f"{quote_name(call.table)} does not support {output_mode} mode",
-            hint="A stream appends or, in complete mode, replaces all rows; lake.stream_merge merges updates",
-        )
+    check_output_mode(call.table, mode)
     checkpoint = option_of(call, "checkpointlocation")
     if not checkpoint:
         raise AnalysisError(

@@ -5,6 +5,7 @@ which `dml.spark_scan.readers` chooses a reader.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyiceberg.expressions import AlwaysTrue
@@ -12,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 from pyspark.sql import types as spark_types
 
-from dml.plan.names import SqlRules
+from dml.plan.names import SqlRules, column_text
 from dml.pruning.filter_text import filter_text
 from dml.rows.program import AggregateFunction
 from dml.scan.planner import ScanPlan
@@ -138,6 +139,7 @@ class SparkRead(TableScan):
 
     def description(self, plan: ScanPlan) -> str:
         """Return the text of the scan for EXPLAIN."""
-        shown = "" if isinstance(self.row_filter, AlwaysTrue) else f", filter {filter_text(self.row_filter)}"
+        condition = filter_text(self.row_filter, partial(column_text, self.schema))
+        shown = "" if isinstance(self.row_filter, AlwaysTrue) else f", filter {condition}"
         files = f"{len(plan.tasks)} of {plan.total_data_files} data files"
         return f"RowDelta {self.name} (snapshot {self.snapshot_id}, {files}{shown})"

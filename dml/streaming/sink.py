@@ -13,7 +13,7 @@ runs.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -46,6 +46,7 @@ from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
 from dml.spark.runtime import Runtime
+from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span
 from dml.streaming.columns import stream_columns
 from dml.write.delta_writer import StreamColumn, StreamRows
@@ -119,6 +120,24 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
         ),
         adopts_checkpoint=boolean(lower, ADOPT_CHECKPOINT, default=False),
     )
+
+
+def check_output_mode(table: Iterable[str], mode: str) -> None:
+    """Refuse the output mode `update`.
+
+    Args:
+        table: The table's name.
+        mode: The output mode, in any case.
+
+    Raises:
+        NotSupportedError: It is neither `append` nor `complete`.
+    """
+    if mode.lower() not in {"append", "complete"}:
+        raise NotSupportedError(
+            f"A stream into '{quote_name(table)}' cannot be in {mode.lower()} mode, whose rows replace earlier ones",
+            hint="lake.stream_merge merges updates by a key; the modes append and complete write all rows",
+            option="outputMode",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -204,6 +204,14 @@ def test_statements_come_from_one_place_and_wrong_ones_are_found_before_spark_st
         assert message in outcome.stderr
 
 
+def test_a_misspelled_statement_is_refused_before_spark_starts(without_spark, tmp_path):
+    assert without_spark("--warehouse", str(tmp_path), "sql", "CREATE NAMESPACE db").returncode == 0
+    outcome = without_spark("--warehouse", str(tmp_path), "sql", "SELEC 1;")
+    assert outcome.returncode == 1
+    assert "Unexpected 'SELEC' (line 1, column 1)" in outcome.stderr
+    assert "Did you mean SELECT?" in outcome.stderr
+
+
 def test_only_a_text_that_creates_something_creates_a_warehouse(without_spark, tmp_path):
     """A path that does not exist may be a typo."""
     folder = tmp_path / "warehuose"

@@ -3,7 +3,7 @@
 import pytest
 
 from dml.errors import AnalysisError, NotSupportedError, SqlError
-from dml.sqlparse import parse, split_statements
+from dml.sqlparse import UnknownStatement, check_first_word, parse, split_statements
 
 
 def texts(script: str) -> list[str]:
@@ -49,12 +49,45 @@ def test_what_is_wrong_with_any_statement_is_found_before_one_runs(script: str, 
         "COMMIT",
         "ROLLBACK TO SAVEPOINT a",
         "SAVEPOINT a",
+        "BEGIN ISOLATION LEVEL SERIALIZABLE; DELETE FROM t; COMMIT",
+        "BEGIN READ WRITE; DELETE FROM t",
+        "BEGIN IMMEDIATE; DELETE FROM t",
+        "BEGIN DEFERRED TRANSACTION",
+        "BEGIN TRAN; DELETE FROM t",
+        "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; SELECT 1",
     ],
 )
 def test_transactions_are_refused_before_a_statement_runs(script: str) -> None:
     with pytest.raises(NotSupportedError, match="each statement commits by itself") as caught:
         [parse(statement.text) for statement in split_statements(script)]
     assert caught.value.position == 0
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["BEGIN isolation: BEGIN SELECT 1; END; END", "BEGIN SELECT 1; END", "SET transaction = 1", "SET TRANSACTION"],
+)
+def test_compound_statements_and_settings_are_no_transactions(script: str) -> None:
+    (only,) = split_statements(script)
+    assert only.text == script
+    assert isinstance(parse(only.text), UnknownStatement)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"), [("SELEC 1", "SELECT"), ("  -- all\ndelte FROM t", "DELETE"), ("UPDTE t SET a = 1", "UPDATE")]
+)
+def test_a_misspelled_first_word_is_found_without_spark(text: str, meant: str) -> None:
+    with pytest.raises(SqlError, match=f"Did you mean {meant}"):
+        check_first_word(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["RESET x", "selct: BEGIN SELECT 1; END", "OPTIMIZE db.t", "(SELEC 1)", "FETCH a INTO b", "`SELEC` 1", "", ";"],
+)
+def test_first_words_that_spark_may_know_are_left_to_it(text: str) -> None:
+    """Those of its grammar, labels, and words that resemble none."""
+    check_first_word(text)
 
 
 def test_an_error_has_its_place_in_the_whole_text_and_says_what_has_run() -> None:

@@ -157,7 +157,7 @@ CATALOGS: Final = JavaField(
 STREAM_READER_FORMAT: Final = JavaField("source", f"{CLASSIC_STREAMS}.DataStreamReader")
 STREAM_READER_SCHEMA: Final = JavaField("userSpecifiedSchema", f"{CLASSIC_STREAMS}.DataStreamReader")
 STREAM_WRITER_FORMAT: Final = JavaField("source", f"{CLASSIC_STREAMS}.DataStreamWriter")
-STREAM_WRITER_MODE: Final = JavaField("outputMode", f"{CLASSIC_STREAMS}.DataStreamWriter", until=V2)
+STREAM_WRITER_MODE: Final = JavaField("outputMode", f"{CLASSIC_STREAMS}.DataStreamWriter")
 STREAM_WRITER_OPTIONS: Final = JavaField("extraOptions", f"{CLASSIC_STREAMS}.DataStreamWriter")
 STREAM_WRITER_COLUMNS: Final = JavaField("partitioningColumns", f"{CLASSIC_STREAMS}.DataStreamWriter", until=V2)
 

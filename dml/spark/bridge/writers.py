@@ -151,6 +151,11 @@ def state_of_stream_writer(writer: Any) -> tuple[Any, str | None, str | None]:
     return session_of(writer), str(STREAM_WRITER_FORMAT.of(java)), str(found.get()) if found.isDefined() else None
 
 
+def mode_of_stream_writer(writer: Any) -> str:
+    """Return the output mode of a classic stream writer, such as `Append`."""
+    return str(STREAM_WRITER_MODE.of(JAVA_WRITER.of(writer)).toString())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSettings:
     """The settings of a stream's writer. Classic Spark itself rejects clustering and continuous mode."""
@@ -182,7 +187,7 @@ def settings_of_stream_writer(writer: Any) -> StreamSettings:
     return StreamSettings(
         rows=ROWS.of(writer),
         source=str(STREAM_WRITER_FORMAT.of(java)),
-        output_mode=str(STREAM_WRITER_MODE.of(java).toString()),
+        output_mode=mode_of_stream_writer(writer),
         options=options_of_java(STREAM_WRITER_OPTIONS.of(java)),
         partitioning=tuple(map(str, items_of(columns.get()))) if columns.isDefined() else (),
     )

@@ -204,3 +204,19 @@ def test_several_processes_commit_to_one_table(tmp_path: Path) -> None:
     metadata = table.refresh().metadata
     assert len(metadata.snapshots) == 9
     assert sorted(snapshot.sequence_number or 0 for snapshot in metadata.snapshots) == list(range(1, 10))
+
+
+@pytest.mark.parametrize("damage", ["text", "truncated", "page"])
+def test_a_damaged_database_is_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
+    catalog = load("lake", str(tmp_path))
+    catalog.create_namespace("db")
+    catalog.engine.dispose()  # SQLite moves the write-ahead log into the file
+    file = tmp_path / "catalog.db"
+    content = file.read_bytes()
+    damaged = {"text": b"not a database" * 100, "truncated": content[:5000], "page": content[:100] + bytes(20_000)}
+    file.write_bytes(damaged[damage])
+    with pytest.raises(SetupError, match="is damaged") as found:
+        load("lake", str(tmp_path))
+    assert str(file) in found.value.message
+    assert found.value.context["file"] == str(file)
+    assert "register_table" in str(found.value.hint)

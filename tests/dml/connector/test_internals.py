@@ -262,7 +262,9 @@ def read_stream(lake: Lake, _: str) -> None:
 
 
 def write_stream(lake: Lake, _: str) -> None:
-    writers.state_of_stream_writer(lake.session.spark.readStream.format("rate").load().writeStream)
+    writer = lake.session.spark.readStream.format("rate").load().writeStream
+    writers.state_of_stream_writer(writer)
+    writers.mode_of_stream_writer(writer)
 
 
 Statement = Callable[[Lake, str], object]
@@ -301,7 +303,7 @@ STATEMENTS: dict[str, Statement] = {
     "JAVA_WRITER": save_by_format,
     "ROWS": save_by_format,
     **dict.fromkeys(("STREAM_READER_FORMAT", "STREAM_READER_SCHEMA"), read_stream),
-    **dict.fromkeys(("STREAM_WRITER_FORMAT", "STREAM_WRITER_OPTIONS"), write_stream),
+    **dict.fromkeys(("STREAM_WRITER_FORMAT", "STREAM_WRITER_MODE", "STREAM_WRITER_OPTIONS"), write_stream),
 }
 """What is run without each of them."""
 

@@ -269,9 +269,10 @@ def test_what_a_stream_cannot_have_is_refused(lake, stream):
     """Update mode, options that are not known or have no meaning, branches that are not there."""
     name = lake.create("id bigint, k string")
     stream.add(id=[1], k=["a"])
-    assert "does not support Update mode" in failure(
-        stream, lake, name, mode="update", error=(DmlError, StreamingQueryException)
-    )
+    for mode in ("update", "UPDATE"):
+        refused = failure(stream, lake, name, mode=mode, error=NotSupportedError)
+        assert f"A stream into 'lake.{name}' cannot be in update mode" in refused
+        assert "lake.stream_merge merges updates by a key" in refused
     assert "is not known" in failure(stream, lake, name, error=NotSupportedError, **{"made-up": "1"})
     assert "for streams" in failure(stream, lake, name, error=NotSupportedError, **{"overwrite-mode": "dynamic"})
     assert "does not exist" in failure(stream, lake, name, error=NotFoundError, branch="nowhere")

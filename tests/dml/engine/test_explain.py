@@ -22,6 +22,20 @@ def test_filters_are_shown_as_conditions(lake):
     assert lake.rows(f"SELECT count(*) FROM {name} WHERE {shown}") == [(0,)]
 
 
+def test_names_are_quoted_where_sql_requires_it(lake):
+    """In a filter that can be pasted into a statement."""
+    name = lake.create("`a.b` INT, `order` INT, s STRUCT<`x y`: INT>")
+    lake.session.sql(f"INSERT INTO {name} VALUES (2, 2, named_struct('x y', 2))")
+    shown = "((`a.b` > 1 AND `order` > 1) AND s.`x y` > 1)"
+    condition = "`a.b` > 1 AND `order` > 1 AND s.`x y` > 1"
+    text = explained(lake, f"UPDATE {name} SET `a.b` = 3 WHERE {condition}")
+    assert f"conflict detection filter: {shown}" in text
+    assert f"filter: {shown}\n" in text
+    assert "columns read: `a.b`, `order`, s" in text
+    assert f", filter {shown})" in explained(lake, f"SELECT s FROM {name} WHERE {condition}")
+    assert lake.rows(f"SELECT count(*) FROM {name} WHERE {shown}") == [(1,)]
+
+
 def test_the_partitioning_of_an_insert_is_shown_as_it_is_declared(lake):
     name = lake.create("id BIGINT, day DATE", "PARTITIONED BY (bucket(4, id), months(day))")
     assert "partitioned by: bucket(4, id), months(day)" in explained(lake, f"INSERT INTO {name} VALUES (1, NULL)")

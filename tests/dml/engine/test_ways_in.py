@@ -9,11 +9,13 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 from pyspark.errors import ParseException
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
-from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, SqlError
+from dml.errors import AlreadyExistsError, AnalysisError, DmlError, ErrorKind, NotFoundError, SqlError
 from dml.result import Result
 from dml.session import Session
+from tests.conftest import session_settings
 from tests.dml.engine.conftest import Kind, Lake
 
 pytestmark = pytest.mark.spark
@@ -56,6 +58,34 @@ def test_columns_that_differ_by_case_alone_are_not_guessed_among(lake: Lake) -> 
         assert lake.session.sql("SELECT id FROM db.twins").collect() == [(1000,)]
     finally:
         lake.session.spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_with_case_sensitivity_a_table_has_columns_that_differ_by_case_alone(lake: Lake, spark: SparkSession) -> None:
+    """As Iceberg's Java library creates, changes and partitions them; without it they are refused, as there."""
+    sql = lake.session.sql
+    with session_settings(spark, {"spark.sql.caseSensitive": "true"}):
+        sql("CREATE TABLE db.cased (a INT, A STRING, n INT) PARTITIONED BY (A)")
+        sql("INSERT INTO db.cased VALUES (1, 'x', 1), (2, 'y', 2), (3, 'z', 3)")
+        sql("INSERT INTO db.cased BY NAME SELECT 'w' AS A, 4 AS n, 4 AS a")
+        assert sql("UPDATE db.cased SET A = 'X', n = a + 10 WHERE a = 1").rows_updated == 1
+        assert sql("DELETE FROM db.cased WHERE A = 'y'").rows_deleted == 1
+        source = "SELECT 3 AS a, 'm' AS A, 30 AS n UNION ALL SELECT 5, 'v', 5"
+        matched = "WHEN MATCHED THEN UPDATE SET t.A = s.A, n = s.n WHEN NOT MATCHED THEN INSERT *"
+        sql(f"MERGE INTO db.cased t USING ({source}) s ON t.a = s.a {matched}")
+        rows = [(1, "X", 11), (3, "m", 30), (4, "w", 4), (5, "v", 5)]
+        assert lake.rows("SELECT a, A, n FROM db.cased") == rows
+        assert lake.rows("SELECT a FROM db.cased WHERE A = 'm' AND a > 1") == [(3,)]
+        sql("CREATE TABLE db.copied AS SELECT a, A FROM db.cased")
+        assert lake.rows("SELECT A, a FROM db.copied WHERE a = 5") == [("v", 5)]
+        sql("ALTER TABLE db.copied ALTER COLUMN A COMMENT 'upper'; ALTER TABLE db.copied DROP COLUMN A")
+        assert lake.rows("SELECT * FROM db.copied") == [(1,), (3,), (4,), (5,)]
+        with pytest.raises(AlreadyExistsError, match="'a' is defined twice"):
+            sql("CREATE TABLE db.twice (a INT, a STRING)")
+    with pytest.raises(AnalysisError, match="differ by case alone"):
+        sql("DELETE FROM db.cased WHERE a = 1")
+    for statement in ("CREATE TABLE db.twice (a INT, A STRING)", "CREATE TABLE db.twice AS SELECT 1 AS a, 2 AS A"):
+        with pytest.raises(DmlError, match=r"more than case|already exists"):
+            sql(statement)
 
 
 def test_a_parameter_is_a_value_and_never_sql(lake: Lake) -> None:

@@ -6,8 +6,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark.errors import PySparkException
 
 from dml.errors import SetupError
 from dml.spark import launch
@@ -201,6 +203,26 @@ def test_all_messages_of_a_jvm_that_does_not_start_come_before_the_error(capfd):
     with pytest.raises(SetupError):
         start()
     assert capfd.readouterr().err == "no memory\n"
+
+
+def test_a_setting_of_a_wrong_value_stops_the_session_and_shows_no_stack_of_the_jvm(monkeypatch):
+    """Spark reads the values after its session has started."""
+    stopped = []
+    text = "[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc' is invalid. SQLSTATE: 22022\n\nJVM stacktrace:\n\tat x.y"
+
+    class Session:
+        @property
+        def conf(self):
+            raise PySparkException(text)
+
+        def stop(self):
+            stopped.append(self)
+
+    monkeypatch.setattr(launch, "extend", lambda _: SimpleNamespace(getOrCreate=Session))
+    with pytest.raises(SetupError) as caught:
+        launch.start_session({})
+    assert caught.value.message == "Spark does not start: The value 'abc' is invalid"
+    assert len(stopped) == 1
 
 
 def test_the_folder_of_sparks_own_tables_is_kept_with_files_and_removed_without(tmp_path, monkeypatch):
