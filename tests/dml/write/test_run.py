@@ -18,7 +18,7 @@ from dml.model.columns import DeltaLayout, RowOperation
 from dml.model.write_task import REPORT_SCHEMA, TaskCommit, TaskFailure, report_from_bytes
 from dml.write import output_files
 from dml.write.delta_writer import WriteTask
-from dml.write.output_files import TaskIdentity, current_task
+from dml.write.output_files import DRIVER_PARTITION, TaskIdentity, current_task
 from dml.write.writer_spec import WriteJob, WriterSpec
 from tests.dml.write.builders import (
     BY_NAME,
@@ -260,4 +260,6 @@ def test_the_task_is_that_of_spark_where_there_is_one(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "pyspark", fake)
     assert current_task() == TaskIdentity(partition_id=5, task_attempt_id=77, attempt_number=2)
     monkeypatch.delitem(sys.modules, "pyspark")
-    assert current_task() == TaskIdentity()
+    written = {current_task(), current_task()}
+    assert len(written) == 2, "names of files differ"
+    assert {task.partition_id for task in written} == {DRIVER_PARTITION}

@@ -39,8 +39,11 @@ def test_parts_are_mapped_as_they_were_written_also_when_the_files_are_gone(tmp_
 
 
 @pytest.mark.parametrize(("rows", "held", "is_file"), [(10, 100, False), (13, 100, True), (13, 1000, False)])
-def test_few_rows_come_without_a_file(tmp_path: Path, rows: int, held: int, is_file: bool) -> None:
+def test_few_rows_come_without_a_file(
+    tmp_path: Path, numbered: Callable[[int], None], rows: int, held: int, is_file: bool
+) -> None:
     """Rows of 8 bytes and a bit, just below and just above the limit, in one batch or in several."""
+    numbered(0)
     for batches in ([batch(*range(rows))], [batch(number) for number in range(rows)]):
         part = written(tmp_path, *batches, held=held)
         assert bool(part.path) is is_file
