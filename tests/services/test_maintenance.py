@@ -32,7 +32,7 @@ def test_one_maintainer_works_and_the_other_is_told_who_does(lakes: dict[str, La
         assert refused.value.hint is not None
         assert lake.table(name).metadata_location == location
     report = other.maintain(name)
-    assert [one.step for one in report.decisions if one.decision == "done"] == ["rewrite_data_files"]
+    assert "rewrite_data_files" in {one.step for one in report.decisions if one.decision == "done"}
     assert not any(key.startswith("maintenance.lease") for key in lake.table(name).properties)
     assert {one.decision for one in lake.session.maintain(name).decisions} == {"keep"}
     lake.agree(name, rows)
