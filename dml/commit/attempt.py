@@ -105,7 +105,11 @@ def parent_of(metadata: TableMetadata, target: TargetBranch) -> Snapshot | None:
             branch=target.branch,
         )
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
-        raise AnalysisError(f"{target.branch} is a tag, not a branch: tags cannot be written to", branch=target.branch)
+        raise AnalysisError(
+            f"{target.branch} is a tag, not a branch: tags cannot be written to",
+            hint="Name a branch: CREATE BRANCH ... AS OF VERSION makes one at the snapshot of a tag",
+            branch=target.branch,
+        )
     return metadata.snapshot_by_id(ref.snapshot_id)
 
 

@@ -25,7 +25,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 
-from dml.commit.changes import FileChanges
+from dml.commit.changes import FileChanges, Operation
 from dml.commit.row_ids import FoundRows
 from dml.commit.window import ManifestReader
 from dml.errors import CommitConflictError, ValidationFailedError
@@ -333,6 +333,8 @@ class ManifestFilter:
     ) -> FilteredManifests:
         """Remove delete files that the commit names, and those that no longer apply to any data file.
 
+        Source: Iceberg's `ManifestFilterManager.dropDeleteFilesOlderThan`. An append removes no files.
+
         Args:
             manifests: Delete manifests.
             removed: Entries of the removed data files: their deletion vectors are removed too.
@@ -342,6 +344,7 @@ class ManifestFilter:
             DmlError: A manifest cannot be read or written.
         """
         keys = self._changes.removed_delete_files
+        may_drop = self._changes.operation is not Operation.APPEND
         replaced = {entry.data_file.path: (entry.data_file.spec_id, entry.data_file.partition) for entry in removed}
 
         def selects(entry: ManifestEntry) -> bool:
@@ -354,7 +357,10 @@ class ManifestFilter:
             )
 
         def applies_to_nothing(entry: ManifestEntry) -> bool:
-            return 0 < (entry.data_sequence_number or 0) < least_sequence_number
+            return may_drop and 0 < (entry.data_sequence_number or 0) < least_sequence_number
+
+        def may_list_old(manifest: ManifestFile) -> bool:
+            return may_drop and 0 < (manifest.min_sequence_number or 0) < least_sequence_number
 
         def all_found(found: FilteredManifests) -> bool:
             return len({entry.data_file.key for entry in found.removed} & keys) == len(keys)
@@ -367,7 +373,8 @@ class ManifestFilter:
         listing = self._changes.listing
         if listing is not None and listing.delete_manifests <= {manifest.manifest_path for manifest in manifests}:
             places.insert(0, self._at_or_since(listing.delete_manifests, replaced.values()))
-        return self._filter(manifests, places, all_found, selects, applies_to_nothing)
+        places = [partial(either, place, may_list_old) for place in places]
+        return self._filter(manifests, places, all_found, lambda entry: selects(entry) or applies_to_nothing(entry))
 
     def _at_or_since(self, locations: frozenset[str], partitions: Iterable[Partition]) -> ManifestTest:
         """Match listed manifests, and newer ones: a removed data file may have got a vector since."""
@@ -398,19 +405,16 @@ class ManifestFilter:
         places: Sequence[ManifestTest],
         all_found: Callable[[FilteredManifests], bool],
         selects: FileTest,
-        drops: FileTest = lambda _: False,
     ) -> FilteredManifests:
         """Search the places in order for the files that are removed by name, until all are found."""
         for place in places:
-            found = self._remove(manifests, place, selects, drops)
+            found = self._remove(manifests, place, selects)
             if all_found(found):
                 break
         return found
 
-    def _remove(
-        self, manifests: Sequence[ManifestFile], named: ManifestTest, selects: FileTest, drops: FileTest
-    ) -> FilteredManifests:
-        """Remove selected files; manifests that are rewritten for them also lose files that may be dropped."""
+    def _remove(self, manifests: Sequence[ManifestFile], named: ManifestTest, selects: FileTest) -> FilteredManifests:
+        """Remove selected files from the manifests that may list them."""
         live = [manifest for manifest in manifests if manifest.has_live_files]
         opened = set(
             self._reader.prepare(manifest for manifest in live if named(manifest) or self._may_list_matches(manifest))
@@ -419,10 +423,10 @@ class ManifestFilter:
         removed: list[ManifestEntry] = []
         for manifest in live:
             entries = [entry for entry in self._reader.entries(manifest) if entry.is_live] if manifest in opened else []
-            if not any(selects(entry) for entry in entries):
+            dropped = [entry for entry in entries if selects(entry)]
+            if not dropped:
                 kept.append(manifest)
                 continue
-            dropped = [entry for entry in entries if selects(entry) or drops(entry)]
             removed += dropped
             kept.append(
                 self._written.write_rewritten(manifest, rewritten_entries(entries, dropped, self._written.snapshot_id))
@@ -438,6 +442,10 @@ class ManifestFilter:
 
 def at(locations: frozenset[str]) -> ManifestTest:
     return lambda manifest: manifest.manifest_path in locations
+
+
+def either(first: ManifestTest, second: ManifestTest, manifest: ManifestFile) -> bool:
+    return first(manifest) or second(manifest)
 
 
 def everywhere(_: ManifestFile) -> bool:

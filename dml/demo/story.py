@@ -52,6 +52,8 @@ def read_with_duckdb(metadata_location: str) -> pa.Table:
     path = metadata_location.removeprefix("file://")
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
+        # With this cache, DuckDB 1.5.5 mixes up the deletion vectors of a Puffin file.
+        connection.execute("SET enable_external_file_cache = false")
         for name in EXTENSIONS:
             connection.load_extension(str(extension_file(name)))
         return connection.execute("SELECT * FROM iceberg_scan(?)", [path]).to_arrow_table()

@@ -57,6 +57,7 @@ from dml.errors import (
     NotFoundError,
     NotSupportedError,
     RowConservationError,
+    SqlError,
 )
 from dml.hints import did_you_mean
 from dml.maintenance import (
@@ -219,7 +220,8 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | Curve | N
         SqlError: The order cannot be parsed.
         AnalysisError: The strategy does not exist or takes no sort order, or the order does not fit the table.
     """
-    strategy = (call.strategy or (BINPACK if call.sort_order is None else SORT)).lower()
+    default = BINPACK if call.sort_order is None else SORT
+    strategy = default if call.strategy is None else call.strategy.lower()
     if strategy not in {BINPACK, SORT}:
         raise AnalysisError(
             f"unsupported strategy: {call.strategy}. Only binpack or sort is supported",
@@ -244,7 +246,13 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | Curve | N
                 hint="Give sort_order => 'day, id DESC NULLS LAST', or the table an order with WRITE ORDERED BY",
             )
         return sortable(table.sort_order(), table)
-    terms = parse_sort_order(call.sort_order)
+    try:
+        terms = parse_sort_order(call.sort_order)
+    except SqlError as error:
+        error.hint = (
+            error.hint or "Write sort_order => 'day, bucket(4, id) DESC NULLS LAST', zorder(a, b) or hilbert(a, b)"
+        )
+        raise
     columns = tuple(term for term in terms if isinstance(term, TransformTerm))
     if len(columns) < len(terms):
         return curve_of(terms, table, call.sort_order)

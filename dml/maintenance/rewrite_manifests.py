@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from itertools import accumulate, count, groupby
 from math import ceil, isnan
+from operator import attrgetter
 from typing import Any, Final
 from uuid import uuid4
 
@@ -321,7 +322,7 @@ class ManifestSource:
             if len(batch) > 1:
                 files = sorted(files, key=parts.rank_of)
             for _, part in groupby(files, key=parts.numbering()):
-                yield from writer.write_existing(location, plan.spec.spec_id, content, part, size)
+                yield from writer.write_existing(location, plan.spec.spec_id, content, in_order(content, part), size)
 
     def entries(self, wanted: Sequence[Partition] | None) -> Iterator[LiveEntry]:
         """Yield the live files of some partitions, in the order of the manifests; None for all."""
@@ -351,6 +352,14 @@ class ManifestSource:
 
         found = (pair for _, pairs in read_each(self.manifests, count_one) for pair in pairs)
         return sum_partitions(spec, found)
+
+
+def in_order(content: ManifestContent, part: Iterator[LiveEntry]) -> Iterable[LiveEntry]:
+    """Return the files of a part, deletion vectors in the order of their Puffin file.
+
+    In another order, the file cache of DuckDB 1.5.5 mixes them up.
+    """
+    return sorted(part, key=attrgetter("place")) if content is ManifestContent.DELETES else part
 
 
 def count_partitions(spec: PartitionSpec, entries: Iterable[LiveEntry]) -> PartitionCounts:

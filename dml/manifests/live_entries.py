@@ -54,6 +54,13 @@ class LiveEntry(NamedTuple):
         return count
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The location of the file, and the offset of its deletion vector, if it is one."""
+        location: str = self.file[1]
+        offset: int | None = self.file[18]
+        return location, offset or 0
+
+    @property
     def first_row_id(self) -> int | None:
         """The row id of its first row."""
         row_id: int | None = self.file[16]

@@ -91,7 +91,7 @@ def bind_arguments(procedure: Procedure, statement: CallStatement, sql: str) -> 
     Raises:
         AnalysisError: there is no such parameter, there are too many arguments, or one is given twice.
     """
-    known = {parameter.name for parameter in procedure.parameters}
+    known = [parameter.name for parameter in procedure.parameters]
     found: dict[str, CallArgument] = {}
     for place, argument in enumerate(statement.arguments):
         if argument.name is None and place >= len(procedure.parameters):

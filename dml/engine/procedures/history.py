@@ -33,9 +33,17 @@ from dml.ddl.commit import MetadataChange, commit_change
 from dml.engine.engine import Engine
 from dml.engine.procedures.declaration import BIGINT, STRING, TABLE, TIMESTAMP, Parameter, Procedure, whole_table
 from dml.engine.publish import PublishedHead, finish_publication
-from dml.errors import AnalysisError, CommitConflictError, ErrorKind, NotFoundError, ValidationFailedError
+from dml.errors import (
+    AlreadyExistsError,
+    AnalysisError,
+    CommitConflictError,
+    ErrorKind,
+    NotFoundError,
+    ValidationFailedError,
+)
 from dml.hints import did_you_mean
 from dml.model.summary_keys import WAP_ID
+from dml.sqlparse.quoting import quote_name
 
 __all__ = ["HISTORY", "ancestor_before", "cherry_pick", "fast_forward_move", "staged_snapshot_id"]
 
@@ -164,6 +172,12 @@ def fast_forward(engine: Engine, parts: tuple[str, ...], values: Values) -> list
     """Move a branch to the head of another one that descends from it."""
     resolved = whole_table(engine, parts, "the procedure takes the branches as arguments")
     branch, to = values["branch"], values["to"]
+    if not branch:
+        raise AnalysisError(
+            "The name of the branch is empty",
+            kind=ErrorKind.INVALID_VALUE,
+            hint="Give branch => 'main', or the name of another branch; it is created if it does not exist",
+        )
     started = time.perf_counter()
     moved: dict[str, int | None] = {}
 
@@ -315,7 +329,21 @@ def register(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
             hint="Give the location of a file '*.metadata.json' of the table",
         )
     catalog_name, identifier = engine.registry.split(parts)
-    snapshot = register_table(engine.registry.catalog(catalog_name), identifier, location).current_snapshot()
+    if len(identifier) < 2:
+        raise AnalysisError(
+            f"The table name '{'.'.join(parts)}' has no namespace",
+            kind=ErrorKind.INVALID_VALUE,
+            hint=f"Write the namespace, too: 'db.{identifier[-1]}'",
+        )
+    catalog = engine.registry.catalog(catalog_name)
+    try:
+        snapshot = register_table(catalog, identifier, location).current_snapshot()
+    except AlreadyExistsError as error:
+        error.hint = "Register it under another name, or drop the table that has this name"
+        raise
+    except NotFoundError as error:
+        error.hint = f"Create the namespace first: CREATE NAMESPACE {quote_name(identifier[:-1])}"
+        raise
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
     totals = (summary.get(key) for key in ("total-records", "total-data-files"))
     counts = (None if total is None else int(total) for total in totals)

@@ -34,6 +34,7 @@ from dml.engine.procedures.declaration import (
 )
 from dml.engine.rewrite_data_files import RewriteDataFiles, rewrite_data_files
 from dml.errors import NotFoundError, NotSupportedError
+from dml.hints import did_you_mean
 from dml.maintenance import (
     ExpireSnapshots,
     FileKind,
@@ -48,6 +49,10 @@ from dml.table_health import Advice, TableHealth, measure_health
 from dml.verification import Verification, verify
 
 __all__ = ["UPKEEP", "remove_orphans", "table_health", "verify_table"]
+
+STREAM_RESULTS: Final = Parameter(
+    name="stream_results", type=BOOLEAN, doc="Has no effect; it is accepted as by Iceberg"
+)
 
 ADVISED: Final = frozenset(MaintenanceStep) - {MaintenanceStep.EXPIRE_ROWS, MaintenanceStep.REMOVE_ORPHAN_FILES}
 """The steps that `health` plans. To plan the expiry of rows runs a query; orphan files are only due by time."""
@@ -155,7 +160,7 @@ def named_snapshot(
         missing = f"branch or tag '{reference}'" if snapshot_id is None else f"snapshot {snapshot_id}"
         raise NotFoundError(
             f"The table '{resolved.name}' has no {missing}",
-            hint="A snapshot may have been expired",
+            hint=did_you_mean(reference, table.metadata.refs) if reference else "A snapshot may have been expired",
             table=resolved.name,
         )
     return resolved, snapshot
@@ -164,7 +169,7 @@ def named_snapshot(
 def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return the counts of deleted files, and the decisions of a dry run."""
     resolved = whole_table(engine, parts, "snapshots belong to the whole table")
-    options = {name: value for name, value in values.items() if name != "stream_results"}
+    options = {name: value for name, value in values.items() if name != STREAM_RESULTS.name}
     expiry = expire_snapshots(resolved.catalog, resolved.identifier, ExpireSnapshots(**options))
     counts = tuple(expiry.deleted[kind] for kind in FileKind)
     return dry_run_rows(counts, expiry.decisions) if values.get("dry_run") else [counts]
@@ -172,7 +177,9 @@ def expiry_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any
 
 def orphan_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     """Return one row for each orphan file with its location; for a dry run, one for each decision."""
-    removal = remove_orphans(engine, parts, values)
+    removal = remove_orphans(
+        engine, parts, {name: value for name, value in values.items() if name != STREAM_RESULTS.name}
+    )
     if not values.get("dry_run"):
         return [(location,) for location in removal.orphans]
     locations = chain(removal.orphans, repeat(None))
@@ -240,7 +247,7 @@ UPKEEP: Final = (
                 name="retain_last", type=BIGINT, doc="The number of snapshots that each branch keeps; 1 by default"
             ),
             Parameter(name="max_concurrent_deletes", type=BIGINT, doc="The number of files to delete at once"),
-            Parameter(name="stream_results", type=BOOLEAN, doc="Has no effect; it is accepted as by Iceberg"),
+            STREAM_RESULTS,
             Parameter(name="snapshot_ids", type=BIGINT_ARRAY, doc="Another snapshot to expire"),
             Parameter(
                 name="clean_expired_metadata",
@@ -309,6 +316,7 @@ UPKEEP: Final = (
                 type=BOOLEAN,
                 rejection="RowDelta always selects the way to list files by their storage",
             ),
+            STREAM_RESULTS,
         ),
         columns="orphan_file_location string",
         run=orphan_rows,

@@ -189,6 +189,31 @@ def test_an_equality_delete_that_came_meanwhile_and_a_compaction_to_another_spec
         assert ids_by_duckdb(commit(scene.table, action).metadata_location) == [1, 2, 3, 4, 6]
 
 
+@pytest.mark.proves("P10")
+def test_delete_files_older_than_all_data_files_are_removed(catalog: Catalog) -> None:
+    """With the counts of Iceberg 1.10 for a whole table that is compacted; an append removes no files."""
+    scene = Compaction(catalog, 2)
+    for file, position in ((scene.file, 0), (scene.second, 2)):
+        delete = deletes(scene.table, file, [position])
+        scene.others(RowDelta(command=Command.DELETE, delete_files=(delete,), starting_snapshot_id=scene.head()))
+    scene.start = scene.head()
+    made = commit(scene.table, scene.compacted(keep=True, rows=(2, 3, 4, 5)))
+    counts = {key: made.summary.get(key) for key in ("removed-position-delete-files", "removed-position-deletes")}
+    assert counts == {"removed-position-delete-files": "1", "removed-position-deletes": "1"}
+    assert made.summary["total-delete-files"] == "1"  # has the sequence number of the new data file
+    scene.table.refresh()
+    appended = commit(scene.table, AppendFiles(data_files=(data_file(scene.table, [7], "a"),)))
+    assert appended.summary["total-delete-files"] == "1"
+    again = scene.compacted(rows=(2, 3, 4, 5))
+    paths = frozenset(
+        file.path for file in plan_scan(scene.table.refresh(), scene.head()).tasks if file.record_count > 1
+    )
+    again = replace(again, removed_data_files=paths, listing=None, starting_snapshot_id=scene.head())
+    made = commit(scene.table, again)
+    assert made.summary["total-delete-files"] == "0"
+    assert ids(made.metadata_location) == [2, 3, 4, 5, 7]
+
+
 @pytest.mark.proves("V2")
 @WITH_DELETES
 def test_an_equality_delete_that_has_become_positions_meanwhile(catalog: Catalog, version: int) -> None:

@@ -193,7 +193,7 @@ def test_python_calls_and_spark_sql(lake):
         ("'{t}', nope", AnalysisError, "nope"),
         ("'{t}' 1", SqlError, "1"),
         ("'{t}', dry_run => true, 'x'", SqlError, "positional argument follows"),
-        ("1,2,3,4,5,6,7,8,9,10,11", AnalysisError, "takes 10 arguments"),
+        ("1,2,3,4,5,6,7,8,9,10,11,12", AnalysisError, "takes 11 arguments"),
     ],
 )
 def test_mistakes_are_told_with_their_place(lake, arguments, error, message):

@@ -1,5 +1,6 @@
 """Mistakes in calls of procedures: each has the class that callers react to, says where it is and what to do."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -64,3 +65,48 @@ def test_statements_of_other_engines_name_the_procedures_to_call(
         lake.session.sql(statement.format(name))
     for procedure in procedures:
         assert f"CALL lake.system.{procedure}('{name}', ...)" in str(caught.value)
+
+
+WRONG_ARGUMENTS = [
+    ("rewrite_data_files('{t}', strategy => '')", "unsupported strategy: . Only", "Leave it out"),
+    ("rewrite_data_files('{t}', sort_order => '')", "ends too early", "Write sort_order => 'day, "),
+    ("rewrite_data_files('{t}', sort_order => 'id = 1')", "Unexpected '='", r"zorder\(a, b\)"),
+    ("rewrite_data_files('{t}', branch => 'kept')", "branch kept: it is a tag, not a branch", "Tags cannot be written"),
+    ("rewrite_manifests('{t}', branch => 'kept')", "kept is a tag, not a branch", "Name a branch"),
+    ("fast_forward('{t}', '', 'main')", "The name of the branch is empty", "Give branch => 'main'"),
+    ("verify('{t}.branch_nope')", "There is no table|has no branch", "main|suffix"),
+    ("health('{t}', 'kep')", "has no branch or tag 'kep'", "Did you mean 'kept'?"),
+    ("add_files('{t}', 'parquet.`/no/such/folder`')", "There is no file or folder", "Give the whole location"),
+    ("verify(table => '{t}', table => '{t}')", "The argument 'table' is given twice", "Leave one of the two out"),
+    ("verify('{t}', nonsense => 1)", "no parameter 'nonsense'", "'table', 'snapshot_id', 'every_file'"),
+    ("verify('nope')", "There is no table", "Write the namespace, too: 'db.nope'"),
+    ("register_table('nope', '{m}')", "has no namespace", "Write the namespace, too: 'db.nope'"),
+    ("register_table('nodb.t', '{m}')", "Namespace does not exist", "CREATE NAMESPACE nodb"),
+    ("register_table('{t}', '{m}')", "already exists", "Register it under another name"),
+]
+
+
+def tagged_table(lake: Lake) -> str:
+    def create() -> str:
+        name = lake.create("id BIGINT")
+        lake.session.sql(f"INSERT INTO {name} VALUES (1)")
+        lake.session.sql(f"ALTER TABLE {name} CREATE TAG kept")
+        return name
+
+    return lake.once("wrong arguments", create)
+
+
+@pytest.mark.parametrize(("call", "message", "hint"), WRONG_ARGUMENTS, ids=[call for call, _, _ in WRONG_ARGUMENTS])
+def test_a_wrong_argument_is_named_with_what_to_do(lake: Lake, call: str, message: str, hint: str) -> None:
+    name = tagged_table(lake)
+    location = lake.table(name).metadata_location
+    text = call.replace("{t}", name).replace("{m}", location)
+    with pytest.raises(dml.DmlError, match=message) as caught:
+        lake.session.sql(f"CALL lake.system.{text}")
+    assert re.search(hint, caught.value.hint or ""), caught.value.hint
+    assert lake.table(name).metadata_location == location
+
+
+def test_orphan_removal_takes_the_newest_argument_of_iceberg(lake: Lake) -> None:
+    name = tagged_table(lake)
+    assert lake.session.sql(f"CALL lake.system.remove_orphan_files('{name}', stream_results => true)").collect() == []
