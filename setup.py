@@ -1,4 +1,4 @@
-"""The description on PyPI: README.md with links to the documentation site, because PyPI has no files of the repository.
+"""The description on PyPI: README.md with links to the documentation site, because PyPI lacks the repository's files.
 
 Everything else about the package is in pyproject.toml.
 """

@@ -1,6 +1,6 @@
-"""The SQL text of a call in Python, and errors that name the call's arguments instead of that text. Driver.
+"""The SQL text of a Python call, and errors that point into the call's arguments instead of that text. Driver.
 
-Input: pieces of SQL, some of them given as arguments. Output: the statement; an error in it points into the argument.
+Input: pieces of SQL, some of which are arguments of the call. Output: the statement; its errors point into an argument.
 `lake.update("db.t", {"n": 1}, "idd = 2")` reports column 1 of its argument `where`, not column 28 of an UPDATE.
 """
 
@@ -15,10 +15,10 @@ __all__ = ["Argument", "CallText"]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A piece of a statement that the caller gave.
+    """A piece of a statement that is an argument of the call.
 
     Attributes:
-        label: How an error names it: `the argument 'where'`.
+        label: Its name in errors: `the argument 'where'`.
         text: Its SQL text.
     """
 
@@ -30,7 +30,7 @@ class CallText:
     """The statement of a call.
 
     Args:
-        *pieces: Its text: generated pieces, and the caller's arguments.
+        *pieces: Its text in order: generated pieces, and arguments.
     """
 
     def __init__(self, *pieces: str | Argument) -> None:
@@ -38,16 +38,19 @@ class CallText:
         self.text = "".join(piece if isinstance(piece, str) else piece.text for piece in pieces)
 
     @contextmanager
-    def report_arguments(self) -> Iterator[None]:
-        """Let errors raised in the block point into the argument that they are about, if there is one."""
+    def locate_errors(self) -> Iterator[None]:
+        """Make errors raised in the block point into the argument that contains their position.
+
+        Errors about generated text or a whole argument show no text.
+        """
         try:
             yield
         except DmlError as error:
             if error.sql == self.text:
-                self._report(error)
+                self._relocate(error)
             raise
 
-    def _report(self, error: DmlError) -> None:
+    def _relocate(self, error: DmlError) -> None:
         start, length = error.position, error.length
         error.sql, error.position = "", None
         offset = 0
@@ -57,7 +60,7 @@ class CallText:
             if isinstance(piece, Argument) and 0 <= place < len(text):
                 error.context["argument"] = piece.label
                 if length < len(text.strip()):
-                    error.message += f" in {piece.label}"
+                    error.message = f"{error.message.removesuffix(' here')} in {piece.label}"
                     error.point_at(text, place, min(place + length, len(text)))
                 return
             offset += len(text)

@@ -161,7 +161,7 @@ class DmlError(Exception):
 
     @property
     def cause(self) -> BaseException | None:
-        """The exception that led to this one, such as Spark's, even if the traceback does not show it; else None."""
+        """The exception that caused this one, such as Spark's, or None. The traceback may hide it."""
         return self.__cause__ or self._cause
 
     @cause.setter
@@ -269,7 +269,7 @@ class SetupError(DmlError):
 
 
 class ExecutionError(DmlError):
-    """Spark, a task or the storage failed during the statement; the first cause is `cause`."""
+    """Spark, a task or the storage failed during the statement; `cause` is the exception behind it."""
 
     default_kind = ErrorKind.EXECUTION
 

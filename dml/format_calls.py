@@ -197,7 +197,7 @@ def find_update(
     *_: Any,
     **__: Any,
 ) -> str | None:
-    """Return the table's name if `df.writeStream.toTable(name)` is in update mode, which Spark refuses in a job."""
+    """Return the table's name if `df.writeStream.toTable(name)` is in update mode. Spark rejects that in a job."""
     found = find_table(session_of(self), tableName)
     mode = outputMode or mode_of_stream_writer(self)
     return tableName if found is not None and mode.lower() == "update" else None

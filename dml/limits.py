@@ -57,17 +57,17 @@ MAX_DRIVER_BYTES: Final = 32 * 2**20
 its tasks read them. The driver reads and writes this much in about 2 seconds."""
 
 MAX_LITERAL_VALUES: Final = 10_000
-"""Constants in the VALUES of an INSERT that are converted in this process if Spark has not started. Estimate."""
+"""Constants in the VALUES of an INSERT that the driver converts itself. Estimate."""
 
 MAX_DRIVER_FILES: Final = 64
 """The same in data files, which the driver reads one after the other. Estimate."""
 
 MAX_DRIVER_JOB_BYTES: Final = 4 * 2**20
-"""Files that a statement reads, and new rows that it writes, in this process instead of in the tasks of a Spark job,
-which takes about a tenth of a second however little it does. Decision 065."""
+"""Files that a statement reads, plus rows that it inserts, in the driver instead of in a Spark job. A job has a fixed
+cost of about 0.1 seconds. Decision 065."""
 
 MAX_DRIVER_JOB_FILES: Final = 16
-"""The same in data files. Decision 065."""
+"""The same limit in data files. Decision 065."""
 
 MAX_RANGE_SOURCE_BYTES: Final = 16 * 2**20
 """Sources whose new rows are one range, which one task writes. Above it, Spark joins and makes the ranges."""

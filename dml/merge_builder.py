@@ -227,7 +227,12 @@ def alias_of(alias: object) -> str:
 
 
 def where_clause(condition: Condition | None, argument: str) -> tuple[str | Argument, ...]:
-    """Return the pieces of a WHERE clause for an argument of this name; none without a condition."""
+    """Return the pieces of a WHERE clause; none without a condition.
+
+    Args:
+        condition: The condition.
+        argument: The name of the argument that it was passed as.
+    """
     if condition is None:
         return ()
     return " WHERE ", Argument(f"the argument '{argument}'", condition_text(condition))
@@ -312,7 +317,11 @@ def assignments_text(assignments: object) -> str:
 
 
 def set_argument(assignments: object) -> Argument:
-    """Return the piece for the assignments of an UPDATE; errors as of `assignments_text`."""
+    """Return the piece for the assignments of an UPDATE.
+
+    Raises:
+        AnalysisError: As `assignments_text`.
+    """
     return Argument("the argument 'set'", assignments_text(assignments))
 
 
@@ -335,7 +344,7 @@ class MergeText:
     schema_evolution: bool = False
 
     def over(self, source: str | Argument) -> CallText:
-        """Return the statement over a source: SQL text that the caller gave, or a generated name."""
+        """Return the statement over a source: an argument of the call, or a generated name."""
         evolution = " WITH SCHEMA EVOLUTION" if self.schema_evolution else ""
         clauses = [Argument(f"clause {number}", clause) for number, clause in enumerate(self.clauses, 1)]
         return CallText(
@@ -363,7 +372,7 @@ def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: Commit
     """
     view = view_name()
     call = merge.over(view)
-    with named_frames(rows.sparkSession, {view: rows}), call.report_arguments():
+    with named_frames(rows.sparkSession, {view: rows}), call.locate_errors():
         return run(call.text, key)
 
 
@@ -509,6 +518,6 @@ class MergeBuilder(MergeClauses):
         source, merge = self._source, self._merge
         if isinstance(source, str):
             call = merge.over(Argument("the argument 'source'", source))
-            with call.report_arguments():
+            with call.locate_errors():
                 return self._run(call.text, key_of(idempotency_key, call.text, {}))
         return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?").text, {"?": source}))

@@ -41,7 +41,7 @@ from dml.merge_builder import (
     table_argument,
     where_clause,
 )
-from dml.plan.insert import ADD_COLUMNS
+from dml.plan.insert import ADD_COLUMNS_HINT
 from dml.result import (
     AddedFiles,
     Ancestor,
@@ -228,7 +228,7 @@ class Session:
         with self._runner.on_active_session(name_text(name)) as runner:
             planned = dml.connector.table.table_frame(runner.engine, name)
         call = CallText("SELECT * FROM ", Argument("the argument 'name'", name))
-        with call.report_arguments():
+        with call.locate_errors():
             return self._runner.query(call.text) if planned is None else planned
 
     def delete(self, table: str, condition: Condition | None = None, *, idempotency_key: str | None = None) -> Result:
@@ -247,7 +247,7 @@ class Session:
         )
 
     def _change(self, call: CallText, idempotency_key: str | None) -> Result:
-        with call.report_arguments():
+        with call.locate_errors():
             return self._runner.change(call.text, idempotency_key)
 
     def update(
@@ -294,11 +294,12 @@ class Session:
         frames = {} if isinstance(source, str) else {view: source}
         call = CallText("INSERT INTO ", table_argument(table), " BY NAME SELECT * FROM ", named)
         try:
-            with call.report_arguments():
+            with call.locate_errors():
                 outcome = self._runner.for_data(source).run_over(call.text, frames, None, idempotency_key)
         except AnalysisError as error:
-            # insert() has no options.
-            error.hint = error.hint and error.hint.replace(ADD_COLUMNS, "ALTER TABLE ... ADD COLUMNS adds new columns")
+            # insert() takes no write options, so the option in this hint is replaced.
+            hint = "ALTER TABLE ... ADD COLUMNS adds new columns"
+            error.hint = error.hint and error.hint.replace(ADD_COLUMNS_HINT, hint)
             raise
         assert isinstance(outcome, Result)
         return outcome
@@ -344,9 +345,9 @@ class Session:
             if column is None or error.kind is not ErrorKind.UNRESOLVED_COLUMN or not place.startswith("clause"):
                 raise
             raise AnalysisError(
-                f"The rows have no column '{column}' of the table",
+                f"The rows lack the table's column '{column}'",
                 kind=error.kind,
-                hint="Add it to the rows, or assign only some columns with merge_into",
+                hint="Add it to the rows, or use merge_into to assign only some columns",
                 column=column,
             ) from error
         except DataError as error:
@@ -581,7 +582,7 @@ class Session:
         ]
         pieces = [piece for argument in given for piece in argument][:-1]
         call = CallText(f"CALL system.{quote_identifier(procedure)}(", *pieces, ")")
-        with call.report_arguments():
+        with call.locate_errors():
             return self._runner.query(call.text)
 
     def expire_snapshots(

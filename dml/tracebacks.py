@@ -1,7 +1,7 @@
-"""Tracebacks that end at the user's call: RowDelta's own frames are not shown below it. Pure; driver.
+"""Tracebacks that end at the user's call, without the frames of RowDelta below it. Pure; driver.
 
 Input: public functions, classes and their errors. Output: the same errors without the frames of libraries, and without
-Spark's exception where the message already has all that it says. ROWDELTA_DEBUG=1 keeps both.
+Spark's exception if the message already contains its information. ROWDELTA_DEBUG=1 keeps both.
 """
 
 import os
@@ -32,22 +32,22 @@ LIBRARIES: Final = frozenset(
         "threading",
     }
 )
-"""Top-level modules whose frames are left out."""
+"""Top-level modules whose frames are removed."""
 
 TRANSLATED: Final = frozenset({"dml", "py4j", "pyspark"})
-"""Top-level modules whose exceptions are translated completely where the user's statement or data is wrong."""
+"""Top-level modules whose exceptions add nothing to RowDelta's message if the statement or the data is wrong."""
 
-EVIDENCE: Final = (CommitStateUnknownError, RowConservationError)
-"""Errors that are reported or investigated and rarely happen twice: they keep all frames."""
+COMPLETE_TRACEBACKS: Final = (CommitStateUnknownError, RowConservationError)
+"""Errors that keep all frames, because they need an investigation and are hard to reproduce."""
 
 
 def is_debugging() -> bool:
-    """Return True if the environment variable ROWDELTA_DEBUG asks for complete tracebacks."""
+    """Return True if the environment variable ROWDELTA_DEBUG is set, which keeps tracebacks complete."""
     return bool(os.environ.get("ROWDELTA_DEBUG"))
 
 
 def short_traceback(function: Callable[Params, Value]) -> Callable[Params, Value]:
-    """Decorate a public function: tracebacks of its errors end at its caller."""
+    """Decorate a public function, so that tracebacks of its errors end at its caller."""
 
     @wraps(function)
     def call(*args: Params.args, **kwargs: Params.kwargs) -> Value:
@@ -73,11 +73,11 @@ def short_tracebacks(owner: Owner) -> Owner:
 
 
 def shorten_traceback(error: DmlError) -> None:
-    """Remove the frames of libraries from an error and its causes; frames of a user's own functions stay.
+    """Remove the frames of libraries from an error and its causes, and keep those of the user's own functions.
 
-    Spark's exception is hidden if the statement or the data is wrong; `DmlError.cause` has it.
+    If the statement or the data is wrong, Spark's exception is hidden; `DmlError.cause` returns it.
     """
-    if is_debugging() or isinstance(error, EVIDENCE):
+    if is_debugging() or isinstance(error, COMPLETE_TRACEBACKS):
         return
     for one in shown_chain(error):
         if isinstance(one, DmlError):
@@ -86,10 +86,10 @@ def shorten_traceback(error: DmlError) -> None:
 
 
 def hide_cause(error: DmlError) -> None:
-    """Let `DmlError.cause` keep the cause, which `raise ... from None` drops, and hide it if it adds nothing."""
-    error.cause = error.cause
+    """Hide the cause of an error if it adds nothing; `DmlError.cause` still returns it."""
+    error.cause = error.cause  # survives a later `raise ... from None`
     if isinstance(error, SqlError | DataError) and is_translated(error.__cause__):
-        error.__cause__ = None  # and Python shows no context either
+        error.__cause__ = None  # Python then hides the context too
 
 
 def is_translated(cause: BaseException | None) -> bool:
@@ -97,7 +97,10 @@ def is_translated(cause: BaseException | None) -> bool:
 
 
 def shown_chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the causes and contexts that Python shows with it; each is determined after the one before."""
+    """Yield an error, and the causes and contexts that Python shows with it.
+
+    The next one is read only after the caller has processed the previous one, because the caller may hide it.
+    """
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

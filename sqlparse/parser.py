@@ -72,7 +72,7 @@ TRANSACTION_STARTS: Final[tuple[tuple[str, ...], ...]] = (
     *(("BEGIN", "READ", word) for word in ("ONLY", "WRITE")),
     *(("BEGIN", kind, word) for kind in ("DEFERRED", "EXCLUSIVE", "IMMEDIATE") for word in ("", "TRANSACTION")),
 )
-"""How other engines begin a transaction; in Spark, BEGIN begins a compound statement."""
+"""How transactions begin in other engines. In Spark, BEGIN begins a compound statement."""
 
 
 def refuse_transaction(cursor: Cursor, _reader: FragmentReader) -> Statement:
@@ -125,11 +125,11 @@ HEADS: tuple[tuple[tuple[str, ...], Reader], ...] = (
 )
 QUERIES = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM"})
 FIRST_WORDS = QUERIES | set(ROW_LEVEL) | {head[0] for head, _ in HEADS} | {"EXPLAIN"}
-SPARKS_FIRST_WORDS: Final = words(
+OTHER_FIRST_WORDS: Final = words(
     "ADD CACHE CLEAR CLOSE DECLARE DFS EXECUTE EXPORT FETCH GRANT IMPORT LIST LOAD LOCK MAP MSCK OPEN REDUCE REPAIR "
     "RESET REVOKE UNCACHE UNLOCK"
 )
-"""The other words with which Spark 3.5 to 4.3 begins a statement, be it to refuse it."""
+"""Other first words in the grammar of Spark 3.5 to 4.3, including those of statements that Spark rejects."""
 EXPLAIN_MODES = frozenset({"EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL"})
 
 
@@ -195,18 +195,18 @@ def read_statement(sql: str, *, case_sensitive: bool = False) -> Parsed:
 
 
 def check_first_word(sql: str) -> None:
-    """Refuse a statement that begins with a misspelled keyword, as Spark's own parser does.
+    """Reject a statement that begins with a misspelled keyword, as Spark's own parser does.
 
-    Only Spark knows the first words that its extensions add.
+    Other unknown words are left to Spark, whose extensions may add statements.
 
     Raises:
-        SqlError: The first word is none of Spark's but similar to one.
+        SqlError: The first word is similar to a keyword of Spark, but is not one.
     """
     source = read_source(sql)
     word = source.word(0)
     if word and source.end > 1 and source.tokens[1].key == ":":  # a label
         return
-    if word and word not in FIRST_WORDS | SPARKS_FIRST_WORDS and near_keyword(word, FIRST_WORDS) is not None:
+    if word and word not in FIRST_WORDS | OTHER_FIRST_WORDS and near_keyword(word, FIRST_WORDS) is not None:
         Cursor(source).fail(keywords=FIRST_WORDS)
 
 

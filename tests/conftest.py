@@ -40,7 +40,7 @@ def part_settings() -> dict[str, str]:
 
 
 def keep_frames() -> None:
-    """Show RowDelta's own frames in the tracebacks of failed tests; users' tracebacks leave them out."""
+    """Keep RowDelta's own frames in the tracebacks of failed tests, which users do not see."""
     original = tracebacks.without_libraries
     if not hasattr(original, "__wrapped__"):
         setattr(tracebacks, "without_libraries", wraps(original)(lambda trace: trace))  # noqa: B010
@@ -126,7 +126,7 @@ def compiled(spark: SparkSession) -> Iterator[None]:
 
 @pytest.fixture
 def in_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Spark's workers run the tasks of every statement: by default the driver does what is little work."""
+    """Run the tasks of every statement in Spark's workers; by default, the driver runs small ones."""
     monkeypatch.setattr("dml.limits.MAX_DRIVER_JOB_BYTES", -1)
 
 

@@ -29,8 +29,8 @@ DATABASE_FILE: Final = "catalog.db"
 
 SNAPSHOT_LOADING_MODE: Final = "snapshot-loading-mode"
 
-DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""SQLite's codes for a file that is damaged or no database."""
+DAMAGE_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+"""SQLite's error codes for a damaged database, and for a file that is not a database."""
 
 KINDS: Final = ("uri", "type", "py-catalog-impl")
 LIBPQ_DRIVERS: Final = frozenset({"psycopg", "psycopg2"})
@@ -156,12 +156,12 @@ def embedded_catalog(name: str, warehouse: str, settings: dict[str, str]) -> Sql
             return SqlCatalog(name, **settings)
     except (sqlite3.DatabaseError, DatabaseError) as error:
         cause = error.orig if isinstance(error, DatabaseError) else error
-        if getattr(cause, "sqlite_errorcode", None) not in DAMAGED:
+        if getattr(cause, "sqlite_errorcode", None) not in DAMAGE_CODES:
             raise
         raise SetupError(
             f"The database '{database}' of the embedded catalog '{name}' is damaged: {cause}",
-            hint="Restore it from a backup. Without one, move it away: CALL system.register_table adds each table "
-            "again, by its newest metadata file",
+            hint="Restore it from a backup. Without a backup, move the file away, and add each table again with "
+            "CALL system.register_table and its newest metadata file",
             catalog=name,
             file=str(database),
         ) from None

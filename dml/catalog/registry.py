@@ -268,7 +268,7 @@ class CatalogRegistry:
             return f"There is no catalog '{parts[0]}'. {did_you_mean(parts[0], self.catalogs)}"
         namespace = rest[:-1]
         if not namespace and not others:
-            return f"Write the namespace, too: 'db.{rest[-1]}'"
+            return f"Include the namespace, for example 'db.{rest[-1]}'"
         known = [*others, *self.table_names(namespace, catalog_name)]
         if known:
             return did_you_mean(rest[-1], known)

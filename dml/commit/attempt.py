@@ -107,7 +107,7 @@ def parent_of(metadata: TableMetadata, target: TargetBranch) -> Snapshot | None:
     if ref.snapshot_ref_type is not SnapshotRefType.BRANCH:
         raise AnalysisError(
             f"{target.branch} is a tag, not a branch: tags cannot be written to",
-            hint="Name a branch: CREATE BRANCH ... AS OF VERSION makes one at the snapshot of a tag",
+            hint="Name a branch. ALTER TABLE ... CREATE BRANCH ... AS OF VERSION creates one at the snapshot of a tag",
             branch=target.branch,
         )
     return metadata.snapshot_by_id(ref.snapshot_id)

@@ -333,7 +333,7 @@ class ManifestFilter:
     ) -> FilteredManifests:
         """Remove delete files that the commit names, and those that no longer apply to any data file.
 
-        Source: Iceberg's `ManifestFilterManager.dropDeleteFilesOlderThan`. An append removes no files.
+        An append removes no files. Source: Iceberg's `ManifestFilterManager.dropDeleteFilesOlderThan`.
 
         Args:
             manifests: Delete manifests.

@@ -660,7 +660,7 @@ class SparkCatalog(Proxy):
         statement = create_statement(self._parts(identifier), (), partitions, dict(properties))
         schema = ddl.schema_from_json(
             java_class(CATALOG + "CatalogV2Util").v2ColumnsToStructType(columns).json(),
-            case_sensitive=True,  # Spark has refused names that are equal by its setting
+            case_sensitive=True,  # Spark has already rejected duplicate names
         )
         try:
             return stage(self._provide, replace(statement, or_replace=or_replace, replace_only=replace_only), schema)

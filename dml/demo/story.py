@@ -52,7 +52,7 @@ def read_with_duckdb(metadata_location: str) -> pa.Table:
     path = metadata_location.removeprefix("file://")
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        # With this cache, DuckDB 1.5.5 mixes up the deletion vectors of a Puffin file.
+        # With this cache, DuckDB 1.5.5 can mix up the deletion vectors of a Puffin file.
         connection.execute("SET enable_external_file_cache = false")
         for name in EXTENSIONS:
             connection.load_extension(str(extension_file(name)))

@@ -49,7 +49,7 @@ __all__ = ["TaskJob", "convert_by_tasks", "copy_by_tasks", "write_batch", "write
 LOG = logging.getLogger(__name__)
 
 TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""The function of tasks: it takes their numbers, and yields a report in each batch."""
+"""The function that tasks run: it takes their numbers, and yields one report per batch."""
 
 
 def write_by_tasks(
@@ -82,22 +82,22 @@ def write_by_tasks(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
     return collect_outcome(
-        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flat(groups)).write(table, spec), table, spec
+        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec), table, spec
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskJob:
-    """Tasks to run: in this process if that is little work, else as a Spark job.
+    """Tasks that run in the driver if they are small, else as a Spark job.
 
-    In this process they run as one, because the names of new files are unique within a task.
+    The driver runs them as one task, because names of new files are unique only within a task.
 
     Attributes:
         runtime: The owner of the Spark session.
         task: The function of the tasks.
         tasks: The number of tasks.
         files: The files that they read.
-        inserted_bytes: The size of the rows that they insert.
+        inserted_bytes: The size of the rows that they insert, in bytes.
     """
 
     runtime: Runtime
@@ -107,35 +107,35 @@ class TaskJob:
     inserted_bytes: float = 0
 
     @property
-    def is_little(self) -> bool:
-        """Whether this process does the work."""
-        return is_little(self.runtime, self.files, self.inserted_bytes)
+    def fits_driver(self) -> bool:
+        """Whether the driver runs the tasks."""
+        return fits_driver(self.runtime, self.files, self.inserted_bytes)
 
     def check(self, table: Table, spec: WriterSpec) -> None:
         """Check the workers of the session, if there is one.
 
         Raises:
-            SetupError: They cannot run tasks, or do not see the files.
+            SetupError: The workers cannot run tasks, or cannot access the files.
         """
-        if self.runtime.known is None or not self.is_little:
+        if self.runtime.known is None or not self.fits_driver:
             check_writes(self.runtime.spark, table, spec.context)
 
     def run(self) -> list[TaskReport]:
         """Run the tasks, and return what they report, failures included.
 
         Raises:
-            ExecutionError: The storage failed in this process, and Spark tries tasks only once.
+            ExecutionError: The storage failed in the driver, and Spark has not started or does not retry tasks.
             PySparkException: Spark failed; no task runs any more.
         """
-        if self.is_little:
+        if self.fits_driver:
             numbers = pa.record_batch([pa.array(range(self.tasks), pa.int64())], names=["id"])
             try:
-                return decoded(self.task([numbers]))
+                return decode_reports(self.task([numbers]))
             except Exception as error:
-                # What another attempt may not repeat: tasks report any other failure.
+                # Tasks report permanent failures. What they raise may be temporary, so Spark's workers retry it.
                 if self.runtime.known is not None or max_task_failures(self.runtime.settings()) == 1:
                     raise
-                LOG.warning("A Spark job runs what failed in the driver: %s", error)
+                LOG.warning("The tasks failed in the driver and run again as a Spark job: %s", error)
         frame = task_frame(self.runtime.spark, self.tasks, self.task, TASK_COMMIT_SCHEMA, self.tasks)
         return task_reports(frame)
 
@@ -151,13 +151,13 @@ class TaskJob:
             return self.run()
 
 
-def is_little(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: float = 0) -> bool:
-    """Return whether this process does some work sooner than Spark would start, or would run a job.
+def fits_driver(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: float = 0) -> bool:
+    """Return whether the driver does the work faster than a Spark job, including the start of Spark if it is needed.
 
     Args:
         runtime: The owner of the Spark session.
         files: The files to read.
-        inserted_bytes: The size of the rows to insert.
+        inserted_bytes: The size of the rows to insert, in bytes.
     """
     if runtime.known is None:
         most_files, most_bytes = limits.MAX_DRIVER_JOB_FILES, limits.MAX_DRIVER_JOB_BYTES
@@ -166,13 +166,13 @@ def is_little(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: float
     return len(files) <= most_files and sum(map(bytes_read, files)) + inserted_bytes <= most_bytes
 
 
-def joined_if_little(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> Sequence[Sequence[ScanTask]]:
-    """Return one group instead of several if this process reads their files: it writes fewer files then."""
-    files = flat(groups)
-    return [files] if len(groups) > 1 and is_little(runtime, files) else groups
+def combine_for_driver(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> Sequence[Sequence[ScanTask]]:
+    """Return one group instead of several if the driver reads their files, so that it writes fewer files."""
+    files = flatten(groups)
+    return [files] if len(groups) > 1 and fits_driver(runtime, files) else groups
 
 
-def flat(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
+def flatten(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
     return [task for group in groups for task in group]
 
 
@@ -183,11 +183,11 @@ def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteO
         DmlError: Writing failed. No files are left behind.
     """
     with delete_on_failure(table, spec):
-        reports = decoded(WriteTask(replace(spec, max_failures=1))(iter([batch])))
+        reports = decode_reports(WriteTask(replace(spec, max_failures=1))(iter([batch])))
     return collect_outcome(reports, table, spec)
 
 
-def decoded(reports: Iterable[pa.RecordBatch]) -> list[TaskReport]:
+def decode_reports(reports: Iterable[pa.RecordBatch]) -> list[TaskReport]:
     return [report_from_bytes(report.column(0)[0].as_py()) for report in reports]
 
 
@@ -218,7 +218,7 @@ def copy_by_tasks(
         PySparkException: Spark failed. No files are left behind.
     """
     task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    job = TaskJob(runtime=runtime, task=task, tasks=len(runs), files=flat(run.tasks for run in runs))
+    job = TaskJob(runtime=runtime, task=task, tasks=len(runs), files=flatten(run.tasks for run in runs))
     reports = job.write(table, spec) if runs else []
     return collect_outcome(reports, table, spec, more)
 
@@ -248,7 +248,7 @@ def convert_by_tasks(
         return collect_outcome([], table, spec)
     task = ConvertDeletes(input=TaskInput.of(groups, context), spec=spec)
     return collect_outcome(
-        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flat(groups)).write(table, spec), table, spec
+        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec), table, spec
     )
 
 
@@ -293,7 +293,7 @@ def write_merge_by_tasks(
         table=table,
         distribution=distribution,
     )
-    groups = joined_if_little(runtime, groups)
+    groups = combine_for_driver(runtime, groups)
     program = source.program
     if not program.not_matched:
         return collect_outcome(merge.run(groups), table, spec)
@@ -360,7 +360,7 @@ class MergeJobs:
             runtime=self.runtime,
             task=task,
             tasks=tasks,
-            files=flat(groups),
+            files=flatten(groups),
             inserted_bytes=self.source.row_count * self.source.row_bytes if inserts_rows else 0,
         )
         return job.write(self.table, self.spec)
@@ -437,6 +437,6 @@ class MergeJobs:
             sink=discard,
             reports_matches=True,
         )
-        job = TaskJob(runtime=self.runtime, task=task, tasks=len(groups), files=flat(groups))
+        job = TaskJob(runtime=self.runtime, task=task, tasks=len(groups), files=flatten(groups))
         job.check(self.table, self.spec)
         return matches_of(checked_reports(job.run()))

@@ -152,11 +152,9 @@ def calls_replaced(runtime: Runtime, statement: str) -> bool:
 
 
 def reads_as_spark(runtime: Runtime, statement: str) -> bool:
-    """Return whether Spark accepts the spelling of a statement whose tree is read alike.
+    """Return whether Spark accepts the syntax of a statement whose tree sqlglot parses as Spark does.
 
-    Args:
-        runtime: The owner of the Spark session. Before it has started, no other tree is read alike.
-        statement: The statement.
+    Before Spark has started, `calls_replaced` has already checked it.
     """
     return runtime.known is not None or is_surely_spark(statement)
 
@@ -212,8 +210,8 @@ class Engine:
         """Return the summary entries that identify the engine, for every snapshot.
 
         Raises:
-            ExecutionError: Spark has ended. It is RowDelta's own error, so that a statement which has written files
-                deletes them.
+            ExecutionError: Spark's JVM has exited. It is RowDelta's own error, so that the statement deletes the files
+                that it wrote.
         """
         try:
             return self._commit_summary()

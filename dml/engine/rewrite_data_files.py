@@ -250,7 +250,7 @@ def sort_order_of(call: RewriteDataFiles, table: Table) -> SortOrder | Curve | N
         terms = parse_sort_order(call.sort_order)
     except SqlError as error:
         error.hint = (
-            error.hint or "Write sort_order => 'day, bucket(4, id) DESC NULLS LAST', zorder(a, b) or hilbert(a, b)"
+            error.hint or "Write sort_order => 'day, bucket(4, id) DESC NULLS LAST', 'zorder(a, b)' or 'hilbert(a, b)'"
         )
         raise
     columns = tuple(term for term in terms if isinstance(term, TransformTerm))

@@ -328,8 +328,8 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
         distribution=distribution_of(planned),
         source_keys=keys,
     )
-    # Spark analyzes the statement, so that errors are raised before anything runs. What tasks can compute is valid if
-    # Spark reads its text as sqlglot does.
+    # Spark analyzes the statement, so that errors are raised before anything runs. A statement that tasks can
+    # compute is valid if Spark parses its text as sqlglot does.
     is_valid = (
         not plan.condition.skips
         and settings.policy is StoreAssignmentPolicy.ANSI

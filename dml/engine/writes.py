@@ -382,7 +382,7 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
 
 @contextmanager
 def delete_on_failure(table: Table, spec: WriterSpec) -> Iterator[None]:
-    """Delete all files of a write whose tasks do not end with reports: after a failure of Spark, or an interrupt."""
+    """Delete all files of a write if the block fails or is interrupted."""
     try:
         yield
     except BaseException:  # the job's other tasks have been stopped: `await_end_on_failure`

@@ -124,7 +124,7 @@ def cached_file_io(properties: tuple[tuple[str, str], ...], scheme: str) -> File
     settings = dict(properties)
     listed = settings.get(ALLOWED_SCHEMES)
     allowed = None if listed is None else frozenset(filter(None, listed.split(",")))
-    is_loaded = scheme and (allowed is None or scheme in allowed)  # PyIceberg warns of a scheme that it does not know
+    is_loaded = scheme and (allowed is None or scheme in allowed)  # PyIceberg warns about unknown schemes
     io = with_single_puts(load_file_io(settings, f"{scheme}://" if is_loaded else None))
     return io if allowed is None else restrict_schemes(io, allowed)
 

@@ -318,7 +318,7 @@ def list_folder(io: FileIO, source: FolderSource, metadata: TableMetadata) -> li
         case FileType.NotFound:
             raise NotFoundError(
                 f"There is no file or folder '{source.location}'",
-                hint="Give the whole location, as the driver and the tasks see it: parquet.`s3://bucket/folder`",
+                hint="Give the full location, which driver and tasks must be able to read: parquet.`s3://bucket/folder`",
                 location=source.location,
             )
     return [found_file(file, fields) for file in list_source(storage, location)]

@@ -322,7 +322,9 @@ class ManifestSource:
             if len(batch) > 1:
                 files = sorted(files, key=parts.rank_of)
             for _, part in groupby(files, key=parts.numbering()):
-                yield from writer.write_existing(location, plan.spec.spec_id, content, in_order(content, part), size)
+                yield from writer.write_existing(
+                    location, plan.spec.spec_id, content, sort_vectors(content, part), size
+                )
 
     def entries(self, wanted: Sequence[Partition] | None) -> Iterator[LiveEntry]:
         """Yield the live files of some partitions, in the order of the manifests; None for all."""
@@ -354,10 +356,10 @@ class ManifestSource:
         return sum_partitions(spec, found)
 
 
-def in_order(content: ManifestContent, part: Iterator[LiveEntry]) -> Iterable[LiveEntry]:
-    """Return the files of a part, deletion vectors in the order of their Puffin file.
+def sort_vectors(content: ManifestContent, part: Iterator[LiveEntry]) -> Iterable[LiveEntry]:
+    """Return the files of a part, with deletion vectors in the order of their Puffin file.
 
-    In another order, the file cache of DuckDB 1.5.5 mixes them up.
+    DuckDB 1.5.5 mixes up vectors in any other order if its file cache is on.
     """
     return sorted(part, key=attrgetter("place")) if content is ManifestContent.DELETES else part
 

@@ -55,7 +55,7 @@ class LiveEntry(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """The location of the file, and the offset of its deletion vector, if it is one."""
+        """The location of the file and the offset of the deletion vector; 0 for other files."""
         location: str = self.file[1]
         offset: int | None = self.file[18]
         return location, offset or 0

@@ -71,7 +71,7 @@ from dml.pruning.bucket_predicate import InBuckets
 from dml.sqlparse.constants import INTEGER_TEXT, Constant, Kind, TimeZone, text_date, text_timestamp
 
 __all__ = [
-    "WIDTHS",
+    "WIDTH_TRANSFORMS",
     "ComparisonOperator",
     "TableColumn",
     "Transformed",
@@ -433,7 +433,7 @@ def is_null(column: TableColumn, *, negated: bool) -> BooleanExpression:
 DAY_MICROS = 86_400_000_000
 HOUR_MICROS = 3_600_000_000
 UNITS = frozenset({"years", "months", "days", "hours"})
-WIDTHS = frozenset({"bucket", "truncate"})
+WIDTH_TRANSFORMS = frozenset({"bucket", "truncate"})
 """Transforms with a width as their first argument."""
 
 

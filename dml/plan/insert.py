@@ -20,7 +20,7 @@ from dml.plan.row_delta_plan import DefaultValue, RawValue, ValueSource, raw_nam
 from dml.sqlparse import defaults_in_values
 from dml.sqlparse.statements import InsertStatement, PartitionValue, Span
 
-__all__ = ["ADD_COLUMNS", "InsertPlan", "plan_insert", "query_with_defaults"]
+__all__ = ["ADD_COLUMNS_HINT", "InsertPlan", "plan_insert", "query_with_defaults"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def value_span(statement: InsertStatement, index: int) -> Span:
     return statement.column_spans[index] if statement.columns else statement.query.span
 
 
-ADD_COLUMNS: Final = "The option 'merge-schema' adds new columns"
+ADD_COLUMNS_HINT: Final = "The option 'merge-schema' adds new columns"
 
 
 def column_of(name: str, span: Span, names: TargetNames, *, hint: str = "") -> NestedField:
@@ -140,7 +140,7 @@ def columns_by_name(statement: InsertStatement, names: TargetNames, query_column
     """Return the table column for each query column, by name."""
     fields: list[NestedField] = []
     for name in query_columns:
-        field = column_of(name, statement.query.span, names, hint=ADD_COLUMNS)
+        field = column_of(name, statement.query.span, names, hint=ADD_COLUMNS_HINT)
         if field in fields:
             raise names.error(
                 f"The query has two columns '{name}'",

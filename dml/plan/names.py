@@ -39,12 +39,17 @@ class SqlRules:
 
 
 def column_text(schema: Schema, name: str) -> str:
-    """Return the name of a column or nested field, as PyIceberg joins it with dots, with the backquotes of SQL."""
+    """Return the SQL name of a column or nested field, with backquotes where needed.
+
+    Args:
+        schema: The table's schema.
+        name: The name in PyIceberg's form, joined with dots.
+    """
     return quote_name(path_of(schema.as_struct(), name) or (name,))
 
 
 def path_of(struct: StructType, name: str) -> tuple[str, ...]:
-    """Return the names from a column to the field of a joined name; empty if there is none."""
+    """Return the parts of a dotted name, from column to nested field; empty if no field has that name."""
     for one in struct.fields:
         if one.name == name:
             return (name,)

@@ -25,7 +25,7 @@ from sqlglot import exp
 
 from dml import limits
 from dml.plan.comparisons import (
-    WIDTHS,
+    WIDTH_TRANSFORMS,
     ComparisonOperator,
     TableColumn,
     Transformed,
@@ -418,7 +418,8 @@ class Converter:
         *widths, argument = arguments or [None]
         column = self.column(argument) if argument is not None else None
         # A width must be an INT: sqlglot reads `16L` as a cast.
-        if column is None or len(widths) != (name in WIDTHS) or not all(isinstance(one, exp.Literal) for one in widths):
+        has_widths = len(widths) == (name in WIDTH_TRANSFORMS) and all(isinstance(one, exp.Literal) for one in widths)
+        if column is None or not has_widths:
             return None
         width = constant(widths[0], self.zone) if widths else None
         if width is not None and width.kind is not Kind.INTEGER:

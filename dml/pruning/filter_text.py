@@ -61,7 +61,7 @@ def filter_text(expression: BooleanExpression, column_text: Callable[[str], str]
 
     Args:
         expression: The expression.
-        column_text: Formats the name of a column, for example with backquotes.
+        column_text: Formats a column name, for example with backquotes.
     """
     return visit(expression, FilterText(column_text))
 

@@ -177,18 +177,18 @@ def start_session(settings: Mapping[str, str], stderr: int | None = None) -> Spa
         if stderr is not None:
             start_jvm(settings, stderr)
         session = extend(builder).getOrCreate()
-        with stopped_on_failure(session):
-            _ = session.conf  # Spark checks the values of settings when they are first read
+        with stop_on_failure(session):
+            _ = session.conf  # Spark validates settings when they are first read
     except PySparkException as error:
         raise SetupError(
             f"Spark does not start: {failure_of(error).message}",
-            hint="Check the settings that it was given. Lines above this one, if any, are Spark's own",
+            hint="Check the settings that you passed to it. Any lines above this one are Spark's own",
         ) from error
     return session
 
 
 @contextmanager
-def stopped_on_failure(session: SparkSession) -> Iterator[None]:
+def stop_on_failure(session: SparkSession) -> Iterator[None]:
     """Stop a new session if the block fails, so that the next call starts another one."""
     try:
         yield

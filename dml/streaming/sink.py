@@ -123,19 +123,19 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
 
 
 def check_output_mode(table: Iterable[str], mode: str) -> None:
-    """Refuse the output mode `update`.
+    """Check that the output mode of a stream is `append` or `complete`.
 
     Args:
-        table: The table's name.
-        mode: The output mode, in any case.
+        table: The parts of the table's name.
+        mode: The output mode, in any letter case.
 
     Raises:
-        NotSupportedError: It is neither `append` nor `complete`.
+        NotSupportedError: It is another mode.
     """
     if mode.lower() not in {"append", "complete"}:
         raise NotSupportedError(
-            f"A stream into '{quote_name(table)}' cannot be in {mode.lower()} mode, whose rows replace earlier ones",
-            hint="lake.stream_merge merges updates by a key; the modes append and complete write all rows",
+            f"A stream into '{quote_name(table)}' does not support {mode.lower()} mode",
+            hint="Use append or complete mode, or lake.stream_merge to merge updates by a key",
             option="outputMode",
         )
 

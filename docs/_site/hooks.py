@@ -1,4 +1,4 @@
-"""What MkDocs does with a page before and after it is rendered."""
+"""MkDocs hooks that change a page before and after it is rendered."""
 
 import re
 from typing import Any
@@ -14,5 +14,5 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let long names of properties break after a dot, so that a table need not break them inside a word."""
+    """Allow line breaks after the dots of long property names, so that tables do not break them inside a word."""
     return LONG_NAME.sub(lambda name: name[0].replace(".", ".<wbr>"), html)

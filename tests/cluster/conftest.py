@@ -17,7 +17,7 @@ from tests.services.seaweedfs import SeaweedFs, seaweedfs
 
 @pytest.fixture(autouse=True)
 def workers_run_tasks(in_workers: None) -> None:
-    """Cover workers, which the tests of this folder are about."""
+    """Run all tasks in workers, which this folder tests."""
 
 
 @pytest.fixture(scope="session")

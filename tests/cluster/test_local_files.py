@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True)
 def workers_run_tasks() -> None:
-    """Leave little work in the driver: its files, too, must be where workers see them."""
+    """Override: small statements run in the driver, whose files workers must be able to access, too."""
 
 
 WRITES: dict[str, Callable[[Session], object]] = {

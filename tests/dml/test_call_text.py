@@ -1,4 +1,4 @@
-"""Errors of calls in Python name the arguments of the call, not the SQL that is made of them."""
+"""Errors of Python calls point into the arguments of the call instead of the generated SQL."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ CALL = CallText("DELETE FROM ", Argument("the argument 'table'", "E"), " WHERE "
 
 def reported(start: int | None, length: int, sql: str = CALL.text) -> AnalysisError:
     error = AnalysisError("It is wrong", sql=sql, position=start, length=length)
-    with pytest.raises(AnalysisError), CALL.report_arguments():
+    with pytest.raises(AnalysisError), CALL.locate_errors():
         raise error
     return error
 
@@ -53,7 +53,7 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
     matched = lake.merge_into(rows, "db.orders t", "t.id = source.id").whenMatched
     calls: list[tuple[str, Callable[[], Any]]] = [
         (
-            "There is no column 'idd' here in the argument 'where' (line 1, column 1)\n  idd = 1\n  ^^^",
+            "There is no column 'idd' in the argument 'where' (line 1, column 1)\n  idd = 1\n  ^^^",
             lambda: lake.update("db.orders", {"amount": 1}, "idd = 1"),
         ),
         (
@@ -68,19 +68,19 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
         ("There is no table 'db.none'. There is only 'orders'", lambda: lake.insert("db.none", rows)),
         ("There is no table or view 'nothing'", lambda: lake.insert("db.orders", "nothing")),
         (
-            "The rows have no column 'amount' of the table. Add it to the rows",
+            "The rows lack the table's column 'amount'. Add it to the rows",
             lambda: lake.upsert("db.orders", rows, on="id"),
         ),
         (
-            "There is no column 'orders.k' here in the merge condition",
+            "There is no column 'orders.k' in the merge condition",
             lambda: lake.upsert("db.orders", rows.selectExpr("id AS k", "id AS amount", "id"), on="k"),
         ),
         (
-            "There is no column 'idd' here in the merge condition (line 1, column 1)\n  idd = source.id",
+            "There is no column 'idd' in the merge condition (line 1, column 1)\n  idd = source.id",
             lambda: lake.merge_into(rows, "db.orders t", "idd = source.id").whenMatched().delete().merge(),
         ),
         (
-            "There is no column 'y' here in clause 1 (line 1, column 41)\n  WHEN MATCHED THEN UPDATE SET",
+            "There is no column 'y' in clause 1 (line 1, column 41)\n  WHEN MATCHED THEN UPDATE SET",
             lambda: matched().update({"amount": "y"}).merge(),
         ),
         (

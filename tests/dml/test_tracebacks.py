@@ -73,7 +73,7 @@ def shown(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def test_frames_of_libraries_are_left_out_and_those_of_users_stay(library: ModuleType) -> None:
+def test_library_frames_are_removed_and_user_frames_are_kept(library: ModuleType) -> None:
     error = raised(library, fail(AnalysisError("There is no column 'amout'")))
     assert frames(error) == ["<lambda>", "<lambda>", "users_function"]
     assert "example.py" not in shown(error)
@@ -81,7 +81,7 @@ def test_frames_of_libraries_are_left_out_and_those_of_users_stay(library: Modul
 
 
 @pytest.mark.parametrize("error", [AnalysisError("No column"), DataError("No value")])
-def test_sparks_exception_is_hidden_where_the_message_has_all_of_it(error: DmlError, library: ModuleType) -> None:
+def test_sparks_exception_is_hidden_if_the_message_contains_it(error: DmlError, library: ModuleType) -> None:
     cause = spark_error()
     found = raised(library, fail(error, cause))
     assert "Project" not in shown(found)
@@ -117,7 +117,7 @@ def test_the_error_of_an_inner_public_function_is_the_cause_of_an_outer_one(libr
     assert "twice" not in shown(found)
 
 
-def test_all_is_shown_with_the_variable_and_where_it_is_evidence(
+def test_tracebacks_are_complete_with_the_variable_and_for_row_conservation_errors(
     library: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evidence = raised(library, fail(RowConservationError("Rows would be lost"), spark_error()))

@@ -208,7 +208,7 @@ def test_the_readme_counts_the_cells_of_the_conflict_tables() -> None:
 
 
 def test_the_description_on_pypi_links_to_pages_of_the_site() -> None:
-    """`setup.py` makes it of README.md, whose links lead to files of the repository."""
+    """`setup.py` generates it from README.md, whose links lead to files of the repository."""
     text = runpy.run_path(str(ROOT / "setup.py"))["description"]()
     targets = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", text))
     assert len(targets) > 20

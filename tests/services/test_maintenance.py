@@ -1,4 +1,4 @@
-"""Maintainers of one table in a REST catalog, whose commits cannot require a property."""
+"""Two maintainers of one table in a REST catalog, whose commits cannot require a property value."""
 
 import threading
 
@@ -15,7 +15,7 @@ MINUTE = 60_000
 PATIENCE_SECONDS = 60
 
 
-def test_one_maintainer_works_and_the_other_is_told_who_does(lakes: dict[str, Lake]) -> None:
+def test_the_second_maintainer_is_rejected_with_the_name_of_the_first(lakes: dict[str, Lake]) -> None:
     lake = lakes["rest_s3"]
     other = dml.connect(catalog="rest_s3", spark=lake.session.spark, progress=False, **lake.properties)
     other.disable()
@@ -38,15 +38,15 @@ def test_one_maintainer_works_and_the_other_is_told_who_does(lakes: dict[str, La
     lake.agree(name, rows)
 
 
-def test_of_two_that_begin_at_once_one_gets_the_lease(lakes: dict[str, Lake]) -> None:
-    """Both may write the lease: it is read again after the time in which the other commit may land."""
+def test_one_of_two_simultaneous_maintainers_gets_the_lease(lakes: dict[str, Lake]) -> None:
+    """Both may write the lease, so each reads it again after the time in which the other commit may land."""
     lake = lakes["rest_s3"]
     name = lake.create(2, "merge-on-read")
     identifier = tuple(name.split(".")[1:])
     catalogs = [lake.table(name).catalog for _ in range(2)]
     start, refused = threading.Barrier(2), threading.Event()
     holders: list[str] = []
-    told: list[str] = []
+    named: list[str] = []
 
     def take(number: int) -> None:
         start.wait(PATIENCE_SECONDS)
@@ -55,7 +55,7 @@ def test_of_two_that_begin_at_once_one_gets_the_lease(lakes: dict[str, Lake]) ->
                 holders.append(held.holder)
                 refused.wait(PATIENCE_SECONDS)
         except CommitConflictError as error:
-            told.append(str(error.context["holder"]))
+            named.append(str(error.context["holder"]))
             refused.set()
 
     threads = [threading.Thread(target=take, args=(number,)) for number in range(2)]
@@ -64,4 +64,4 @@ def test_of_two_that_begin_at_once_one_gets_the_lease(lakes: dict[str, Lake]) ->
     for thread in threads:
         thread.join()
     assert len(holders) == 1
-    assert told == holders
+    assert named == holders

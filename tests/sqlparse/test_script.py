@@ -76,7 +76,7 @@ def test_compound_statements_and_settings_are_no_transactions(script: str) -> No
 @pytest.mark.parametrize(
     ("text", "meant"), [("SELEC 1", "SELECT"), ("  -- all\ndelte FROM t", "DELETE"), ("UPDTE t SET a = 1", "UPDATE")]
 )
-def test_a_misspelled_first_word_is_found_without_spark(text: str, meant: str) -> None:
+def test_a_misspelled_first_word_is_rejected_without_spark(text: str, meant: str) -> None:
     with pytest.raises(SqlError, match=f"Did you mean {meant}"):
         check_first_word(text)
 
@@ -85,8 +85,8 @@ def test_a_misspelled_first_word_is_found_without_spark(text: str, meant: str) -
     "text",
     ["RESET x", "selct: BEGIN SELECT 1; END", "OPTIMIZE db.t", "(SELEC 1)", "FETCH a INTO b", "`SELEC` 1", "", ";"],
 )
-def test_first_words_that_spark_may_know_are_left_to_it(text: str) -> None:
-    """Those of its grammar, labels, and words that resemble none."""
+def test_first_words_that_spark_may_know_are_left_to_spark(text: str) -> None:
+    """Words of Spark's grammar, labels, and words that resemble no keyword."""
     check_first_word(text)
 
 

@@ -176,7 +176,7 @@ def fast_forward(engine: Engine, parts: tuple[str, ...], values: Values) -> list
         raise AnalysisError(
             "The name of the branch is empty",
             kind=ErrorKind.INVALID_VALUE,
-            hint="Give branch => 'main', or the name of another branch; it is created if it does not exist",
+            hint="Give branch => 'main' or another name. A branch that does not exist is created",
         )
     started = time.perf_counter()
     moved: dict[str, int | None] = {}
@@ -333,13 +333,13 @@ def register(engine: Engine, parts: tuple[str, ...], values: Values) -> list[Row
         raise AnalysisError(
             f"The table name '{'.'.join(parts)}' has no namespace",
             kind=ErrorKind.INVALID_VALUE,
-            hint=f"Write the namespace, too: 'db.{identifier[-1]}'",
+            hint=f"Include the namespace, for example 'db.{identifier[-1]}'",
         )
     catalog = engine.registry.catalog(catalog_name)
     try:
         snapshot = register_table(catalog, identifier, location).current_snapshot()
     except AlreadyExistsError as error:
-        error.hint = "Register it under another name, or drop the table that has this name"
+        error.hint = "Register it under another name, or drop the existing table first"
         raise
     except NotFoundError as error:
         error.hint = f"Create the namespace first: CREATE NAMESPACE {quote_name(identifier[:-1])}"

@@ -133,7 +133,7 @@ REWRITES: Final = (
         summary="Replace manifests by ones of the target size that list each partition together.",
         parameters=(
             TABLE,
-            Parameter(name="use_caching", type=BOOLEAN, doc="Has no effect; it is accepted as by Iceberg"),
+            Parameter(name="use_caching", type=BOOLEAN, doc="Has no effect; accepted for compatibility with Iceberg"),
             Parameter(
                 name="spec_id",
                 type=BIGINT,

@@ -51,7 +51,7 @@ from dml.verification import Verification, verify
 __all__ = ["UPKEEP", "remove_orphans", "table_health", "verify_table"]
 
 STREAM_RESULTS: Final = Parameter(
-    name="stream_results", type=BOOLEAN, doc="Has no effect; it is accepted as by Iceberg"
+    name="stream_results", type=BOOLEAN, doc="Has no effect; accepted for compatibility with Iceberg"
 )
 
 ADVISED: Final = frozenset(MaintenanceStep) - {MaintenanceStep.EXPIRE_ROWS, MaintenanceStep.REMOVE_ORPHAN_FILES}

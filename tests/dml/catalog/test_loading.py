@@ -207,7 +207,7 @@ def test_several_processes_commit_to_one_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["text", "truncated", "page"])
-def test_a_damaged_database_is_named_with_what_to_do(tmp_path: Path, damage: str) -> None:
+def test_the_error_of_a_damaged_database_names_the_file_and_the_fix(tmp_path: Path, damage: str) -> None:
     catalog = load("lake", str(tmp_path))
     catalog.create_namespace("db")
     catalog.engine.dispose()  # SQLite moves the write-ahead log into the file

@@ -271,8 +271,8 @@ def test_what_a_stream_cannot_have_is_refused(lake, stream):
     stream.add(id=[1], k=["a"])
     for mode in ("update", "UPDATE"):
         refused = failure(stream, lake, name, mode=mode, error=NotSupportedError)
-        assert f"A stream into 'lake.{name}' cannot be in update mode" in refused
-        assert "lake.stream_merge merges updates by a key" in refused
+        assert f"A stream into 'lake.{name}' does not support update mode" in refused
+        assert "lake.stream_merge to merge updates by a key" in refused
     assert "is not known" in failure(stream, lake, name, error=NotSupportedError, **{"made-up": "1"})
     assert "for streams" in failure(stream, lake, name, error=NotSupportedError, **{"overwrite-mode": "dynamic"})
     assert "does not exist" in failure(stream, lake, name, error=NotFoundError, branch="nowhere")

@@ -74,7 +74,7 @@ ALL = {"rewrite-all": "true"}
 
 
 class NoSpark:
-    """The part of an engine that a compaction needs beside Spark: what tasks do is little work."""
+    """The parts of an engine that a compaction needs. Its tasks are small, so the driver runs them."""
 
     spark = None
     runtime = SimpleNamespace(known={})

@@ -76,11 +76,11 @@ WRONG_ARGUMENTS = [
     ("fast_forward('{t}', '', 'main')", "The name of the branch is empty", "Give branch => 'main'"),
     ("verify('{t}.branch_nope')", "There is no table|has no branch", "main|suffix"),
     ("health('{t}', 'kep')", "has no branch or tag 'kep'", "Did you mean 'kept'?"),
-    ("add_files('{t}', 'parquet.`/no/such/folder`')", "There is no file or folder", "Give the whole location"),
-    ("verify(table => '{t}', table => '{t}')", "The argument 'table' is given twice", "Leave one of the two out"),
+    ("add_files('{t}', 'parquet.`/no/such/folder`')", "There is no file or folder", "Give the full location"),
+    ("verify(table => '{t}', table => '{t}')", "The argument 'table' is given twice", "Remove one of the two"),
     ("verify('{t}', nonsense => 1)", "no parameter 'nonsense'", "'table', 'snapshot_id', 'every_file'"),
-    ("verify('nope')", "There is no table", "Write the namespace, too: 'db.nope'"),
-    ("register_table('nope', '{m}')", "has no namespace", "Write the namespace, too: 'db.nope'"),
+    ("verify('nope')", "There is no table", "Include the namespace, for example 'db.nope'"),
+    ("register_table('nope', '{m}')", "has no namespace", "Include the namespace, for example 'db.nope'"),
     ("register_table('nodb.t', '{m}')", "Namespace does not exist", "CREATE NAMESPACE nodb"),
     ("register_table('{t}', '{m}')", "already exists", "Register it under another name"),
 ]
@@ -97,7 +97,7 @@ def tagged_table(lake: Lake) -> str:
 
 
 @pytest.mark.parametrize(("call", "message", "hint"), WRONG_ARGUMENTS, ids=[call for call, _, _ in WRONG_ARGUMENTS])
-def test_a_wrong_argument_is_named_with_what_to_do(lake: Lake, call: str, message: str, hint: str) -> None:
+def test_errors_name_the_wrong_argument_and_the_fix(lake: Lake, call: str, message: str, hint: str) -> None:
     name = tagged_table(lake)
     location = lake.table(name).metadata_location
     text = call.replace("{t}", name).replace("{m}", location)
@@ -107,6 +107,6 @@ def test_a_wrong_argument_is_named_with_what_to_do(lake: Lake, call: str, messag
     assert lake.table(name).metadata_location == location
 
 
-def test_orphan_removal_takes_the_newest_argument_of_iceberg(lake: Lake) -> None:
+def test_remove_orphan_files_accepts_stream_results(lake: Lake) -> None:
     name = tagged_table(lake)
     assert lake.session.sql(f"CALL lake.system.remove_orphan_files('{name}', stream_results => true)").collect() == []

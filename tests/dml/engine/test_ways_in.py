@@ -61,7 +61,7 @@ def test_columns_that_differ_by_case_alone_are_not_guessed_among(lake: Lake) -> 
 
 
 def test_with_case_sensitivity_a_table_has_columns_that_differ_by_case_alone(lake: Lake, spark: SparkSession) -> None:
-    """As Iceberg's Java library creates, changes and partitions them; without it they are refused, as there."""
+    """Iceberg's Java library does the same; without the setting, both reject such columns."""
     sql = lake.session.sql
     with session_settings(spark, {"spark.sql.caseSensitive": "true"}):
         sql("CREATE TABLE db.cased (a INT, A STRING, n INT) PARTITIONED BY (A)")

@@ -60,6 +60,6 @@ def test_a_filter_is_written_as_a_condition(expression: BooleanExpression, text:
     assert filter_text(expression) == text
 
 
-def test_names_are_written_as_the_caller_writes_them() -> None:
+def test_names_have_the_format_of_the_caller() -> None:
     expression = And(EqualTo("a.b", 1), InBuckets("a.b", count=4, buckets=frozenset({3})))
     assert filter_text(expression, "`{}`".format) == "(`a.b` = 1 AND system.bucket(4, `a.b`) = 3)"

@@ -69,7 +69,7 @@ def streams(lake):
         run(more.option("mergeSchema", "true").trigger(availableNow=True).toTable("lake.db.more"))
         assert rows("more") == [(1, None, 7), (2, None, 7), (3, None, 7)]
 
-        with pytest.raises(NotSupportedError, match="cannot be in update mode"):
+        with pytest.raises(NotSupportedError, match="does not support update mode"):
             writer().toTable("lake.db.appended", outputMode="update")
         with pytest.raises(NotSupportedError, match="continuous"):
             frame.writeStream.trigger(continuous="1 second").toTable("lake.db.appended")

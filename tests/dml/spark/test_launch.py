@@ -205,8 +205,8 @@ def test_all_messages_of_a_jvm_that_does_not_start_come_before_the_error(capfd):
     assert capfd.readouterr().err == "no memory\n"
 
 
-def test_a_setting_of_a_wrong_value_stops_the_session_and_shows_no_stack_of_the_jvm(monkeypatch):
-    """Spark reads the values after its session has started."""
+def test_an_invalid_setting_stops_the_session_and_shows_no_jvm_stack_trace(monkeypatch):
+    """Spark validates settings only after its session has started."""
     stopped = []
     text = "[INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc' is invalid. SQLSTATE: 22022\n\nJVM stacktrace:\n\tat x.y"
 

@@ -1,4 +1,4 @@
-"""Little work is done in the driver instead of in a Spark job: the same rows, names of files, failures."""
+"""Small statements run in the driver instead of in a Spark job: the same rows, unique file names, failures."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ STATEMENTS = (
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_small_statements_run_no_job_and_do_what_workers_do(
+def test_small_statements_run_no_job_and_have_the_results_of_workers(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, mode: str
 ) -> None:
     here, there = small(lake, mode), small(lake, mode)
@@ -72,7 +72,7 @@ def test_small_statements_run_no_job_and_do_what_workers_do(
 
 @pytest.mark.usefixtures("without_jobs")
 @pytest.mark.parametrize(("limit", "value"), [("MAX_DRIVER_JOB_FILES", 1), ("MAX_DRIVER_JOB_BYTES", 500)])
-def test_more_work_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+def test_larger_statements_run_as_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
     name = small(lake, "merge-on-read")
     monkeypatch.setattr(f"dml.limits.{limit}", value)
     with pytest.raises(JobStartsError):
@@ -80,13 +80,13 @@ def test_more_work_is_a_job(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: 
     assert lake.rows(f"SELECT count(*) FROM {name}") == [(200,)]
 
 
-def test_a_driver_and_a_job_of_one_statement_write_different_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver changes the target's few rows; a job inserts the rows that the driver may not."""
+def test_the_driver_and_a_job_of_one_statement_write_other_files(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver changes the few target rows; a job inserts the rows that exceed the driver's limit."""
     name = small(lake, "merge-on-read")
     monkeypatch.setattr("dml.limits.MIN_INSERTS_PER_TASK", 10)
     monkeypatch.setattr("dml.limits.MAX_DRIVER_INSERT_BYTES", 0)
     monkeypatch.setattr("dml.limits.MAX_TASK_HELD_BYTES", 0)
-    monkeypatch.setattr("dml.engine.by_tasks.is_little", lambda runtime, files, inserted_bytes=0: bool(files))
+    monkeypatch.setattr("dml.engine.by_tasks.fits_driver", lambda runtime, files, inserted_bytes=0: bool(files))
     changed = lake.session.sql(
         f"MERGE INTO {name} AS t USING (SELECT id, 'm' AS s FROM range(150, 250)) AS v ON t.id = v.id "
         "WHEN MATCHED THEN UPDATE SET s = v.s WHEN NOT MATCHED THEN INSERT *"
@@ -98,8 +98,8 @@ def test_a_driver_and_a_job_of_one_statement_write_different_files(lake: Lake, m
     assert "00000" in written
 
 
-def test_several_small_files_add_one(lake: Lake) -> None:
-    """Two tasks would read them, and leave their rows to the driver."""
+def test_a_merge_into_several_small_files_adds_one_file(lake: Lake) -> None:
+    """A Spark job would read them in two tasks."""
     name = lake.create("id BIGINT, s STRING", **{"write.merge.mode": "merge-on-read"})
     for first in range(10):
         lake.session.sql(f"INSERT INTO {name} VALUES ({first}, 's')")
@@ -110,7 +110,7 @@ def test_several_small_files_add_one(lake: Lake) -> None:
     assert (merged.rows_updated, merged.rows_inserted, merged.data_files_added) == (2, 1, 1)
 
 
-def test_a_failure_of_storage_is_tried_again_by_a_job_where_spark_tries_tasks_again(
+def test_a_job_retries_a_storage_failure_of_the_driver_if_spark_retries_tasks(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = small(lake, "copy-on-write")
@@ -156,7 +156,7 @@ def test_an_interrupt_in_the_driver_leaves_no_file(lake: Lake, monkeypatch: pyte
         "UPDATE {t} SET id = 1e400",
     ],
 )
-def test_what_only_sqlglot_accepts_is_rejected_by_spark(lake: Lake, statement: str) -> None:
+def test_spark_rejects_syntax_that_only_sqlglot_accepts(lake: Lake, statement: str) -> None:
     name = small(lake, "merge-on-read")
     before = lake.state(name)
     with pytest.raises((PySparkException, dml.errors.DmlError)):
@@ -164,8 +164,8 @@ def test_what_only_sqlglot_accepts_is_rejected_by_spark(lake: Lake, statement: s
     assert lake.state(name) == before
 
 
-def test_settings_that_the_user_changes_decide_values(lake: Lake, spark) -> None:
-    """`spark.sql.ansi.enabled` and the time zone of a session that runs, as for a Spark job."""
+def test_changed_session_settings_apply_in_the_driver(lake: Lake, spark) -> None:
+    """The time zone and the overflow checks of the running session, as for a Spark job."""
     name = lake.create("id INT, at TIMESTAMP")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
