@@ -125,7 +125,7 @@ def read_argument(cursor: Cursor, reader: FragmentReader, before: list[CallArgum
         span = cursor.span_from(begin)
         cursor.expect("=>")
         if any(argument.name == name for argument in before):
-            cursor.fail_at(span, f"The argument '{name}' is given twice", hint="Remove one of the two")
+            cursor.fail_at(span, f"The argument '{name}' is given twice", hint="Remove one of them")
     elif before and before[-1].name is not None:
         cursor.fail("A positional argument follows a named one", expected="a name and '=>'")
     start = cursor.index

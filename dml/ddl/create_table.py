@@ -189,7 +189,7 @@ def check_clauses(statement: CreateTable, schema: Schema | None) -> None:
             f"USING {statement.provider} is not possible for {name}", hint="Tables of this catalog are USING iceberg"
         )
     if statement.if_not_exists and statement.or_replace:
-        raise AnalysisError("OR REPLACE and IF NOT EXISTS contradict each other", hint="Leave one of them out")
+        raise AnalysisError("OR REPLACE and IF NOT EXISTS contradict each other", hint="Remove one of them")
     if schema is not None and statement.columns:
         raise AnalysisError(
             "CREATE TABLE ... AS SELECT takes its columns from the query", hint="Name and cast the columns in the query"

@@ -63,7 +63,7 @@ def new_field(term: TransformTerm, schema: Schema, before: Sequence[PartitionFie
         if field.source_id == added.source_id and is_redundant(field.transform, transform):
             raise AlreadyExistsError(
                 f"The partition field {term_text(added, schema)} repeats {term_text(field, schema)}",
-                hint="Leave one of them out",
+                hint="Remove one of them",
             )
     return added
 

@@ -104,7 +104,7 @@ def bind_arguments(procedure: Procedure, statement: CallStatement, sql: str) -> 
             raise point_error(error, sql, argument.span, did_you_mean(name, known))
         if name in found:
             error = AnalysisError(f"The argument '{name}' is given twice")
-            raise point_error(error, sql, argument.span, "Remove one of the two")
+            raise point_error(error, sql, argument.span, "Remove one of them")
         if argument.value.has_subquery:
             error = AnalysisError(f"The argument '{name}' is not a constant")
             raise point_error(error, sql, argument.value.span, "Run the subquery first, and write its value")

@@ -77,7 +77,7 @@ WRONG_ARGUMENTS = [
     ("verify('{t}.branch_nope')", "There is no table|has no branch", "main|suffix"),
     ("health('{t}', 'kep')", "has no branch or tag 'kep'", "Did you mean 'kept'?"),
     ("add_files('{t}', 'parquet.`/no/such/folder`')", "There is no file or folder", "Give the full location"),
-    ("verify(table => '{t}', table => '{t}')", "The argument 'table' is given twice", "Remove one of the two"),
+    ("verify(table => '{t}', table => '{t}')", "The argument 'table' is given twice", "Remove one of them"),
     ("verify('{t}', nonsense => 1)", "no parameter 'nonsense'", "'table', 'snapshot_id', 'every_file'"),
     ("verify('nope')", "There is no table", "Include the namespace, for example 'db.nope'"),
     ("register_table('nope', '{m}')", "has no namespace", "Include the namespace, for example 'db.nope'"),
