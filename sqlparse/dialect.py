@@ -115,8 +115,8 @@ BUILT_INS: Final = frozenset(NAMES.split())
 """Spark's functions that have their own sqlglot node which planning uses."""
 
 LOOKALIKES: Final = """
-    date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
-    ts_or_ds_to_date ts_or_ds_to_date_str var_map
+    convert date_to_date_str day_of_month iif is_nan starts_with time_to_time_str timestamp_ltz timestamp_ntz
+    try_convert ts_or_ds_to_date ts_or_ds_to_date_str var_map
 """
 NO_BUILT_INS: Final = frozenset(LOOKALIKES.split())
 """Names that sqlglot parses as one of these functions; in Spark they can only be user-defined."""

@@ -1,6 +1,7 @@
-"""Find text that sqlglot accepts and Spark rejects, or may reject. Pure; driver.
+"""Find text that sqlglot accepts and Spark rejects, or may reject, or reads differently. Pure; driver.
 
     id IN (1, 2,)     STRING 'x'     CAST(id AS INT64)     1e400     id NOTNULL     0x1F     NVL(id)
+    name = +'10'      name = '${spark.app.name}'
 
 Spark rejects such a statement when it analyzes it. Where nothing is analyzed by Spark, the text must be free of them.
 """
@@ -12,7 +13,7 @@ from typing import Final
 
 from dml.sqlparse.tokens import Token, TokenKind, tokenize, words
 
-__all__ = ["is_surely_spark"]
+__all__ = ["is_read_otherwise", "is_surely_spark"]
 
 BEFORE_STRING: Final = words(
     "AND BETWEEN BY CASE CATALOG DATE DIV DISTINCT ELSE ESCAPE FROM LIKE NOT ON OR SELECT THEN TIMESTAMP TIMESTAMP_LTZ "
@@ -31,8 +32,20 @@ CALLS: Final = CASTS | TWO_ARGUMENTS
 FOREIGN: Final = words("ISNULL NOTNULL SAFE_CAST")
 """`id NOTNULL`; as functions, the first two are Spark's."""
 
+ONLY_SQLGLOT: Final = words("ASYMMETRIC SYMMETRIC !")
+"""`id BETWEEN ASYMMETRIC 1 AND 5`, and `!` for NOT, which sqlglot accepts in more places."""
+
+DEFINITIONS: Final = words("ALTER CREATE REPLACE")
+"""First words of statements in which NOT NULL belongs to a column."""
+
 FOREIGN_SYMBOLS: Final = re.compile(r"~~|::|/\*\+")
 """`::` is a cast only from Spark 4.0 on."""
+
+VARIABLE: Final = "${"
+"""Begins the name of a variable or a setting, whose value Spark puts into the text before it reads it."""
+
+BEFORE_SIGN: Final = BEFORE_STRING | words("ALL ANY HAVING ILIKE IN INTERVAL IS REGEXP RLIKE SET USING")
+"""Words after which a `+` is a sign."""
 
 PRECISION: Final = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 MAX_DIGITS: Final = 38
@@ -46,12 +59,43 @@ def is_surely_spark(text: str) -> bool:
         text: The statement.
     """
     tokens, problem = tokenize(text)
-    if problem is not None or FOREIGN_SYMBOLS.search(text):
+    if problem is not None or FOREIGN_SYMBOLS.search(text) or is_read_otherwise(text):
         return False
     end = Token(TokenKind.END, "", len(text), len(text))
+    if (
+        tokens[:1]
+        and tokens[0].key not in DEFINITIONS
+        and any(
+            (one.key, after.key) == ("NOT", "NULL") and before.key != "IS"
+            for before, one, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
+        )
+    ):
+        return False  # `id NOT NULL`
     return all(
         follows_as_in_spark(text, one, after) and (one.key not in CALLS or is_call(text, tokens, place))
         for place, (one, after) in enumerate(pairwise([*tokens, end]))
+    )
+
+
+def is_read_otherwise(text: str) -> bool:
+    """Return whether Spark may give a statement another meaning than sqlglot.
+
+    Spark replaces `${name}` (`spark.sql.variable.substitute`), and casts the string `+'10'` to a double. sqlglot drops
+    the sign.
+
+    Args:
+        text: The statement.
+    """
+    if VARIABLE in text:
+        return True
+    if "+" not in text:
+        return False
+    tokens, _ = tokenize(text)
+    return any(
+        one.key == "+"
+        and after.kind is not TokenKind.NUMBER
+        and (before.key in BEFORE_SIGN or (before.kind is TokenKind.SYMBOL and before.key not in {")", "]"}))
+        for before, one, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
     )
 
 
@@ -61,6 +105,8 @@ def follows_as_in_spark(text: str, one: Token, after: Token) -> bool:
         return False
     if after.kind is TokenKind.STRING:
         return (one.kind is TokenKind.SYMBOL and one.key != ")") or one.key in BEFORE_STRING
+    if one.key in ONLY_SQLGLOT:
+        return False
     if one.key == ",":
         return after.key not in CLOSERS or after.kind in {TokenKind.QUOTED, TokenKind.NUMBER}
     if one.key in FOREIGN:
@@ -89,7 +135,16 @@ def is_call(text: str, tokens: Sequence[Token], place: int) -> bool:
             kind = at + 1 if key == "AS" else kind
     if tokens[place].key in TWO_ARGUMENTS:
         return commas == 1
+    if is_null(tokens, place + 1):  # sqlglot's tree has no type for it
+        return False
     return kind > 0 and is_type(text[tokens[kind].start : tokens[at].start])
+
+
+def is_null(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether the first argument of a call is NULL, given the place of its bracket."""
+    while tokens[place].key == "(":
+        place += 1
+    return tokens[place].key == "NULL"
 
 
 def is_type(text: str) -> bool:

@@ -15,6 +15,7 @@ from types import MappingProxyType
 import pyarrow as pa
 from pyiceberg.table import Table
 from pyroaring import BitMap
+from pyspark.sql import DataFrame
 
 from dml import limits
 from dml.engine.sent_source import SentSource, bytes_read
@@ -28,14 +29,15 @@ from dml.engine.writes import (
     task_reports,
     with_live_storage,
 )
+from dml.errors import DmlError, ExecutionError
 from dml.model.scan_task import ScanContext, ScanTask
-from dml.model.write_task import SourceMatches, TaskReport, report_from_bytes
+from dml.model.write_task import SourceMatches, TaskCommit, TaskFailure, TaskReport, report_from_bytes
 from dml.options import DistributionMode
 from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
 from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
-from dml.spark.workers import check_writes, max_task_failures
+from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
 from dml.tasks.task_input import TaskInput
 from dml.write.carried_rows import CopyRows, RewriteRun
@@ -106,49 +108,68 @@ class TaskJob:
     files: Sequence[ScanTask]
     inserted_bytes: float = 0
 
-    @property
-    def fits_driver(self) -> bool:
-        """Whether the driver runs the tasks."""
-        return fits_driver(self.runtime, self.files, self.inserted_bytes)
-
-    def check(self, table: Table, spec: WriterSpec) -> None:
-        """Check the workers of the session, if there is one.
-
-        Raises:
-            SetupError: The workers cannot run tasks, or cannot access the files.
-        """
-        if self.runtime.known is None or not self.fits_driver:
-            check_writes(self.runtime.spark, table, spec.context)
-
-    def run(self) -> list[TaskReport]:
-        """Run the tasks, and return what they report, failures included.
-
-        Raises:
-            ExecutionError: The storage failed in the driver, and Spark has not started or does not retry tasks.
-            PySparkException: Spark failed; no task runs any more.
-        """
-        if self.fits_driver:
-            numbers = pa.record_batch([pa.array(range(self.tasks), pa.int64())], names=["id"])
-            try:
-                return decode_reports(self.task([numbers]))
-            except Exception as error:
-                # Tasks report permanent failures. What they raise may be temporary, so Spark's workers retry it.
-                if self.runtime.known is not None or max_task_failures(self.runtime.settings()) == 1:
-                    raise
-                LOG.warning("The tasks failed in the driver and run again as a Spark job: %s", error)
-        frame = task_frame(self.runtime.spark, self.tasks, self.task, TASK_COMMIT_SCHEMA, self.tasks)
-        return task_reports(frame)
-
     def write(self, table: Table, spec: WriterSpec) -> list[TaskReport]:
         """Run the tasks of a write, and return what they report, failures included.
 
         Raises:
-            SetupError: As `check`.
+            SetupError: The workers cannot run tasks, or cannot access the files.
+            ExecutionError: The storage failed in the driver, and Spark has not started or does not retry tasks.
             PySparkException: Spark failed. All files of the statement are deleted.
         """
-        self.check(table, spec)
+        in_driver = self._place(table, spec)
         with delete_on_failure(table, spec):
-            return self.run()
+            return self._run(spec.max_failures, in_driver=in_driver)
+
+    def probe(self, table: Table, spec: WriterSpec) -> Sequence[TaskReport]:
+        """Run tasks that write no files, and return what they report.
+
+        Raises:
+            SetupError, ExecutionError, PySparkException: As `write`.
+            DmlError: The first failure that a task reported.
+        """
+        return checked_reports(self._run(spec.max_failures, in_driver=self._place(table, spec)))
+
+    def run(self, max_failures: int) -> Sequence[TaskReport]:
+        """Run tasks that write no files and whose workers have been checked, and return what they report.
+
+        Raises:
+            ExecutionError, PySparkException: As `write`.
+            DmlError: The first failure that a task reported.
+        """
+        return checked_reports(self._run(max_failures, in_driver=self._fits_driver()))
+
+    def _fits_driver(self) -> bool:
+        return fits_driver(self.runtime, self.files, self.inserted_bytes)
+
+    def _place(self, table: Table, spec: WriterSpec) -> bool:
+        """Decide whether the driver runs the tasks, and check the workers of a session that has started or has to."""
+        in_driver = self._fits_driver()
+        if self.runtime.known is None or not in_driver:
+            check_writes(self.runtime.spark, table, spec.context)
+        return in_driver
+
+    def _run(self, max_failures: int, *, in_driver: bool) -> list[TaskReport]:
+        if not in_driver:
+            return task_reports(self._frame())
+        numbers = pa.record_batch([pa.array(range(self.tasks), pa.int64())], names=["id"])
+        try:
+            return decode_reports(self.task([numbers]))
+        except Exception as error:
+            # Tasks report permanent failures. What they raise may be temporary, so Spark's workers retry it.
+            if self.runtime.known is not None or max_failures == 1:
+                raise
+            LOG.warning("The tasks failed in the driver and run again as a Spark job: %s", shown(error))
+        return [later_attempt(report) for report in task_reports(self._frame())]
+
+    def _frame(self) -> DataFrame:
+        return task_frame(self.runtime.spark, self.tasks, self.task, TASK_COMMIT_SCHEMA, self.tasks)
+
+
+def later_attempt(report: TaskReport) -> TaskReport:
+    """Count the driver's attempt, so that files which it may have left are looked for."""
+    if isinstance(report, TaskCommit | TaskFailure):
+        return replace(report, attempt_number=report.attempt_number + 1)
+    return report
 
 
 def fits_driver(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: float = 0) -> bool:
@@ -176,15 +197,31 @@ def flatten(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
     return [task for group in groups for task in group]
 
 
-def write_batch(batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
-    """Write rows that the driver holds, in one attempt.
+def write_batch(runtime: Runtime, batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
+    """Write rows that the driver holds.
 
     Raises:
-        DmlError: Writing failed. No files are left behind.
+        SetupError: The workers of a session cannot access the files.
+        DmlError: Each of `spec.max_failures` attempts failed. No files are left behind.
     """
-    with delete_on_failure(table, spec):
-        reports = decode_reports(WriteTask(replace(spec, max_failures=1))(iter([batch])))
-    return collect_outcome(reports, table, spec)
+    if runtime.known is None:
+        check_writes(runtime.spark, table, spec.context)
+
+    def attempt(spec: WriterSpec) -> WriteOutcome:
+        with delete_on_failure(table, spec):
+            return collect_outcome(decode_reports(WriteTask(spec)(iter([batch]))), table, spec)
+
+    for _ in range(spec.max_failures - 1):
+        try:
+            return attempt(spec)
+        except (ExecutionError, OSError) as error:
+            LOG.warning("Writing failed in the driver and is tried again: %s", shown(error))
+    return attempt(replace(spec, max_failures=1))
+
+
+def shown(error: BaseException) -> str:
+    """Return an error's text for the log; those of libraries may hold credentials."""
+    return str(error) if isinstance(error, DmlError) else type(error).__name__
 
 
 def decode_reports(reports: Iterable[pa.RecordBatch]) -> list[TaskReport]:
@@ -438,5 +475,4 @@ class MergeJobs:
             reports_matches=True,
         )
         job = TaskJob(runtime=self.runtime, task=task, tasks=len(groups), files=flatten(groups))
-        job.check(self.table, self.spec)
-        return matches_of(checked_reports(job.run()))
+        return matches_of(job.probe(self.table, self.spec))

@@ -24,7 +24,6 @@ from dml.catalog.translation import translate_errors
 from dml.deletes.deletion_vector import Blob, PuffinWriter
 from dml.engine.by_tasks import TaskJob
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.writes import checked_reports
 from dml.errors import AnalysisError, ErrorKind
 from dml.hints import did_you_mean
 from dml.maintenance.statistics_files import register_statistics, schema_of, snapshot_with, write_statistics_file
@@ -192,7 +191,7 @@ def sketch_columns(
         return sketches
     task = SketchTask(input=TaskInput.of(parts, scan.context), paths=tuple(place_of(path, columns) for path in fields))
     job = TaskJob(runtime=engine.runtime, task=task, tasks=len(parts), files=[file for part in parts for file in part])
-    for report in checked_reports(job.run()):
+    for report in job.run(engine.max_failures()):
         assert isinstance(report, ColumnSketches)
         for sketch, part in zip(sketches, report.sketches, strict=True):
             sketch.merge(part)

@@ -199,7 +199,7 @@ class EqualityDeleteConversion:
         return ConvertedDeletes(converted=len(self.chosen), added=len(outcome.delete_files))
 
     def _write(self) -> tuple[WriterSpec, WriteOutcome]:
-        """Write the new delete files in one Spark job; without tasks there is nothing to write."""
+        """Write the new delete files in one job; without tasks there is nothing to write."""
         tasks = self.tasks
         groups = self.scan.whole_file_groups(tasks, self.settings.parallelism, ChangeDistribution())
         context = self.scan.context(tasks)

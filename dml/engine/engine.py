@@ -25,7 +25,7 @@ from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_p
 from dml.spark.versions import Feature, has_feature
 from dml.spark.workers import SettingReader, integer_setting, max_task_failures, parallel_tasks
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
-from dml.sqlparse.spellings import is_surely_spark
+from dml.sqlparse.spellings import is_read_otherwise, is_surely_spark
 
 __all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect", "reads_as_spark"]
 
@@ -144,7 +144,7 @@ def calls_replaced(runtime: Runtime, statement: str) -> bool:
 
     A session that has not started has no functions of the user, but neither does it reject what only sqlglot accepts.
     """
-    if called_functions(statement, NO_BUILT_INS):
+    if called_functions(statement, NO_BUILT_INS) or is_read_otherwise(statement):
         return True
     if runtime.known is not None:
         return not is_surely_spark(statement)

@@ -52,7 +52,7 @@ from dml.model.summary_keys import ROWS_INSERTED
 from dml.model.write_task import WriteContext
 from dml.options import SPARK_FANOUT_ENABLED, DistributionMode, IsolationLevel, choice, integer
 from dml.plan.insert import InsertPlan, plan_insert, query_with_defaults
-from dml.plan.literal_rows import literal_columns
+from dml.plan.literal_rows import is_of_constants, literal_columns
 from dml.plan.row_delta_plan import RawValue, ThroughSpark, ValueSource, raw_name
 from dml.progress import progress_bar
 from dml.result import Result
@@ -208,7 +208,7 @@ def insert_literals(
         or statement.ctes
         or statement.query.tables
     )
-    if not is_plain:
+    if not is_plain or not is_of_constants(statement.query):
         return None
     start = start_statement(engine, statement.target, sql, "INSERT", idempotency_key=idempotency_key)
     target, settings = start.target, start.settings
@@ -228,7 +228,7 @@ def insert_literals(
     if mode is DistributionMode.RANGE or write.context.options.fanout is False:
         return None
     layout = DeltaLayout(value_ids=tuple(column.field_id for column, _ in targets))
-    return commit_rows(write, write_batch(batch, table, replace(write.task.spec, layout=layout)))
+    return commit_rows(write, write_batch(engine.runtime, batch, table, replace(write.task.spec, layout=layout)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -520,7 +520,7 @@ class Rewrite:
         return self._commit((self._write(groups),))
 
     def _write(self, groups: tuple[FileGroup, ...]) -> Rewritten:
-        """Write the new files of groups in one Spark job."""
+        """Write the new files of groups in one job."""
         ranged = tuple(group for group in groups if self.is_ranged(group))
         runs = [run for group in groups if not self.is_ranged(group) for run in self.runs(group)]
         spec = self._spec(len(runs) + sum(self.options.expected_files(group.size) for group in ranged))

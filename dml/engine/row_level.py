@@ -7,12 +7,14 @@ metadata deletes (docs/semantics.md, D1 and D7 to D11).
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyiceberg.expressions import And, BooleanExpression
+from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import PrimitiveType
 from pyspark.sql import DataFrame
 
 from dml import limits
@@ -55,6 +57,7 @@ from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
 from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
+from dml.pyiceberg_patch import VariantType
 from dml.read.reader import TargetFiles
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
@@ -333,11 +336,18 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     is_valid = (
         not plan.condition.skips
         and settings.policy is StoreAssignmentPolicy.ANSI
+        and compares_all(target.table.schema(), plan.target_ids)
         and reads_as_spark(engine.runtime, planned.views.statement)
     )
     if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
         delta.frame()
     return delta
+
+
+def compares_all(schema: Schema, field_ids: Iterable[int]) -> bool:
+    """Return whether Spark compares values of all types of some columns; it does not compare maps and variants."""
+    types = [schema.find_type(field_id) for field_id in field_ids]
+    return all(isinstance(one, PrimitiveType) and not isinstance(one, VariantType) for one in types)
 
 
 def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:

@@ -20,7 +20,7 @@ from dml.rows.program import Literal
 from dml.sqlparse.constants import Kind, TimeZone, constant
 from dml.sqlparse.statements import Fragment
 
-__all__ = ["literal_columns"]
+__all__ = ["is_of_constants", "literal_columns"]
 
 
 def literal_columns(query: Fragment, rules: SqlRules) -> list[list[Literal]] | None:
@@ -43,6 +43,11 @@ def literal_columns(query: Fragment, rules: SqlRules) -> list[list[Literal]] | N
     columns = [in_one_type([row[place] for row in found]) for place in range(len(rows[0]))]
     known = [column for column in columns if column is not None]
     return known if len(known) == len(columns) else None
+
+
+def is_of_constants(query: Fragment) -> bool:
+    """Return whether a query may be a list of constant rows, without reading its values."""
+    return bool(rows_of(query_tree(query)))
 
 
 def rows_of(tree: exp.Expression | None) -> list[Sequence[exp.Expression]]:

@@ -22,6 +22,7 @@ def workers_run_tasks() -> None:
 
 
 WRITES: dict[str, Callable[[Session], object]] = {
+    "insert values": lambda lake: lake.sql("INSERT INTO db.t VALUES (1, 'x')"),
     "insert": lambda lake: lake.sql("INSERT INTO db.t SELECT id, 'x' FROM range(1000)"),
     "insert into partitions": lambda lake: lake.sql("INSERT INTO db.parts SELECT id, 'x' FROM range(1000)"),
     "create as select": lambda lake: lake.sql("CREATE TABLE db.made AS SELECT id, 'x' AS s FROM range(1000)"),

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 import dml.engine.by_tasks
 from dml.errors import DataError, ExecutionError
@@ -126,7 +127,6 @@ def test_a_job_retries_a_storage_failure_of_the_driver_if_spark_retries_tasks(
     with pytest.raises(ExecutionError, match="Writing failed in the driver: OSError: the storage has a moment"):
         lake.session.sql(update)
     monkeypatch.setattr("dml.engine.engine.max_task_failures", lambda get: 2)
-    monkeypatch.setattr("dml.engine.by_tasks.max_task_failures", lambda get: 2)
     assert lake.session.sql(update).rows_updated == 1
     assert lake.rows(f"SELECT id FROM {name} WHERE s = 'u'") == [(7,)]
 
@@ -164,7 +164,7 @@ def test_spark_rejects_syntax_that_only_sqlglot_accepts(lake: Lake, statement: s
     assert lake.state(name) == before
 
 
-def test_changed_session_settings_apply_in_the_driver(lake: Lake, spark) -> None:
+def test_changed_session_settings_apply_in_the_driver(lake: Lake, spark: SparkSession) -> None:
     """The time zone and the overflow checks of the running session, as for a Spark job."""
     name = lake.create("id INT, at TIMESTAMP")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
@@ -177,3 +177,98 @@ def test_changed_session_settings_apply_in_the_driver(lake: Lake, spark) -> None
         lake.session.sql(f"INSERT INTO {name} VALUES (5000000000, NULL)")
     with pytest.raises((PySparkException, DataError)):
         lake.session.sql(f"UPDATE {name} SET id = id + 2147483647")
+
+
+SUBSTITUTED = (
+    "INSERT INTO {t} VALUES (1, '${{spark.app.name}}')",
+    "INSERT INTO {t} (id, s) SELECT 1, '${{spark.app.name}}'",
+    "UPDATE {t} SET s = '${{spark.app.name}}' WHERE id = 1",
+    "MERGE INTO {t} t USING (VALUES (1)) v(id) ON t.id = v.id WHEN MATCHED THEN UPDATE SET s = '${{spark.app.name}}'",
+)
+
+
+@pytest.mark.parametrize("statement", SUBSTITUTED)
+def test_variables_of_spark_are_replaced(lake: Lake, spark: SparkSession, statement: str) -> None:
+    name = lake.create("id BIGINT, s STRING")
+    if not statement.startswith("INSERT"):
+        lake.session.sql(f"INSERT INTO {name} VALUES (1, 'x')")
+    lake.session.sql(statement.format(t=name))
+    assert lake.rows(name) == [(1, spark.conf.get("spark.app.name"))]
+    assert lake.session.sql(f"DELETE FROM {name} WHERE s = '${{spark.app.name}}'").rows_deleted == 1
+
+
+def test_a_plus_sign_casts_a_string(lake: Lake) -> None:
+    name = lake.create("id BIGINT, s STRING")
+    lake.session.sql(f"INSERT INTO {name} VALUES (1, '10'), (2, '10.0')")
+    lake.session.sql(f"INSERT INTO {name} VALUES (3, +'5')")
+    assert lake.rows(f"SELECT s FROM {name} WHERE id = 3") == [("5.0",)]
+    assert lake.rows(f"SELECT id FROM {name} WHERE s = +'10' ORDER BY id") == [(1,), (2,)]
+    assert lake.session.sql(f"UPDATE {name} SET s = +s WHERE id = 1").rows_updated == 1
+    assert lake.session.sql(f"DELETE FROM {name} WHERE +s = '10'").rows_deleted == 2
+    assert lake.rows(name) == [(3, "5.0")]
+
+
+REJECTED = (
+    "DELETE FROM {t} WHERE id NOT NULL",
+    "DELETE FROM {t} WHERE k ! IN (1)",
+    "DELETE FROM {t} WHERE k BETWEEN ASYMMETRIC 0 AND 5",
+    "DELETE FROM {t} WHERE k IS DISTINCT FROM CAST(NULL AS DATE)",
+    "DELETE FROM {t} WHERE id = 1 OR CAST(NULL AS INT)",
+    "DELETE FROM {t} WHERE k = CONVERT(1, INT)",
+    "DELETE FROM {t} WHERE m = NULL",
+    "DELETE FROM {t} WHERE m IN (NULL)",
+    "DELETE FROM {t} WHERE m <=> NULL",
+    "UPDATE {t} SET k = 2 WHERE CASE WHEN m <=> NULL THEN true ELSE false END",
+    "UPDATE {t} SET b = CAST(NULL AS DATE)",
+    "UPDATE {t} SET k = TRY_CONVERT(id, INT)",
+)
+
+
+@pytest.mark.parametrize("statement", REJECTED)
+def test_what_spark_rejects_changes_nothing(lake: Lake, statement: str) -> None:
+    name = lake.copy_of(
+        "with a map", lambda: filled(lake, "id BIGINT, k INT, b BOOLEAN, m MAP<STRING, INT>", "1, 1, true, map('a', 1)")
+    )
+    before = lake.state(name)
+    with pytest.raises((PySparkException, dml.errors.DmlError)):
+        lake.session.sql(statement.format(t=name))
+    assert lake.state(name) == before
+
+
+def filled(lake: Lake, columns: str, row: str) -> str:
+    name = lake.create(columns)
+    lake.session.sql(f"INSERT INTO {name} SELECT {row}")
+    return name
+
+
+def test_an_insert_of_constants_is_retried(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = small(lake, "copy-on-write")
+    opened, failures = OutputFileFactory.open, iter([OSError("the storage has a moment")])
+
+    def fails_once(self, *args, **kwargs):
+        for failure in failures:
+            raise failure
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(OutputFileFactory, "open", fails_once)
+    monkeypatch.setattr("dml.engine.engine.max_task_failures", lambda get: 2)
+    assert lake.session.sql(f"INSERT INTO {name} VALUES (500, 'i')").rows_inserted == 1
+    assert lake.rows(f"SELECT count(*) FROM {name}") == [(201,)]
+
+
+def test_files_that_a_failed_driver_left_are_deleted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The storage fails while the driver writes, and while it deletes what it wrote; a job runs the tasks again."""
+    name = small(lake, "copy-on-write")
+    (_, before), closed = lake.state(name), OutputFileFactory.close
+
+    def fails_in_the_driver(self, file):
+        closed(self, file)
+        if self.task.partition_id == DRIVER_PARTITION:
+            raise OSError("the storage has a moment")
+
+    monkeypatch.setattr(OutputFileFactory, "close", fails_in_the_driver)
+    monkeypatch.setattr("dml.write.output_files.delete_files", lambda io, paths: tuple(paths))
+    monkeypatch.setattr("dml.engine.engine.max_task_failures", lambda get: 2)
+    assert lake.session.sql(f"UPDATE {name} SET s = 'u' WHERE id = 7").rows_updated == 1
+    _, after = lake.state(name)
+    assert not {path.name for path in after - before if str(DRIVER_PARTITION) in path.name}
