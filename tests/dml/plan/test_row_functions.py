@@ -284,7 +284,7 @@ def test_each_name_that_is_read_as_a_function_of_spark_is_known() -> None:
     words = {*parsers, "IF", "INT", "LEFT", "DATE", "DOUBLE", "STRING", "LIKE", "TIMESTAMP", "BIGINT", "SMALLINT"}
     found = set()
     for name in words:
-        for arguments in ("a", "a, b", "a, b, c", "a, 1", "'x'"):
+        for arguments in ("a", "a, b", "a, b, c", "a, 1", "a, INT", "'x'"):
             tree = parse_expression(f"{name}({arguments})")
             if tree is not None and type(tree) in NODES:
                 found.add(name.lower())
