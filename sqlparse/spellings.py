@@ -44,8 +44,11 @@ FOREIGN_SYMBOLS: Final = re.compile(r"~~|::|/\*\+")
 VARIABLE: Final = "${"
 """Begins the name of a variable or a setting, whose value Spark puts into the text before it reads it."""
 
-BEFORE_SIGN: Final = BEFORE_STRING | words("ALL ANY HAVING ILIKE IN INTERVAL IS REGEXP RLIKE SET USING")
-"""Words after which a `+` is a sign."""
+BEFORE_SIGN: Final = words(
+    "ALL AND ANY BETWEEN BY CASE DISTINCT DIV ELSE ESCAPE FROM HAVING ILIKE IN INTERVAL IS LIKE NOT ON OR REGEXP RLIKE "
+    "SELECT SET THEN USING VALUES WHEN WHERE"
+)
+"""Words after which a `+` is a sign; `x + 1` and `date + 1` add to a column."""
 
 PRECISION: Final = re.compile(r"\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 MAX_DIGITS: Final = 38

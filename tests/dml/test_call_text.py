@@ -95,4 +95,4 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
             call()
         text = str(found.value)
         assert text.startswith(message), text
-        assert not any(word in text for word in generated)
+        assert not any(word in text for word in generated), text

@@ -80,6 +80,8 @@ def test_what_spark_reads_otherwise_is_found(condition: str) -> None:
     assert not is_surely_spark(f"DELETE FROM t WHERE {condition}")
 
 
-@pytest.mark.parametrize("condition", [*ACCEPTED, "id = 1 + id", "id = -id + id", "f(id) + id = a[1] + +7"])
+@pytest.mark.parametrize(
+    "condition", [*ACCEPTED, "id = 1 + id", "id = -id + id", "f(id) + id = a[1] + +7", "x + id = date + id"]
+)
 def test_a_plus_between_operands_is_read_alike(condition: str) -> None:
     assert not is_read_otherwise(f"DELETE FROM t WHERE {condition}")
