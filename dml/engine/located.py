@@ -332,7 +332,7 @@ def suggest_names(failed: Failed) -> None:
         error.hint = nearest(failed.parts[-1], functions_of(failed.engine.spark))
     elif isinstance(error, NotFoundError) and error.hint is None:
         others = names_without_namespace(failed.engine.spark) if len(failed.parts) == 1 else []
-        error.hint = failed.engine.registry.suggestion(failed.parts, others)
+        error.hint = failed.engine.registry.suggestion(failed.parts, [name for name in others if not is_internal(name)])
 
 
 def columns_hint(failed: Failed, proposals: Sequence[str]) -> str | None:

@@ -89,6 +89,7 @@ def test_no_error_of_a_call_shows_generated_sql(lake: dml.Session, spark: SparkS
         ),
         ("There is no table or view 'db.none'. There is only", lambda: lake.table("db.none")),
     ]
+    rows.createOrReplaceTempView("__rowdelta_view_0__")  # as a statement in another thread has
     generated = ("INSERT INTO", "DELETE FROM", "MERGE INTO", "CALL system", "merge-schema", "__rowdelta")
     for message, call in calls:
         with pytest.raises(DmlError) as found:
