@@ -26,6 +26,6 @@ def lazy_modules(package: str, names: Collection[str]) -> Callable[[str], Module
 
 
 def loaded_class(module: str, name: str) -> type[Any] | tuple[()]:
-    """Return a class for `isinstance`, or `()` if its module has not been imported: then it has no instances."""
+    """Return a class for `isinstance`, or `()` if its module is not imported: it has no instances then."""
     found: type[Any] | tuple[()] = getattr(sys.modules.get(module), name, ())
     return found

@@ -56,11 +56,11 @@ MAX_DRIVER_BYTES: Final = 32 * 2**20
 """Files that a statement reads in this process if Spark has not started. Above it, Spark starts, in 4 to 8 seconds, and
 its tasks read them. The driver reads and writes this much in about 2 seconds."""
 
-MAX_LITERAL_VALUES: Final = 10_000
-"""Constants in the VALUES of an INSERT that the driver converts itself. Estimate."""
-
 MAX_DRIVER_FILES: Final = 64
 """The same in data files, which the driver reads one after the other. Estimate."""
+
+MAX_LITERAL_VALUES: Final = 10_000
+"""Constants in the VALUES of an INSERT that the driver converts itself. Estimate."""
 
 MAX_DRIVER_JOB_BYTES: Final = 4 * 2**20
 """Files that a statement reads, plus rows that it inserts, in the driver instead of in a Spark job. A job has a fixed

@@ -144,10 +144,9 @@ def is_call(text: str, tokens: Sequence[Token], place: int) -> bool:
 
 
 def is_null(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether the first argument of a call is NULL, given the place of its bracket."""
-    while tokens[place].key == "(":
-        place += 1
-    return tokens[place].key == "NULL"
+    """Return whether the first argument of a call is NULL, given the place of its bracket; the text may end there."""
+    first = next((token for token in tokens[place:] if token.key != "("), None)
+    return first is not None and first.key == "NULL"
 
 
 def is_type(text: str) -> bool:

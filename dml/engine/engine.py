@@ -104,7 +104,7 @@ class StatementSettings:
                     any(flag(key) for key in LITERAL_SETTINGS)
                     or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
                     or (get(COLLATION, UTF8_BINARY) or UTF8_BINARY).upper() != UTF8_BINARY
-                    or calls_replaced(engine.runtime, statement)
+                    or differs_from_spark(engine.runtime, statement)
                 ),
                 catalogs=tuple(engine.registry.catalogs),
             ),
@@ -139,10 +139,11 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 """Spark 4.0 compares two strings without a column by this setting's collation. Its default is `UTF8_BINARY`."""
 
 
-def calls_replaced(runtime: Runtime, statement: str) -> bool:
-    """Return whether a statement may call a user-defined function that sqlglot parses as one of Spark's.
+def differs_from_spark(runtime: Runtime, statement: str) -> bool:
+    """Return whether sqlglot's tree of a statement may have another meaning than the statement has in Spark.
 
-    A session that has not started has no functions of the user, but neither does it reject what only sqlglot accepts.
+    It may call a user-defined function that sqlglot parses as one of Spark's, or `is_read_otherwise`. A session
+    that has not started has no functions of the user, but neither does it reject what only sqlglot accepts.
     """
     if called_functions(statement, NO_BUILT_INS) or is_read_otherwise(statement):
         return True
@@ -154,7 +155,7 @@ def calls_replaced(runtime: Runtime, statement: str) -> bool:
 def reads_as_spark(runtime: Runtime, statement: str) -> bool:
     """Return whether Spark accepts the syntax of a statement whose tree sqlglot parses as Spark does.
 
-    Before Spark has started, `calls_replaced` has already checked it.
+    Before Spark has started, `differs_from_spark` has already checked it.
     """
     return runtime.known is not None or is_surely_spark(statement)
 

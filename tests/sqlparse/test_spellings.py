@@ -39,6 +39,7 @@ REJECTED = (
     "id BETWEEN ASYMMETRIC 3 AND 5",
     "id IS DISTINCT FROM CAST(NULL AS DATE)",
     "id = CAST((NULL) AS INT)",
+    "id = CAST(",
 )
 ACCEPTED = (
     "id IN (1, 2) AND name LIKE 'a%' OR NOT name <=> 'b'",
