@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Generic, Self, TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 
 from dml.call_text import Argument, CallText
 from dml.catalog.registry import ResolvedTable
@@ -20,8 +20,8 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.hints import did_you_mean
 from dml.result import Result
 from dml.spark.bridge.sessions import named_frames
-from dml.spark.foreign_data import ArrowStream, frame_of_data, is_foreign_data
-from dml.sql_values import column_sql, statement_identity, view_name
+from dml.spark.foreign_data import ArrowRows, ArrowStream, arrow_rows, is_foreign_data
+from dml.sql_values import Rows, column_sql, statement_identity, view_name
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quote_string, quoted
 from dml.sqlparse.statements import DeleteStatement
@@ -96,21 +96,20 @@ def name_text(table: object) -> str:
     return table
 
 
-def source_of(spark: SparkSession, source: object) -> DataFrame | str:
-    """Return the rows of a statement's source as a DataFrame, or as SQL text.
+def source_of(source: object) -> Rows | str:
+    """Return the rows of a statement's source, or its SQL text.
 
     Args:
-        spark: The session for data of other libraries.
-        source: A `Source`.
+        source: A `Source`, or the rows of one.
 
     Raises:
         AnalysisError: The source is of another type, or Spark has no type for one of its columns.
         DataError: A value does not fit Spark's type for its column.
     """
-    if isinstance(source, DataFrame | str):
+    if isinstance(source, DataFrame | ArrowRows | str):
         return source
     if is_foreign_data(source):
-        return frame_of_data(spark, source)
+        return arrow_rows(source)
     raise AnalysisError(
         f"The source must be a DataFrame, Arrow data, a table's name or a query in parentheses, "
         f"not {type(source).__name__}",
@@ -185,7 +184,7 @@ def identifier_columns(target: MergeTarget) -> list[str]:
     )
 
 
-def columns_of(source: DataFrame | str, names: object, argument: str) -> tuple[str, ...]:
+def columns_of(source: Rows | str, names: object, argument: str) -> tuple[str, ...]:
     """Return the source columns that an argument names.
 
     Raises:
@@ -376,18 +375,18 @@ def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: Commit
         return run(call.text, key)
 
 
-def key_of(value: object, text: str, frames: Mapping[str, DataFrame]) -> IdempotencyKey | None:
+def key_of(value: object, text: str, rows: Mapping[str, Rows]) -> IdempotencyKey | None:
     """Bind an idempotency key to its statement; None if there is no key.
 
     Args:
         value: The key, or None.
         text: The statement.
-        frames: The DataFrames that it names, by name.
+        rows: The rows that it names, by view.
 
     Raises:
         AnalysisError: The key is invalid.
     """
-    return None if value is None else IdempotencyKey.of(value, statement_identity(text, frames))
+    return None if value is None else IdempotencyKey.of(value, statement_identity(text, rows))
 
 
 @short_tracebacks
@@ -489,11 +488,11 @@ class MergeBuilder(MergeClauses):
 
     Args:
         text: The MERGE so far.
-        source: A DataFrame, or SQL text of a table or of a query in parentheses.
-        run: Runs the statement.
+        source: The rows, or SQL text of a table or of a query in parentheses.
+        run: Runs the statement, given its text, its idempotency key and the rows of other libraries that it names.
     """
 
-    def __init__(self, text: MergeText, source: DataFrame | str, run: RunStatement) -> None:
+    def __init__(self, text: MergeText, source: Rows | str, run: Callable[..., Result]) -> None:
         self._merge = text
         self._source = source
         self._run = run
@@ -520,4 +519,10 @@ class MergeBuilder(MergeClauses):
             call = merge.over(Argument("the argument 'source'", source))
             with call.locate_errors():
                 return self._run(call.text, key_of(idempotency_key, call.text, {}))
-        return merge_rows(merge, self._run, source, key_of(idempotency_key, merge.over("?").text, {"?": source}))
+        key = key_of(idempotency_key, merge.over("?").text, {"?": source})
+        if isinstance(source, DataFrame):
+            return merge_rows(merge, self._run, source, key)
+        view = view_name()
+        call = merge.over(view)
+        with call.locate_errors():
+            return self._run(call.text, key, {view: source})

@@ -180,9 +180,9 @@ class Session:
         if reruns is not None and (isinstance(reruns, bool) or not isinstance(reruns, int) or reruns < 0):
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
         if values:
-            check_not_stopped(self.spark)
+            self._runner.check_usable()
             runner = self._runner.for_data(*values.values())
-            return runner.run_over(*fill_placeholders(runner.spark, text, values), args, idempotency_key, reruns)
+            return runner.run_over(*fill_placeholders(text, values), args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
             return self._runner.run_one(text, args, idempotency_key, reruns)
         return self._run_all(text, args)[-1]
@@ -288,14 +288,14 @@ class Session:
         Raises:
             DmlError: As for `INSERT INTO table BY NAME`; the table is unchanged.
         """
-        check_not_stopped(self.spark)
-        source, view = source_of(self.spark, rows), view_name()
+        self._runner.check_usable()
+        source, view = source_of(rows), view_name()
         named = Argument("the argument 'rows'", source) if isinstance(source, str) else view
-        frames = {} if isinstance(source, str) else {view: source}
+        given = {} if isinstance(source, str) else {view: source}
         call = CallText("INSERT INTO ", table_argument(table), " BY NAME SELECT * FROM ", named)
         try:
             with call.locate_errors():
-                outcome = self._runner.for_data(source).run_over(call.text, frames, None, idempotency_key)
+                outcome = self._runner.for_data(source).run_over(call.text, given, None, idempotency_key)
         except AnalysisError as error:
             # insert() takes no write options, so the option in this hint is replaced.
             hint = "ALTER TABLE ... ADD COLUMNS adds new columns"
@@ -332,9 +332,9 @@ class Session:
             DataError: Several new rows match one row of the table.
             DmlError: As for `MERGE`; the table is unchanged.
         """
-        check_not_stopped(self.spark)
+        self._runner.check_usable()
         follow_spark(self._runner.engine)
-        target, source = resolve_target(self._runner.engine, table), source_of(self.spark, rows)
+        target, source = resolve_target(self._runner.engine, table), source_of(rows)
         names = columns_of(source, identifier_columns(target) if on is None else on, "on")
         alias = "source" if target.alias.lower() != quoted("source") else "rows"
         builder = self.merge_into(source, table, equal_columns(target, alias, names), source_alias=alias)
@@ -377,7 +377,7 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: The alias of the source in conditions and values.
         """
-        rows = source_of(self.spark, source)
+        rows = source_of(source)
         text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
         return MergeBuilder(text, rows, self._runner.for_data(rows).run_merge)
 

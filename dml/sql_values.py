@@ -5,7 +5,7 @@ it omits quotes (`2020-01-01` becomes a subtraction) and writes operators as fun
 the Column: in the JVM (`dml.spark.classic_columns`), or in the client of Connect (`dml.spark_connect.columns`).
 
 Input: a statement with `{name}` placeholders, and their values. Output: the text with SQL literals and the names of
-temporary views instead, and the DataFrames of these views.
+temporary views instead, and the rows of these views.
 
     SELECT * FROM {rows} WHERE day = {day}    ->    SELECT * FROM __rowdelta_source_1f.. WHERE day = DATE '2026-11-01'
 """
@@ -17,18 +17,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import lit
 
 from dml.errors import AnalysisError, ErrorKind
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_connect
 from dml.spark.classic_columns import classic_sql
-from dml.spark.foreign_data import frame_of_data, is_foreign_data
+from dml.spark.foreign_data import ArrowRows, arrow_rows, is_foreign_data
 from dml.spark_connect.columns import connect_sql
 from dml.sqlparse import canonical_text
 
-__all__ = ["column_sql", "fill_placeholders", "parameter_sql", "statement_identity", "view_name"]
+__all__ = ["Rows", "column_sql", "fill_placeholders", "parameter_sql", "statement_identity", "view_name"]
 
 NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
@@ -61,36 +61,39 @@ def view_name() -> str:
     return f"__rowdelta_source_{uuid.uuid4().hex}"
 
 
-def statement_identity(text: str, frames: Mapping[str, DataFrame]) -> str:
-    """Return the text by which an idempotency key knows a statement: each DataFrame counts by its columns.
+Rows = DataFrame | ArrowRows
+"""Rows that a statement names by a view."""
+
+
+def statement_identity(text: str, rows: Mapping[str, Rows]) -> str:
+    """Return the text by which an idempotency key knows a statement: a DataFrame counts by its columns.
 
     Args:
         text: The statement.
-        frames: The DataFrames by the names of their views.
+        rows: The rows that it names, by view.
     """
-    for name in frames:
+    for name in rows:
         text = text.replace(name, "?")
-    return canonical_text(text) + "".join(f" DataFrame {frame.schema.simpleString()}" for frame in frames.values())
+    return canonical_text(text) + "".join(f" DataFrame {each.schema.simpleString()}" for each in rows.values())
 
 
-def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, DataFrame]]:
+def fill_placeholders(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Rows]]:
     """Fill in the placeholders of a statement.
 
     Args:
-        spark: The session.
         text: The statement. Braces that are no placeholder are doubled, as in Python's `str.format`.
         values: DataFrames, data of other libraries, Columns and constants by name.
 
     Returns:
-        The statement, and its DataFrames by the names of the views that must exist while it runs.
+        The statement, and the rows that it names, by view.
 
     Raises:
         AnalysisError: A placeholder has no value, or a value no placeholder.
         NotSupportedError: A Column has no SQL text.
     """
-    formatter = StatementFormatter(spark)
+    formatter = StatementFormatter()
     try:
-        return formatter.vformat(text, (), values), formatter.frames
+        return formatter.vformat(text, (), values), formatter.rows
     except (ValueError, AttributeError, TypeError) as error:
         raise AnalysisError(
             f"The placeholders of the statement cannot be read: {error}",
@@ -100,11 +103,10 @@ def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any])
 
 
 class StatementFormatter(Formatter):
-    """Formats values as SQL; `frames` collects the DataFrames by view."""
+    """Formats values as SQL; `rows` collects the rows that the statement names, by view."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.frames: dict[str, DataFrame] = {}
-        self._spark = spark
+    def __init__(self) -> None:
+        self.rows: dict[str, Rows] = {}
         self._views: dict[int, str] = {}
         self._values: list[object] = []  # alive, because the views are known by the ids of their values
 
@@ -170,6 +172,6 @@ class StatementFormatter(Formatter):
             return self._constant(value)
         name = self._views.setdefault(id(value), view_name())
         self._values.append(value)
-        if name not in self.frames:
-            self.frames[name] = value if isinstance(value, DataFrame) else frame_of_data(self._spark, value)
+        if name not in self.rows:
+            self.rows[name] = value if isinstance(value, DataFrame) else arrow_rows(value)
         return name

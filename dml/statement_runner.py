@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -38,10 +38,12 @@ from dml.spark.handlers import (
     run_as_handler,
     session_key,
 )
+from dml.spark.foreign_data import ArrowRows
 from dml.spark.runtime import Runtime
-from dml.sql_values import parameter_sql
+from dml.sql_values import Rows, parameter_sql
 from dml.sqlparse import bind_parameters, first_keyword
 from dml.sqlparse.names import name_parts
+from dml.sqlparse.statements import InsertStatement, MergeStatement
 
 __all__ = ["StatementRunner"]
 
@@ -49,6 +51,10 @@ __all__ = ["StatementRunner"]
 def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOptions) -> None:
     """Compact a table, given the options of its triggers."""
     dml.engine.maintain.compact_after_commit(engine, parts, options)
+
+
+READERS: Final = (InsertStatement, MergeStatement)
+"""Statements that read the rows of other libraries themselves."""
 
 
 class StatementRunner:
@@ -102,7 +108,7 @@ class StatementRunner:
         args: Arguments = None,
         idempotency_key: str | None = None,
         reruns: int | None = None,
-        frames: Mapping[str, DataFrame] | None = None,
+        rows: Mapping[str, Rows] | None = None,
     ) -> DataFrame | Result:
         """Run a text that must be one statement, for example because it contains a caller's names and conditions.
 
@@ -111,9 +117,9 @@ class StatementRunner:
             args: Values of its parameters.
             idempotency_key: See `sql`.
             reruns: See `sql`.
-            frames: The DataFrames that it names, by view.
+            rows: The rows that it names, by view.
         """
-        outcome = self.outcome(text, args, idempotency_key, reruns, frames)
+        outcome = self.outcome(text, args, idempotency_key, reruns, rows)
         return frame_of_rows(self.engine, outcome) if isinstance(outcome, DdlResult) else outcome
 
     def outcome(
@@ -122,28 +128,41 @@ class StatementRunner:
         args: Arguments = None,
         idempotency_key: str | None = None,
         reruns: int | None = None,
-        frames: Mapping[str, DataFrame] | None = None,
+        rows: Mapping[str, Rows] | None = None,
     ) -> DataFrame | DdlResult | Result:
         """Run one statement as `run_one` does, but return rows about tables as values, which needs no Spark."""
         with self.on_active_session(text) as runner, run_as_handler():
             bound = bind_parameters(text, args, parameter_sql)
-            key = key_of(idempotency_key, bound, frames or {})
-            return run_and_refresh(runner.engine, parse_cached(bound), bound, key, reruns)
+            key = key_of(idempotency_key, bound, rows or {})
+            engine = runner.engine_for(rows or {})
+            return run_and_refresh(engine, parse_cached(bound), bound, key, reruns)
+
+    def engine_for(self, rows: Mapping[str, Rows]) -> Engine:
+        """Return the engine for a statement that names rows."""
+        data = {name: value for name, value in rows.items() if isinstance(value, ArrowRows)}
+        return replace(self.engine, arrow_rows=data) if data else self.engine
 
     def run_over(
         self,
         text: str,
-        frames: Mapping[str, DataFrame],
+        rows: Mapping[str, Rows],
         args: Arguments = None,
         idempotency_key: str | None = None,
         reruns: int | None = None,
     ) -> DataFrame | Result:
-        """Run one statement over DataFrames, by the names of their views."""
+        """Run one statement over rows, by the names of their views.
+
+        INSERT and MERGE read the rows of other libraries themselves; other statements need views in Spark.
+        """
+        data = {name: value for name, value in rows.items() if isinstance(value, ArrowRows)}
+        frames = {name: value for name, value in rows.items() if isinstance(value, DataFrame)}
+        if data and not isinstance(parse_cached(bind_parameters(text, args, parameter_sql)), READERS):
+            frames |= {name: value.frame(self.spark) for name, value in data.items()}
         with ExitStack() as views:
             for name, frame in frames.items():
                 frame.createOrReplaceTempView(name)
                 views.callback(drop_view, frame.sparkSession, name)
-            outcome = self.run_one(text, args, idempotency_key, reruns, frames)
+            outcome = self.run_one(text, args, idempotency_key, reruns, rows)
             if isinstance(outcome, DataFrame) and not is_classic(self.spark):
                 views.pop_all()  # a Connect server looks up the views when the query runs
         return outcome
@@ -166,10 +185,10 @@ class StatementRunner:
         assert isinstance(result, Result)
         return result
 
-    def run_merge(self, text: str, key: CommitKey | None) -> Result:
+    def run_merge(self, text: str, key: CommitKey | None, rows: Mapping[str, Rows] | None = None) -> Result:
         """Run the MERGE of a builder, which has bound the key to the statement."""
         with self.on_active_session(text) as runner, run_as_handler():
-            result = execute_and_refresh(runner.engine, parse_cached(text), text, key)
+            result = execute_and_refresh(runner.engine_for(rows or {}), parse_cached(text), text, key)
         assert isinstance(result, Result)
         return result
 
@@ -187,7 +206,7 @@ class StatementRunner:
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
-        self._check_not_stopped()
+        self.check_usable()
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parse_cached(bound), bound)
 
@@ -227,10 +246,10 @@ class StatementRunner:
     @contextmanager
     def on_active_session(self, text: str) -> Iterator["StatementRunner"]:
         """Yield the runner for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
-        if self.engine.runtime.known is not None:
+        if self.engine.runtime.is_deferred:
             yield self
             return
-        self._check_not_stopped()
+        self.check_usable()
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
@@ -238,7 +257,12 @@ class StatementRunner:
             else:
                 yield self.on(clone)
 
-    def _check_not_stopped(self) -> None:
+    def check_usable(self) -> None:
+        """Raise if the Spark session has stopped.
+
+        Raises:
+            SetupError: It has.
+        """
         if self.is_started:
             check_not_stopped(self.spark)
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError
 from dml.spark.bridge.sessions import is_classic, named_frames
+from dml.spark.foreign_data import ArrowRows
 from dml.spark.iceberg_functions import replace_iceberg_functions
 from dml.spark.runtime import Runtime
 from dml.spark.versions import Feature, has_feature
@@ -39,22 +40,30 @@ class StatementTables:
         statement: The statement's text.
         runtime: The owner of the Spark session.
         registry: The catalogs.
+        arrow_rows: Rows of other libraries that the statement names, by view.
     """
 
     statement: str
     runtime: Runtime
     registry: CatalogRegistry
+    arrow_rows: Mapping[str, ArrowRows] = field(default_factory=dict, repr=False)
     _loaded: dict[tuple[str, ...], Table] = field(init=False, repr=False, default_factory=dict)
 
     def resolve(self, reference: TableReference) -> ResolvedTable | None:
-        """Return the RowDelta table of a reference; None for a view or table of Spark."""
+        """Return the RowDelta table of a reference; None for rows of another library, and a view or table of Spark."""
+        if self.rows_of(reference) is not None:
+            return None
         if len(reference.parts) == 1 and self.is_temporary_view(reference.parts[0]):
             return None
         return self.registry.resolve(reference.parts, self._loaded)
 
+    def rows_of(self, reference: TableReference) -> ArrowRows | None:
+        """Return the rows of another library that a reference names."""
+        return self.arrow_rows.get(reference.parts[0]) if len(reference.parts) == 1 else None
+
     def is_temporary_view(self, name: str) -> bool:
         """Return whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
-        if self.runtime.known is not None:
+        if self.runtime.is_deferred:
             return False
         catalog, quoted_name = self.runtime.spark.catalog, quoted(name)
         return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
@@ -147,7 +156,7 @@ def views_of(
     table_frame: TableFrame | None,
     target: tuple[TableReference, ResolvedTable] | None = None,
 ) -> StatementViews:
-    """Make the views of the RowDelta tables of a statement.
+    """Make the views of the RowDelta tables of a statement, and of rows of other libraries.
 
     Args:
         tables: The lookup of the tables.
@@ -169,8 +178,14 @@ def views_of(
         for reference in fragment.tables:
             if reference.span in places:
                 continue
-            found = tables.resolve(reference)
-            if found is not None:
+            rows, found = tables.rows_of(reference), tables.resolve(reference)
+            if rows is not None:
+                name = placeholder(len(places))
+                if table_frame is not None:
+                    frames[name] = rows.frame(tables.runtime.spark)
+                places[reference.span] = name
+                full_names[reference.span] = reference.parts
+            elif found is not None:
                 name = placeholder(len(places))
                 if table_frame is not None:
                     frames[name] = table_frame(found, reference, fragment)

@@ -68,14 +68,14 @@ def run_and_refresh(
     """
 
     def run() -> DataFrame | DdlResult | Result:
-        if engine.runtime.known is not None:
+        if engine.runtime.is_deferred:
             return execute(engine, statement, text, idempotency_key)
         with dml.connector.state.load_tables_once(engine.spark):
             return execute(engine, statement, text, idempotency_key)
 
     outcome = run_with_reruns(engine, statement, text, run, reruns)
     changed = changed_table(engine, statement)
-    if changed is not None and engine.runtime.known is None:
+    if changed is not None and not engine.runtime.is_deferred:
         refresh_caches(engine, changed.parts, columns_may_differ=isinstance(statement, AlterTable | CreateTable))
     return outcome
 

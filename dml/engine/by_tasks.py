@@ -46,7 +46,7 @@ from dml.write.delta_writer import WriteTask
 from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["TaskJob", "convert_by_tasks", "copy_by_tasks", "write_batch", "write_by_tasks", "write_merge_by_tasks"]
+__all__ = ["TaskJob", "convert_by_tasks", "copy_by_tasks", "fits_driver", "write_batch", "write_by_tasks", "write_merge_by_tasks"]
 
 LOG = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class TaskJob:
     def _place(self, table: Table, spec: WriterSpec) -> bool:
         """Decide whether the driver runs the tasks, and check the workers of a session that has started or has to."""
         in_driver = self._fits_driver()
-        if self.runtime.known is None or not in_driver:
+        if not self.runtime.is_deferred or not in_driver:
             check_writes(self.runtime.spark, table, spec.context)
         return in_driver
 
@@ -156,7 +156,7 @@ class TaskJob:
             return decode_reports(self.task([numbers]))
         except Exception as error:
             # Tasks report permanent failures. What they raise may be temporary, so Spark's workers retry it.
-            if self.runtime.known is not None or max_failures == 1:
+            if self.runtime.is_deferred or max_failures == 1:
                 raise
             LOG.warning("The tasks failed in the driver and run again as a Spark job: %s", shown(error))
         return [later_attempt(report) for report in task_reports(self._frame())]
@@ -180,7 +180,7 @@ def fits_driver(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: flo
         files: The files to read.
         inserted_bytes: The size of the rows to insert, in bytes.
     """
-    if runtime.known is None:
+    if not runtime.is_deferred:
         most_files, most_bytes = limits.MAX_DRIVER_JOB_FILES, limits.MAX_DRIVER_JOB_BYTES
     else:
         most_files, most_bytes = limits.MAX_DRIVER_FILES, limits.MAX_DRIVER_BYTES
@@ -204,7 +204,7 @@ def write_batch(runtime: Runtime, batch: pa.RecordBatch, table: Table, spec: Wri
         SetupError: The workers of a session cannot access the files.
         DmlError: Each of `spec.max_failures` attempts failed. No files are left behind.
     """
-    if runtime.known is None:
+    if not runtime.is_deferred:
         check_writes(runtime.spark, table, spec.context)
 
     def attempt(spec: WriterSpec) -> WriteOutcome:

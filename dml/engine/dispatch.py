@@ -176,7 +176,7 @@ def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Ddl
                 return run_in_spark(engine, text)
             return dml.engine.procedures.run_call(engine, statement, text)
         case UnknownStatement():
-            if engine.runtime.known is not None:  # Spark would reject it too, but would have to start first
+            if engine.runtime.is_deferred:  # Spark would reject it too, but would have to start first
                 check_first_word(text)
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):

@@ -19,6 +19,7 @@ from dml.plan.names import SqlRules
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_connect
 from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
+from dml.spark.foreign_data import ArrowRows
 from dml.spark.runtime import Runtime, local_cores
 from dml.spark.settings import replaces_any
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
@@ -147,7 +148,7 @@ def differs_from_spark(runtime: Runtime, statement: str) -> bool:
     """
     if called_functions(statement, NO_BUILT_INS) or is_read_otherwise(statement):
         return True
-    if runtime.known is not None:
+    if runtime.is_deferred:
         return not is_surely_spark(statement)
     return replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
 
@@ -157,7 +158,7 @@ def reads_as_spark(runtime: Runtime, statement: str) -> bool:
 
     Before Spark has started, `differs_from_spark` has already checked it.
     """
-    return runtime.known is not None or is_surely_spark(statement)
+    return runtime.is_deferred or is_surely_spark(statement)
 
 
 def tree_reading(is_other: bool) -> TreeReading:
@@ -194,6 +195,7 @@ class Engine:
         progress: Whether long statements show their progress.
         callbacks: Functions that are called after each commit.
         compact: Compacts a table, by name, given the options of its triggers; None for sessions without triggers.
+        arrow_rows: Rows of other libraries that the statement names, by view. Spark has no such view.
     """
 
     runtime: Runtime
@@ -201,6 +203,7 @@ class Engine:
     progress: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
     compact: "Callable[[Engine, tuple[str, ...], HookOptions], None] | None" = None
+    arrow_rows: Mapping[str, ArrowRows] = field(default_factory=dict, repr=False)
 
     @property
     def spark(self) -> SparkSession:
@@ -221,7 +224,7 @@ class Engine:
 
     def _commit_summary(self) -> dict[str, str]:
         get = self.runtime.settings()
-        is_known = self.runtime.known is not None
+        is_known = self.runtime.is_deferred
         app_id = get("spark.app.id", None)
         if not app_id and not is_known and not is_connect(self.spark):
             app_id = self.spark.sparkContext.applicationId

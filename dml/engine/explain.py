@@ -13,7 +13,16 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import plan_insert_statement
 from dml.engine.query import query_frame, query_views
 from dml.engine.row_level import Delta, build_delta
-from dml.engine.row_level_plan import InTasks, PlannedStatement, Unchanged, WholeFiles, plan_statement
+from dml.engine.row_level_plan import (
+    InTasks,
+    PlannedStatement,
+    RowLevelStatement,
+    SparkNeededError,
+    Unchanged,
+    WholeFiles,
+    plan_statement,
+)
+from dml.engine.scanned_rows import LiteralRows
 from dml.engine.sent_source import SentSource
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.names import column_text
@@ -50,12 +59,10 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
     _ = engine.spark  # plans before it has started differ
     match statement.statement:
         case DeleteStatement() | UpdateStatement() | MergeStatement() as row_level:
-            planned = plan_statement(engine, row_level, sql)
             try:
-                text = "\n".join(plan_lines(engine, planned))
-            finally:
-                if planned.source is not None:
-                    planned.source.release()
+                text = row_level_plan(engine, row_level, sql)
+            except SparkNeededError:
+                text = row_level_plan(engine, row_level, sql, source_through_spark=True)
             return engine.spark.createDataFrame([(text,)], "plan string")
         case InsertStatement() as insert:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
@@ -64,6 +71,18 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
             return engine.spark.createDataFrame([(text,)], "plan string")
         case _:
             return engine.spark.sql(sql)
+
+
+def row_level_plan(
+    engine: Engine, statement: RowLevelStatement, sql: str, *, source_through_spark: bool = False
+) -> str:
+    """Return the plan of a row-level statement. Arguments and errors are those of `plan_statement`."""
+    planned = plan_statement(engine, statement, sql, source_through_spark=source_through_spark)
+    try:
+        return "\n".join(plan_lines(engine, planned))
+    finally:
+        if planned.source is not None:
+            planned.source.release()
 
 
 def query_lines(engine: Engine, statement: Explain, fragment: Fragment, sql: str) -> Iterator[str]:
@@ -176,10 +195,13 @@ def way_lines(delta: Delta) -> Iterator[str]:
             yield "  rows: changed by the tasks that read them; they do not go through Spark"
         case InTasks(source=SentSource(through_spark=through)):
             yield "  rows: matched by the tasks that read them, which receive the source; they do not go through Spark"
-            if through is None:
-                yield "  source: read by RowDelta's own scan; its rows do not go through Spark"
-            else:
+            source = delta.planned.source
+            if through is not None:
                 yield f"  source: through Spark, because {through.reason}"
+            elif source is not None and isinstance(source.scan, LiteralRows):
+                yield "  source: constants, which RowDelta computes; they do not go through Spark"
+            else:
+                yield "  source: read by RowDelta's own scan; its rows do not go through Spark"
         case ThroughSpark(reason=reason):
             yield through_spark(reason)
             yield f"  shuffle: {'none, as files stay whole' if delta.whole_files else 'rows by data file'}"

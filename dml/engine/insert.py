@@ -24,7 +24,7 @@ from dml.commit import (
     StreamEpoch,
     conservation_summary,
 )
-from dml.engine.by_tasks import write_batch, write_by_tasks
+from dml.engine.by_tasks import fits_driver, write_batch, write_by_tasks
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, distribution_mode, orders_rows, scatters, sorts
 from dml.engine.engine import Engine, StatementSettings, reads_as_spark
@@ -33,7 +33,14 @@ from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
 from dml.engine.row_level_commit import check_rows
 from dml.engine.row_level_plan import run_or_fall_back
-from dml.engine.scanned_rows import ScannedRows, literal_batch, plain_targets, scanned_rows
+from dml.engine.scanned_rows import (
+    ScannedRows,
+    arrow_batch,
+    literal_batch,
+    plain_targets,
+    rows_of_other_library,
+    scanned_rows,
+)
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fit_insert
 from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
 from dml.engine.writes import (
@@ -184,44 +191,50 @@ def run_insert(
         DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
     if given is None:
-        written = insert_literals(engine, statement, sql, idempotency_key)
+        written = insert_here(engine, statement, sql, idempotency_key)
         if written is not None:
             return written
     planned = plan_insert_statement(engine, statement, sql, idempotency_key, given)
     return run_write(planned.write, planned.rows, planned.frame)
 
 
-def insert_literals(
+def insert_here(
     engine: Engine, statement: InsertStatement, sql: str, idempotency_key: CommitKey | None
 ) -> Result | None:
-    """Append rows of constants without Spark, as one task; None if Spark may convert, move or refuse them.
+    """Append constants, or rows of another library, without Spark, as one task; None if Spark may convert or move them.
+
+    Spark also raises the errors of rows that it refuses.
 
     Raises:
         DmlError: As `run_insert`.
     """
-    started = time.perf_counter()
+    started, query = time.perf_counter(), statement.query
     is_plain = statement.mode is InsertMode.APPEND and not (
-        statement.options
-        or statement.partition
-        or statement.by_name
-        or statement.with_schema_evolution
-        or statement.ctes
-        or statement.query.tables
+        statement.options or statement.partition or statement.with_schema_evolution or statement.ctes
     )
-    if not is_plain or not is_of_constants(statement.query):
+    names_rows = len(query.tables) == 1 and query.tables[0].parts[0] in engine.arrow_rows
+    if not is_plain or not (names_rows or (is_of_constants(query) and not query.tables and not statement.by_name)):
         return None
     start = start_statement(engine, statement.target, sql, "INSERT", idempotency_key=idempotency_key)
     target, settings = start.target, start.settings
-    columns = literal_columns(statement.query, settings.rules)
-    table = target.table
-    if columns is None or settings.policy is not StoreAssignmentPolicy.ANSI or not reads_as_spark(engine.runtime, sql):
+    table, policy = target.table, settings.policy
+    if policy is not StoreAssignmentPolicy.ANSI or not reads_as_spark(engine.runtime, sql):
         return None
     if not table.sort_order().is_unsorted or accepts_any_schema(table):
         return None
-    plan = plan_insert(statement, target.names, [f"col{place}" for place in range(1, len(columns) + 1)])
-    targets = plain_targets(plan)
-    batch = None if isinstance(targets, ThroughSpark) else literal_batch(columns, targets, settings.policy)
-    if batch is None or isinstance(targets, ThroughSpark):
+    rows = rows_of_other_library(start.tables, query)
+    columns = None if names_rows else literal_columns(query, settings.rules)
+    if rows is not None and fits_driver(engine.runtime, (), rows.table.nbytes):
+        names = rows.columns
+    elif columns is not None:
+        names = [f"col{place}" for place in range(1, len(columns) + 1)]
+    else:
+        return None
+    targets = plain_targets(plan_insert(statement, target.names, names))
+    if isinstance(targets, ThroughSpark):
+        return None
+    batch = arrow_batch(rows, targets, policy) if columns is None else literal_batch(columns, targets, policy)
+    if batch is None:
         return None
     write = plan_rows_write(engine, target, "INSERT", started)
     mode = distribution_mode(table, write.context.properties)

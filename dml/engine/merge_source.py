@@ -14,21 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    NestedField,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import BooleanType, DateType, IntegerType, LongType, NestedField
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
@@ -45,6 +31,7 @@ from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext, ThroughSp
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt
 from dml.spark.task_frames import estimated_bytes, literal_row_limit
+from dml.spark.types import iceberg_type
 from dml.spark.versions import arrow_table
 from dml.sqlparse.quoting import quoted, unquoted
 from dml.sqlparse.statements import (
@@ -136,7 +123,7 @@ class MergeSourceFrame:
     @property
     def is_repeatable(self) -> bool:
         """Whether the source returns the same rows when it is read again after `keep`."""
-        return self.may_be_kept or self.known_rows is not None or self.frame.is_cached
+        return self.rows is None or self.may_be_kept or self.known_rows is not None or self.frame.is_cached
 
     def keep(self) -> None:
         """Mark the rows for caching, so that Spark caches them at the first evaluation, until `release`."""
@@ -266,19 +253,6 @@ def describe_source(
     )
 
 
-TYPES: Final[dict[type[spark.DataType], IcebergType]] = {
-    spark.BinaryType: BinaryType(),
-    spark.BooleanType: BooleanType(),
-    spark.DateType: DateType(),
-    spark.DoubleType: DoubleType(),
-    spark.FloatType: FloatType(),
-    spark.IntegerType: IntegerType(),
-    spark.LongType: LongType(),
-    spark.TimestampNTZType: TimestampType(),
-    spark.TimestampType: TimestamptzType(),
-}
-
-
 def source_fields(schema: spark.StructType, context: PlanContext) -> tuple[NestedField, ...]:
     """Return the columns of a source that have a primitive type of Iceberg, as `MergeSource.fields`."""
     columns = schema.fields
@@ -289,13 +263,6 @@ def source_fields(schema: spark.StructType, context: PlanContext) -> tuple[Neste
         for place, name, kind in kinds
         if kind is not None and names[context.names.folded(name)] == 1  # Spark reports the others as ambiguous
     )
-
-
-def iceberg_type(kind: spark.DataType) -> IcebergType | None:
-    """Return the primitive Iceberg type of a Spark type; None if there is none, as for strings with a collation."""
-    if isinstance(kind, spark.DecimalType):
-        return DecimalType(kind.precision, kind.scale)
-    return StringType() if kind == spark.StringType() else TYPES.get(type(kind))
 
 
 def lacking_columns(statement: MergeStatement, context: PlanContext, schema: spark.StructType) -> frozenset[str]:

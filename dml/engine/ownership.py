@@ -104,7 +104,7 @@ def follow_spark(engine: Engine) -> bool:
     Returns:
         Whether it is.
     """
-    if engine.runtime.known is not None:
+    if engine.runtime.is_deferred:
         return False
     if is_connect(engine.spark):
         return engine.registry.is_current_on_connect

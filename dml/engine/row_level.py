@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.schema import Schema
@@ -96,28 +96,39 @@ def run_row_level(
         DmlError: the statement is invalid or failed. The table is unchanged, and no files are left behind.
     """
     started = time.perf_counter()
+    run = partial(
+        plan_and_run, engine, statement, sql, idempotency_key=idempotency_key, may_stage=may_stage, started=started
+    )
     try:
-        return plan_and_run(engine, statement, sql, idempotency_key, may_stage=may_stage, started=started)
+        return run()
     except SparkNeededError:
         _ = engine.spark
-    return plan_and_run(engine, statement, sql, idempotency_key, may_stage=may_stage, started=started)
+    return run(source_through_spark=True)
 
 
 def plan_and_run(
     engine: Engine,
     statement: RowLevelStatement,
     sql: str,
-    idempotency_key: CommitKey | None,
     *,
+    idempotency_key: CommitKey | None,
     may_stage: bool,
     started: float,
+    source_through_spark: bool = False,
 ) -> Result:
     """Do the work of `run_row_level`.
 
     Raises:
-        SparkNeededError: Spark has not started, and has to.
+        SparkNeededError: The source of a MERGE was planned without Spark, and needs it.
     """
-    planned = plan_statement(engine, statement, sql, idempotency_key=idempotency_key, may_stage=may_stage)
+    planned = plan_statement(
+        engine,
+        statement,
+        sql,
+        idempotency_key=idempotency_key,
+        may_stage=may_stage,
+        source_through_spark=source_through_spark,
+    )
     try:
         return run_or_fall_back(
             lambda through_spark: run_planned(engine, planned, build_delta(engine, planned, through_spark), started)
@@ -269,7 +280,7 @@ class Delta:
         planned, scan = self.planned, self.scan
         parallelism = planned.settings.parallelism
         groups = self.groups if self.whole_files else scan.read.groups(scan.plan.tasks, parallelism)
-        views = planned.views.with_frame(planned.target_view, scan.frame(self.runtime.spark, groups))
+        views = planned.complete_views().with_frame(planned.target_view, scan.frame(self.runtime.spark, groups))
         return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
@@ -289,17 +300,32 @@ class Delta:
 def build_delta(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
     """Scan the target and build the delta query on top, which Spark analyzes here.
 
-    If tasks compute a MERGE, Spark has analyzed all its expressions except bare column names by then.
+    Where Spark reads the source of a MERGE that tasks compute, it has analyzed all expressions except bare column names
+    by then.
 
     Args:
         engine: The session and its catalogs.
         planned: The statement.
         through_spark: The reason why Spark must compute the delta, if tasks have failed to.
+
+    Raises:
+        SparkNeededError: The source of a MERGE was planned without Spark, and needs it.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
+    # Spark analyzes the statement, so that errors are raised before anything runs. A statement that tasks can
+    # compute is valid if Spark parses its text as sqlglot does.
+    is_valid = (
+        not plan.condition.skips
+        and settings.policy is StoreAssignmentPolicy.ANSI
+        and compares_all(target.table.schema(), plan.target_ids)
+        and reads_as_spark(engine.runtime, planned.views.statement)
+    )
+    source_here = planned.source is not None and planned.source.rows is None
+    if source_here and not is_valid:
+        raise SparkNeededError
     computed = through_spark or select_computation(engine, planned, assign)
-    if isinstance(computed, ThroughSpark) and planned.source is not None and planned.source.rows is None:
+    if source_here and isinstance(computed, ThroughSpark):
         raise SparkNeededError
     keys = None
     if planned.source is not None:
@@ -330,14 +356,6 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
         scan=scan,
         distribution=distribution_of(planned),
         source_keys=keys,
-    )
-    # Spark analyzes the statement, so that errors are raised before anything runs. A statement that tasks can
-    # compute is valid if Spark parses its text as sqlglot does.
-    is_valid = (
-        not plan.condition.skips
-        and settings.policy is StoreAssignmentPolicy.ANSI
-        and compares_all(target.table.schema(), plan.target_ids)
-        and reads_as_spark(engine.runtime, planned.views.statement)
     )
     if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
         delta.frame()
@@ -371,7 +389,7 @@ def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign
 
 def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     """Return the limit, in bytes, for the source of a MERGE that tasks receive."""
-    if engine.runtime.known is not None:
+    if engine.runtime.is_deferred:
         default = limits.MAX_TRIED_SOURCE_BYTES
     else:
         default = default_limit(engine.spark, planned.settings.parallelism)

@@ -15,10 +15,12 @@ A scan of the target decides which way a planned statement takes (`select_way`):
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pyiceberg.table import Table
 from pyspark.sql.types import StructField, StructType
 
+from dml import limits
 from dml.commit import CommitKey
-from dml.engine.engine import Engine, StatementSettings
+from dml.engine.engine import Engine, StatementSettings, reads_as_spark
 from dml.engine.merge_source import (
     MergeSourceFrame,
     describe_source,
@@ -28,7 +30,7 @@ from dml.engine.merge_source import (
     source_frame,
 )
 from dml.engine.query import statement_views
-from dml.engine.scanned_rows import LiteralRows, PlainRows, literal_rows, plain_rows
+from dml.engine.scanned_rows import LiteralRows, PlainRows, literal_rows, plain_rows, rows_of_other_library
 from dml.engine.schema_evolution import evolves, merge_target_schema
 from dml.engine.sent_source import SentSource
 from dml.engine.target import StatementStart, Target, start_statement
@@ -109,7 +111,7 @@ Way = Unchanged | WholeFiles | InTasks | ThroughSpark
 
 
 class SparkNeededError(Exception):
-    """The source of a MERGE that was planned before Spark has started needs Spark. Nothing has been written."""
+    """A MERGE whose source was planned without Spark needs Spark. Nothing has been written."""
 
 
 def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSpark) -> Way:
@@ -162,7 +164,9 @@ class PlannedStatement:
         target: The table.
         mode: Copy-on-write or merge-on-read.
         settings: The session's settings.
-        views: The statement's views; without a frame for the target, because its scan depends on the plan.
+        views: The statement's views; without a frame for the target, because its scan depends on the plan, and without
+            any frame if the source of a MERGE was planned without Spark.
+        complete_views: Returns the views with all frames but the target's. It may start Spark.
         target_view: Placeholder of the target's scan in the plan's query.
         source: The source of a MERGE.
     """
@@ -172,6 +176,7 @@ class PlannedStatement:
     mode: RowLevelOperationMode
     settings: StatementSettings
     views: StatementViews
+    complete_views: Callable[[], StatementViews]
     target_view: str
     source: MergeSourceFrame | None = None
 
@@ -221,6 +226,7 @@ def plan_statement(
     idempotency_key: CommitKey | None = None,
     *,
     may_stage: bool = True,
+    source_through_spark: bool = False,
 ) -> PlannedStatement:
     """Resolve and plan a statement, reading nothing but metadata.
 
@@ -230,8 +236,10 @@ def plan_statement(
         sql: Its text.
         idempotency_key: The key that keeps the statement from being applied twice.
         may_stage: Whether `spark.wap.id` and `spark.wap.branch` apply.
+        source_through_spark: Whether Spark evaluates the source of a MERGE in any case.
 
     Raises:
+        SparkNeededError: Only Spark can join the source of a MERGE; `source_through_spark` is False.
         DmlError: the statement does not fit the table.
     """
     command = command_of(statement)
@@ -242,7 +250,9 @@ def plan_statement(
     check_settings(settings)
     mode = row_level_operation_mode(target.table.properties, command)
     check_mode(target, mode, command)
-    here = source_here(engine, start, statement, sql) if isinstance(statement, MergeStatement) else None
+    here = None
+    if isinstance(statement, MergeStatement) and not source_through_spark:
+        here = source_here(engine, start, statement, sql)
     fragments = fragments_of(statement, sql)
     if here is None:
         views = statement_views(engine, start, fragments, reads=statement.target)
@@ -266,7 +276,7 @@ def plan_statement(
         case MergeStatement():
             if here is None:
                 scan = source_rows(engine, start, statement, sql)
-                source = prepare_source(statement, context, views, scan, data_bytes(target))
+                source = prepare_source(statement, context, views, scan, data_bytes(target.table, target.snapshot_id))
                 views = views.with_frame(source.described.view, source.frame)
             else:
                 source = describe_source(statement, context, views, *here)
@@ -276,12 +286,21 @@ def plan_statement(
             except BaseException:
                 source.release()
                 raise
+
+    def complete_views() -> StatementViews:
+        if here is None or source is None:
+            return views
+        assert isinstance(statement, MergeStatement)
+        complete = statement_views(engine, start, fragments, reads=statement.target)
+        return complete.with_frame(source.described.view, source_frame(statement, complete))
+
     return PlannedStatement(
         plan=plan,
         target=target,
         mode=mode,
         settings=settings,
         views=views,
+        complete_views=complete_views,
         target_view=target_view,
         source=source,
     )
@@ -290,14 +309,19 @@ def plan_statement(
 def source_here(
     engine: Engine, start: StatementStart, statement: MergeStatement, sql: str
 ) -> tuple[StructType, PlainRows | LiteralRows] | None:
-    """Return the columns and rows of the source of a MERGE before Spark has started; None if only Spark knows them.
+    """Return the columns and rows of the source of a MERGE that RowDelta reads without Spark; None if only Spark can.
 
-    They are those of a table that is named in full, or constants.
+    They are constants, rows of another library, or those of a table that is named in full. In a session that has
+    started, larger tables are left to Spark, which plans them without reading them.
     """
-    if engine.runtime.known is None or statement.ctes is not None or statement.with_schema_evolution:
+    if statement.ctes is not None or statement.with_schema_evolution or not reads_as_spark(engine.runtime, sql):
         return None
     fragment, rules = source_fragment(statement, sql), start.settings.rules
     names = statement.source_column_aliases
+    data = rows_of_other_library(start.tables, fragment)
+    if data is not None:
+        small = data.table.nbytes <= limits.MAX_INLINE_SOURCE_BYTES // 2
+        return (data.schema, LiteralRows.of(data.table, rules)) if small and not names else None
     if not fragment.tables:
         literals = literal_rows(fragment, rules)
         if literals is None or len(names) != len(literals[1]):
@@ -309,6 +333,8 @@ def source_here(
         return None
     rows = plain_rows(engine, start.settings, start.tables, fragment)
     if isinstance(rows, ThroughSpark):
+        return None
+    if not engine.runtime.is_deferred and data_bytes(rows.table, rows.snapshot_id) > limits.MAX_DRIVER_SOURCE_BYTES:
         return None
     columns = [rows.schema.find_field(value.field_id) for value in rows.plain.values if isinstance(value, Column)]
     return StructType(list(map(spark_field, columns))), rows
@@ -331,9 +357,9 @@ def source_rows(engine: Engine, start: StatementStart, statement: MergeStatement
     return plain_rows(engine, start.settings, start.tables, source_fragment(statement, sql))
 
 
-def data_bytes(target: Target) -> int:
+def data_bytes(table: Table, snapshot_id: int | None) -> int:
     """Return the size of a table's data files from its snapshot's summary, 0 if it is missing."""
-    snapshot = target.table.metadata.snapshot_by_id(target.snapshot_id) if target.snapshot_id is not None else None
+    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
     text = snapshot.summary["total-files-size"] if snapshot is not None and snapshot.summary is not None else None
     return int(text) if text is not None and text.isdecimal() else 0
 

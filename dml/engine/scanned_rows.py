@@ -25,14 +25,16 @@ from dml.model.scan_task import ScanContext, ScanTask
 from dml.plan.insert import InsertPlan
 from dml.plan.literal_rows import literal_columns
 from dml.plan.names import SqlRules
-from dml.plan.plain_scan import NOT_PLAIN, PlainScan, plain_scan
+from dml.plan.plain_scan import NOT_PLAIN, PlainScan, column_value, plain_scan, selects_all
 from dml.plan.row_delta_plan import DefaultValue, RawValue, ThroughSpark, raw_index
 from dml.plan.row_terms import stored_value
 from dml.read.projection import arrow_type, constant_array
+from dml.rows.evaluate import UncomputableValueError, evaluate
 from dml.rows.program import Column, Literal, Projection, Value, column_ids
 from dml.scan.table_scan import TableScan
+from dml.spark.foreign_data import ArrowRows
 from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, is_same_type
-from dml.spark.types import spark_field, spark_type
+from dml.spark.types import iceberg_type, spark_field, spark_type
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
 
@@ -41,12 +43,15 @@ __all__ = [
     "PlainRows",
     "ScannedRows",
     "Targets",
+    "arrow_batch",
+    "as_array",
     "has_type",
     "literal_batch",
     "literal_rows",
     "literal_type",
     "plain_rows",
     "plain_targets",
+    "rows_of_other_library",
     "scanned_rows",
     "stored_in",
 ]
@@ -273,7 +278,7 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiteralRows:
-    """The constant rows of a query, such as those of VALUES.
+    """Rows that the driver has: the constants of VALUES, or the rows of another library.
 
     Attributes:
         columns: The values of its columns.
@@ -282,6 +287,32 @@ class LiteralRows:
 
     columns: tuple[pa.Array, ...]
     case_sensitive: bool
+
+    @staticmethod
+    def of(table: pa.Table, rules: SqlRules) -> "LiteralRows":
+        """Return the rows of an Arrow table."""
+        return LiteralRows(columns=tuple(map(as_array, table.columns)), case_sensitive=rules.case_sensitive)
+
+
+def as_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def rows_of_other_library(tables: StatementTables, query: Fragment) -> ArrowRows | None:
+    """Return the rows of another library, if a query returns all of them and nothing else.
+
+    Args:
+        tables: The tables and rows that the statement names.
+        query: The query.
+    """
+    if len(query.tables) != 1:
+        return None
+    (reference,) = query.tables
+    rows = tables.rows_of(reference)
+    return rows if rows is not None and selects_all(query, reference) else None
 
 
 def literal_rows(query: Fragment, rules: SqlRules) -> tuple[LiteralRows, list[DataType]] | None:
@@ -325,6 +356,38 @@ def literal_batch(
         if len(known) < rows or (column.required and any(one.value is None for one in known)):
             return None
         arrays.append(pa.concat_arrays([pa.array([one.value], one.type) for one in known]))
+    return pa.RecordBatch.from_arrays(arrays, names=list(map(value_name, range(len(arrays)))))
+
+
+def arrow_batch(rows: ArrowRows, targets: Targets, policy: StoreAssignmentPolicy) -> pa.RecordBatch | None:
+    """Return rows of another library as they are stored: columns `v0`, `v1`, ...; None if only Spark converts them.
+
+    Args:
+        rows: The rows.
+        targets: The target columns.
+        policy: The rules of store assignment.
+    """
+    kinds = [iceberg_type(column.dataType) for column in rows.schema.fields]
+    fields = [
+        NestedField(place, name, kind, required=False)
+        for place, (name, kind) in enumerate(zip(rows.columns, kinds, strict=True), start=1)
+        if kind is not None
+    ]
+    if len(fields) < len(kinds):
+        return None
+    schema = Schema(*fields)
+    values = stored_values(
+        list(map(column_value, fields)), [spark_type(field.field_type) for field in fields], schema, targets, policy
+    )
+    if isinstance(values, ThroughSpark):
+        return None
+    known = {field.field_id: as_array(column) for field, column in zip(fields, rows.table.columns, strict=True)}
+    try:
+        arrays = [evaluate(value, known, rows.table.num_rows) for value in values.values()]
+    except UncomputableValueError:
+        return None
+    if any(column.required and array.null_count for (column, _), array in zip(targets, arrays, strict=True)):
+        return None
     return pa.RecordBatch.from_arrays(arrays, names=list(map(value_name, range(len(arrays)))))
 
 

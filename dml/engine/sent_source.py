@@ -24,7 +24,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, NumericType, Time
 from dml import limits
 from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
-from dml.engine.scanned_rows import LiteralRows
+from dml.engine.scanned_rows import LiteralRows, as_array
 from dml.engine.source_scan import SourceProgram, source_program
 from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports, task_reports
 from dml.errors import DmlError
@@ -134,7 +134,7 @@ def send_source(
 def send_without_spark(
     plan: SentSourcePlan, source: MergeSourceFrame, runtime: Runtime, assign: Assign, most_bytes: int
 ) -> SentSource | ThroughSpark:
-    """Do the work of `send_source` before Spark has started; `ThroughSpark` also if a source is too large for that."""
+    """Do the work of `send_source` for a source without a DataFrame; `ThroughSpark` also if it is too large for that."""
     program = source_program(plan, source, None, assign.policy)
     if isinstance(program, ThroughSpark):
         return program
@@ -143,10 +143,10 @@ def send_without_spark(
     except UncomputableValueError as error:
         return ThroughSpark(reason=str(error))
     if columns is None:
-        return ThroughSpark(reason="the source is too large to read it before Spark has started")
+        return ThroughSpark(reason="the source is too large for the driver to read")
     sent = make_sent_source(plan, source, columns, None)
-    # Conflicting commits are compared by keys: the source has no DataFrame to read again.
-    return replace(sent, is_repeatable=False) if isinstance(sent, SentSource) else sent
+    # Before Spark has started, conflicting commits are compared by keys alone: no DataFrame can read the source again.
+    return replace(sent, is_repeatable=not runtime.is_deferred) if isinstance(sent, SentSource) else sent
 
 
 def source_columns(
@@ -289,7 +289,7 @@ def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -
     rows, values = program.rows, program.fields
     if isinstance(rows, LiteralRows):
         return computed_by(program, [rows.columns[number - 1] for number in program.field_ids], most_bytes)
-    spark = None if runtime.known is not None else runtime.spark
+    spark = None if runtime.is_deferred else runtime.spark
     scan = rows.scan(values)
     tasks = scan.plan().tasks
     context = replace(scan.context(tasks), decides_rows=True)  # Spark does not filter the rows again
@@ -463,9 +463,3 @@ def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
     variable = spark.sparkContext.broadcast(stream_bytes([batch], batch.schema))
     source.resources.callback(variable.destroy)
     return BroadcastBatch(variable)
-
-
-def as_array(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

@@ -254,7 +254,9 @@ def start_statement(
     settings = StatementSettings.of(engine, sql)
     if not may_stage:
         settings = replace(settings, wap_id=None, wap_branch=None)
-    tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
+    tables = StatementTables(
+        statement=sql, runtime=engine.runtime, registry=engine.registry, arrow_rows=engine.arrow_rows
+    )
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
     )

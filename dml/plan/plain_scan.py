@@ -25,7 +25,7 @@ from dml.read.projection import arrow_type
 from dml.rows.program import Column, Value
 from dml.sqlparse.statements import Fragment, TableReference
 
-__all__ = ["NOT_PLAIN", "PlainScan", "parts", "plain_scan", "query_tree"]
+__all__ = ["NOT_PLAIN", "PlainScan", "column_value", "parts", "plain_scan", "query_tree", "selects_all"]
 
 SELECT_PARTS: Final = frozenset({"expressions", "from_", "where"})
 TABLE_PARTS: Final = frozenset({"this", "db", "catalog", "alias", "version", "when"})
@@ -82,6 +82,29 @@ def plain_scan(
             return found
         values.extend(found)
     return PlainScan(values=tuple(values), condition=condition)
+
+
+def selects_all(fragment: Fragment, reference: TableReference) -> bool:
+    """Return whether a query is a bare table, or `SELECT *` from one: all its columns and rows, under their names.
+
+    Args:
+        fragment: The query.
+        reference: The table in it.
+    """
+    if reference.span == fragment.span:
+        return True
+    tree, table = query_tree(fragment), table_node(fragment, reference)
+    if not isinstance(tree, exp.Select) or table is None or reference.column_aliases:
+        return False
+    if not parts(tree) <= {"expressions", "from_"} or not parts(table) <= {"this", "alias"}:
+        return False
+    selected = tree.expressions
+    return (
+        is_alone(replace(fragment, ast=tree), reference)
+        and len(selected) == 1
+        and isinstance(selected[0], exp.Star)
+        and not parts(selected[0])
+    )
 
 
 def query_tree(fragment: Fragment) -> exp.Expression | None:

@@ -1,6 +1,6 @@
-"""Convert the data of other libraries to DataFrames: pandas, Polars, Arrow, DuckDB. Driver.
+"""Convert the data of other libraries to rows in Spark's types: pandas, Polars, Arrow, DuckDB. Driver.
 
-Input: a pandas DataFrame, or an object of the Arrow PyCapsule interface. Output: a DataFrame with the same values, or
+Input: a pandas DataFrame, or an object of the Arrow PyCapsule interface. Output: `ArrowRows` with the same values, or
 an error if Spark has no type that holds each of them. This imports neither pandas nor Polars.
 
 Source: the Arrow PyCapsule interface; Spark's mapping of Parquet's unsigned integers.
@@ -9,6 +9,7 @@ Source: the Arrow PyCapsule interface; Spark's mapping of Parquet's unsigned int
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeGuard, runtime_checkable
 from uuid import UUID
 
@@ -17,11 +18,12 @@ import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.spark.versions import frame_of_table
 
-__all__ = ["ArrowStream", "frame_of_data", "is_foreign_data"]
+__all__ = ["ArrowRows", "ArrowStream", "arrow_rows", "is_foreign_data"]
 
 MICROSECONDS: Final = "us"
 MAX_PRECISION: Final = 38
@@ -44,18 +46,55 @@ class ArrowStream(Protocol):
 
 
 def is_foreign_data(value: object) -> TypeGuard[ArrowStream]:
-    """Return True if a value holds rows that `frame_of_data` takes."""
+    """Return True if a value holds rows that `arrow_rows` takes."""
     return isinstance(value, ArrowStream) or is_pandas(value)
 
 
-def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
-    """Create a DataFrame with the rows of another library.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrowRows:
+    """Rows of another library.
+
+    Attributes:
+        table: The rows, in Arrow types that Spark reads.
+        schema: Spark's types of its columns.
+        origin: The class of the data, for errors: `pandas DataFrame`.
+    """
+
+    table: pa.Table = field(repr=False)
+    schema: StructType
+    origin: str
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(self.table.column_names)
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Create a DataFrame with the rows.
+
+        Args:
+            spark: A session, classic or Connect.
+
+        Raises:
+            AnalysisError: Spark cannot read them.
+        """
+        try:
+            return frame_of_table(spark, self.table, self.schema)
+        except (PySparkException, pa.ArrowException) as error:
+            raise unreadable(self.origin, error) from error
+
+
+def unreadable(origin: str, error: Exception) -> AnalysisError:
+    return AnalysisError(f"Spark cannot read the {origin}: {error}", kind=ErrorKind.TYPE_MISMATCH)
+
+
+def arrow_rows(data: ArrowStream) -> ArrowRows:
+    """Convert the rows of another library.
 
     The rows are copied at once: later changes of `data` have no effect. The index of a pandas DataFrame is left out,
     and its NaN are NULL; those of other libraries stay NaN. Timestamps without a zone are TIMESTAMP_NTZ.
 
     Args:
-        spark: A session, classic or Connect.
         data: The rows. A stream, such as a `pyarrow.RecordBatchReader`, is read to its end.
 
     Raises:
@@ -76,9 +115,10 @@ def frame_of_data(spark: SparkSession, data: ArrowStream) -> DataFrame:
     columns = [spark_column(name, table.column(place)) for place, name in enumerate(table.column_names)]
     table = pa.table(columns, names=table.column_names)
     try:
-        return frame_of_table(spark, table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
-    except (PySparkException, pa.ArrowException) as error:
-        raise AnalysisError(f"Spark cannot read the {called(data)}: {error}", kind=ErrorKind.TYPE_MISMATCH) from error
+        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+    except PySparkException as error:
+        raise unreadable(called(data), error) from error
+    return ArrowRows(table=table, schema=schema, origin=called(data))
 
 
 def called(data: object) -> str:

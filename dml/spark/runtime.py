@@ -145,6 +145,11 @@ class Runtime:
         """
         return None if self.is_started or active_context() is not None else self._known
 
+    @property
+    def is_deferred(self) -> bool:
+        """Whether Spark has not started and its settings are known, so that statements run without it if they can."""
+        return self.known is not None
+
     def settings(self) -> SettingReader:
         """Return a getter of the current settings: `get(key, default)`, as `spark.conf.get`."""
         known = self.known

@@ -5,6 +5,8 @@ holds its values: uuid to string, fixed to binary. Every field is nullable: a sc
 join, and NOT NULL columns are checked when rows are written.
 """
 
+from typing import Final
+
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -34,7 +36,7 @@ from dml.model.arrow_types import primitive_name
 from dml.pyiceberg_patch import VariantType
 from dml.sqlparse.quoting import quote_identifier, quoted
 
-__all__ = ["shown_type", "spark_field", "spark_type", "type_text"]
+__all__ = ["iceberg_type", "shown_type", "spark_field", "spark_type", "type_text"]
 
 PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
     BooleanType: spark.BooleanType,
@@ -51,6 +53,11 @@ PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
     TimestamptzType: spark.TimestampType,
     UnknownType: spark.NullType,
 }
+
+ICEBERG: Final = {
+    kind: iceberg() for iceberg, kind in PLAIN.items() if iceberg not in {FixedType, StringType, UnknownType, UUIDType}
+}
+"""The Iceberg type for each Spark type that has only one."""
 
 
 def spark_type(iceberg_type: IcebergType) -> spark.DataType:
@@ -80,6 +87,13 @@ def spark_type(iceberg_type: IcebergType) -> spark.DataType:
         f"Spark has no type for columns of the type {primitive_name(iceberg_type)}",
         hint="Leave the column out of the statement: columns that a statement does not name are copied unchanged",
     )
+
+
+def iceberg_type(kind: spark.DataType) -> IcebergType | None:
+    """Return the primitive Iceberg type of a Spark type; None if there is none, as for strings with a collation."""
+    if isinstance(kind, spark.DecimalType):
+        return DecimalType(kind.precision, kind.scale)
+    return StringType() if kind == spark.StringType() else ICEBERG.get(type(kind))
 
 
 def spark_field(field: NestedField) -> spark.StructField:
