@@ -20,7 +20,7 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.hints import did_you_mean
 from dml.result import Result
 from dml.spark.bridge.sessions import named_frames
-from dml.spark.foreign_data import ArrowRows, ArrowStream, arrow_rows, is_foreign_data
+from dml.spark.foreign_data import ArrowStream, arrow_rows, is_foreign_data
 from dml.sql_values import Rows, column_sql, statement_identity, view_name
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quote_string, quoted
@@ -100,13 +100,13 @@ def source_of(source: object) -> Rows | str:
     """Return the rows of a statement's source, or its SQL text.
 
     Args:
-        source: A `Source`, or the rows of one.
+        source: A `Source`.
 
     Raises:
         AnalysisError: The source is of another type, or Spark has no type for one of its columns.
         DataError: A value does not fit Spark's type for its column.
     """
-    if isinstance(source, DataFrame | ArrowRows | str):
+    if isinstance(source, DataFrame | str):
         return source
     if is_foreign_data(source):
         return arrow_rows(source)

@@ -65,7 +65,7 @@ from dml.spark.handlers import (
     check_not_stopped,
 )
 from dml.spark.runtime import Runtime
-from dml.sql_values import fill_placeholders, parameter_sql, view_name
+from dml.sql_values import Rows, fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
@@ -337,7 +337,7 @@ class Session:
         target, source = resolve_target(self._runner.engine, table), source_of(rows)
         names = columns_of(source, identifier_columns(target) if on is None else on, "on")
         alias = "source" if target.alias.lower() != quoted("source") else "rows"
-        builder = self.merge_into(source, table, equal_columns(target, alias, names), source_alias=alias)
+        builder = self._merge_rows_into(source, table, equal_columns(target, alias, names), alias)
         try:
             return builder.whenMatched().updateAll().whenNotMatched().insertAll().merge(idempotency_key=idempotency_key)
         except AnalysisError as error:
@@ -377,7 +377,9 @@ class Session:
             on: The condition that matches source rows with target rows: SQL text or a PySpark Column.
             source_alias: The alias of the source in conditions and values.
         """
-        rows = source_of(source)
+        return self._merge_rows_into(source_of(source), table, on, source_alias)
+
+    def _merge_rows_into(self, rows: Rows | str, table: str, on: Condition, source_alias: str) -> MergeBuilder:
         text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
         return MergeBuilder(text, rows, self._runner.for_data(rows).run_merge)
 

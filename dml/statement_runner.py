@@ -27,6 +27,7 @@ from dml.merge_builder import key_of, name_text
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.bridge.sessions import drop_view, is_classic
+from dml.spark.foreign_data import ArrowRows
 from dml.spark.handlers import (
     Arguments,
     Binding,
@@ -38,7 +39,6 @@ from dml.spark.handlers import (
     run_as_handler,
     session_key,
 )
-from dml.spark.foreign_data import ArrowRows
 from dml.spark.runtime import Runtime
 from dml.sql_values import Rows, parameter_sql
 from dml.sqlparse import bind_parameters, first_keyword

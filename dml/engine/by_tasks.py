@@ -46,7 +46,15 @@ from dml.write.delta_writer import WriteTask
 from dml.write.held_rows import assign_inserts, held_inserts, inserted_rows
 from dml.write.writer_spec import WriteJob, WriterSpec
 
-__all__ = ["TaskJob", "convert_by_tasks", "copy_by_tasks", "fits_driver", "write_batch", "write_by_tasks", "write_merge_by_tasks"]
+__all__ = [
+    "TaskJob",
+    "convert_by_tasks",
+    "copy_by_tasks",
+    "fits_driver",
+    "write_batch",
+    "write_by_tasks",
+    "write_merge_by_tasks",
+]
 
 LOG = logging.getLogger(__name__)
 

@@ -225,16 +225,14 @@ def insert_here(
     rows = rows_of_other_library(start.tables, query)
     columns = None if names_rows else literal_columns(query, settings.rules)
     if rows is not None and fits_driver(engine.runtime, (), rows.table.nbytes):
-        names = rows.columns
+        names, stored = rows.columns, partial(arrow_batch, rows)
     elif columns is not None:
-        names = [f"col{place}" for place in range(1, len(columns) + 1)]
+        names, stored = [f"col{place}" for place in range(1, len(columns) + 1)], partial(literal_batch, columns)
     else:
         return None
     targets = plain_targets(plan_insert(statement, target.names, names))
-    if isinstance(targets, ThroughSpark):
-        return None
-    batch = arrow_batch(rows, targets, policy) if columns is None else literal_batch(columns, targets, policy)
-    if batch is None:
+    batch = None if isinstance(targets, ThroughSpark) else stored(targets, policy)
+    if batch is None or isinstance(targets, ThroughSpark):
         return None
     write = plan_rows_write(engine, target, "INSERT", started)
     mode = distribution_mode(table, write.context.properties)

@@ -208,7 +208,9 @@ CALLS = {
     "insert narrowed": lambda session, name: session.insert(name, FITS.select(["big"]).rename_columns(["id"]).slice(2)),
     "insert some": lambda session, name: session.insert(name, FITS.select(["price", "id"])),
     "insert none": lambda session, name: session.insert(name, FITS.select(["id"]).slice(0, 0)),
-    "insert in order": lambda session, name: session.sql(f"INSERT INTO {name} SELECT * FROM {{r}}", r=FITS.drop(["tags"])),
+    "insert in order": lambda session, name: session.sql(
+        f"INSERT INTO {name} SELECT * FROM {{r}}", r=FITS.drop(["tags"])
+    ),
     "insert list": lambda session, name: session.sql(
         f"INSERT INTO {name} (big, name) TABLE {{r}}", r=FITS.select(["id", "name"])
     ),
@@ -221,10 +223,12 @@ CALLS = {
     "merge a query": lambda session, name: session.sql(
         f"MERGE INTO {name} t USING (SELECT * FROM {{r}}) AS r ON t.id <=> r.id WHEN MATCHED THEN DELETE", r=FITS
     ),
-    "merge builder": lambda session, name: session.merge_into(DATA, f"{name} t", "t.big = source.id * 2")
-    .whenMatched()
-    .update({"name": "source.name"})
-    .merge(),
+    "merge builder": lambda session, name: (
+        session.merge_into(DATA, f"{name} t", "t.big = source.id * 2")
+        .whenMatched()
+        .update({"name": "source.name"})
+        .merge()
+    ),
 }
 NEED_SPARK = {"merge builder"}
 """Calls that Spark evaluates: a computed key."""
