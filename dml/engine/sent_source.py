@@ -134,7 +134,7 @@ def send_source(
 def send_without_spark(
     plan: SentSourcePlan, source: MergeSourceFrame, runtime: Runtime, assign: Assign, most_bytes: int
 ) -> SentSource | ThroughSpark:
-    """Do the work of `send_source` for a source without a DataFrame; `ThroughSpark` also if it is too large for that."""
+    """Do the work of `send_source` for a source without a DataFrame; `ThroughSpark` also if it is too large."""
     program = source_program(plan, source, None, assign.policy)
     if isinstance(program, ThroughSpark):
         return program
