@@ -208,7 +208,7 @@ def expire_snapshots(catalog: Catalog, identifier: tuple[str, ...], call: Expire
             return SnapshotExpiry(deleted=counts, decisions=tuple(plan.decisions))
         try:
             newest = commit_change(catalog, identifier, expiration.change)
-        except ExecutionError as error:
+        except (CorruptFileError, ExecutionError) as error:  # the answer to the commit is read from a file
             landed = expiration.find_landed(error)
             if landed is None:
                 raise
@@ -275,8 +275,8 @@ class Expiration:
             plan.schemas = tuple(one.schema_id for one in metadata.schemas if one.schema_id not in used_schemas)
         return plan
 
-    def find_landed(self, error: ExecutionError) -> Table | None:
-        """Return the table if the planned expiration was committed although its request failed, else None.
+    def find_landed(self, error: DmlError) -> Table | None:
+        """Return the table if the planned expiration was committed although no answer could be read, else None.
 
         Args:
             error: The failure.

@@ -259,7 +259,8 @@ class Bench(Place):
             raised = error
         hit = faults.injected()
         problems += said_badly(raised, hit)
-        outcome, found = self.looked_at(snapshot_id, raised)
+        is_damaged = any(" cut " in one for one in hit)
+        outcome, found = self.looked_at(snapshot_id, raised, may_leave=raised is not None or is_damaged)
         problems += found
         self.reset()
         named = f"{self.statement}, {hit or 'no fault'}: {outcome}, {type(raised).__name__} {raised}"
@@ -271,8 +272,16 @@ class Bench(Place):
             problems=tuple(f"{named}: {problem}" for problem in problems),
         )
 
-    def looked_at(self, snapshot_id: int | None, raised: BaseException | None) -> tuple[str, list[str]]:
-        """The state of the table, and what is wrong with it or with what the statement said of it."""
+    def looked_at(
+        self, snapshot_id: int | None, raised: BaseException | None, *, may_leave: bool
+    ) -> tuple[str, list[str]]:
+        """The state of the table, and what is wrong with it or with what the statement said of it.
+
+        Args:
+            snapshot_id: The statement's snapshot.
+            raised: Its error.
+            may_leave: Whether an expiration may leave files: it failed, or a list of an expired snapshot is damaged.
+        """
         problems: list[str] = []
         location, files = self.metadata_location, self.files()
         expires = self.statement == EXPIRE
@@ -305,7 +314,7 @@ class Bench(Place):
         if needed - there:
             problems.append(f"files are missing: {sorted(needed - there)}")
         surplus = there - needed
-        if expires and raised is not None:
+        if expires and may_leave:
             if surplus != self.orphans():
                 problems.append(f"files were left that remove_orphan_files does not find: {sorted(surplus)}")
         elif surplus and not unknown:
