@@ -44,10 +44,15 @@ MAX_SOURCE_ROW_BYTES: Final = 1024
 batch of the target may match one source row."""
 
 MAX_DRIVER_SOURCE_BYTES: Final = 2 * 2**20
-"""Files of a source that the driver reads itself. Above it, tasks read them in parallel. Estimate."""
+"""Files of a source that the driver reads itself. Above it, tasks read them in parallel, or Spark plans the source.
+Estimate."""
 
 MAX_DRIVER_SOURCE_FILES: Final = 8
 """The same in data files, which the driver reads one after the other. Estimate."""
+
+MAX_DRIVER_SOURCE_ROW_BYTES: Final = 2**19
+"""Decoded source rows before Spark has started: the function of the tasks carries them if the target is large.
+Estimate."""
 
 DRIVER_SOURCE_BATCH_ROWS: Final = 1024
 """Rows that the driver decodes of such a file before it compares their size with the limit. Estimate."""
@@ -60,7 +65,7 @@ MAX_DRIVER_FILES: Final = 64
 """The same in data files, which the driver reads one after the other. Estimate."""
 
 MAX_LITERAL_VALUES: Final = 10_000
-"""Constants in the VALUES of an INSERT that the driver converts itself. Estimate."""
+"""Constants in VALUES that the driver converts itself, for an INSERT or the source of a MERGE. Estimate."""
 
 MAX_DRIVER_JOB_BYTES: Final = 4 * 2**20
 """Files that a statement reads, plus rows that it inserts, in the driver instead of in a Spark job. A job has a fixed

@@ -20,8 +20,8 @@ from dml.errors import AnalysisError, ErrorKind, NotFoundError
 from dml.hints import did_you_mean
 from dml.result import Result
 from dml.spark.bridge.sessions import named_frames
-from dml.spark.foreign_data import ArrowStream, arrow_rows, is_foreign_data
-from dml.sql_values import Rows, column_sql, statement_identity, view_name
+from dml.spark.foreign_data import ArrowStream, foreign_rows, is_foreign_data
+from dml.sql_values import StatementRows, column_sql, statement_identity, view_name
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name, quote_string, quoted
 from dml.sqlparse.statements import DeleteStatement
@@ -57,6 +57,8 @@ __all__ = [
 Condition = str | Column
 RunStatement = Callable[[str, CommitKey | None], Result]
 """Runs the text of a MERGE, once under its key if it has one."""
+RunOverRows = Callable[[str, CommitKey | None, Mapping[str, StatementRows]], Result]
+"""The same, over the rows that the text refers to."""
 Value = str | int | float | bool | None | Column
 Source = DataFrame | ArrowStream | str
 """Rows: a DataFrame of Spark, pandas or Polars, Arrow data, or SQL text: a table's name or a query in parentheses."""
@@ -96,7 +98,7 @@ def name_text(table: object) -> str:
     return table
 
 
-def source_of(source: object) -> Rows | str:
+def source_of(source: object) -> StatementRows | str:
     """Return the rows of a statement's source, or its SQL text.
 
     Args:
@@ -109,7 +111,7 @@ def source_of(source: object) -> Rows | str:
     if isinstance(source, DataFrame | str):
         return source
     if is_foreign_data(source):
-        return arrow_rows(source)
+        return foreign_rows(source)
     raise AnalysisError(
         f"The source must be a DataFrame, Arrow data, a table's name or a query in parentheses, "
         f"not {type(source).__name__}",
@@ -184,7 +186,7 @@ def identifier_columns(target: MergeTarget) -> list[str]:
     )
 
 
-def columns_of(source: Rows | str, names: object, argument: str) -> tuple[str, ...]:
+def columns_of(source: StatementRows | str, names: object, argument: str) -> tuple[str, ...]:
     """Return the source columns that an argument names.
 
     Raises:
@@ -375,7 +377,7 @@ def merge_rows(merge: MergeText, run: RunStatement, rows: DataFrame, key: Commit
         return run(call.text, key)
 
 
-def key_of(value: object, text: str, rows: Mapping[str, Rows]) -> IdempotencyKey | None:
+def key_of(value: object, text: str, rows: Mapping[str, StatementRows]) -> IdempotencyKey | None:
     """Bind an idempotency key to its statement; None if there is no key.
 
     Args:
@@ -489,10 +491,10 @@ class MergeBuilder(MergeClauses):
     Args:
         text: The MERGE so far.
         source: The rows, or SQL text of a table or of a query in parentheses.
-        run: Runs the statement, given its text, its idempotency key and the rows of other libraries that it names.
+        run: Runs the statement, given its text, its idempotency key and the rows that it names.
     """
 
-    def __init__(self, text: MergeText, source: Rows | str, run: Callable[..., Result]) -> None:
+    def __init__(self, text: MergeText, source: StatementRows | str, run: RunOverRows) -> None:
         self._merge = text
         self._source = source
         self._run = run
@@ -518,10 +520,10 @@ class MergeBuilder(MergeClauses):
         if isinstance(source, str):
             call = merge.over(Argument("the argument 'source'", source))
             with call.locate_errors():
-                return self._run(call.text, key_of(idempotency_key, call.text, {}))
+                return self._run(call.text, key_of(idempotency_key, call.text, {}), {})
         key = key_of(idempotency_key, merge.over("?").text, {"?": source})
         if isinstance(source, DataFrame):
-            return merge_rows(merge, self._run, source, key)
+            return merge_rows(merge, lambda text, key: self._run(text, key, {}), source, key)
         view = view_name()
         call = merge.over(view)
         with call.locate_errors():

@@ -65,7 +65,7 @@ from dml.spark.handlers import (
     check_not_stopped,
 )
 from dml.spark.runtime import Runtime
-from dml.sql_values import Rows, fill_placeholders, parameter_sql, view_name
+from dml.sql_values import StatementRows, fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
 from dml.statement_runner import StatementRunner
@@ -180,7 +180,7 @@ class Session:
         if reruns is not None and (isinstance(reruns, bool) or not isinstance(reruns, int) or reruns < 0):
             raise AnalysisError(f"reruns must be a whole number, 0 or more, not {reruns!r}")
         if values:
-            self._runner.check_usable()
+            self._runner.check_not_stopped()
             runner = self._runner.for_data(*values.values())
             return runner.run_over(*fill_placeholders(text, values), args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
@@ -288,7 +288,7 @@ class Session:
         Raises:
             DmlError: As for `INSERT INTO table BY NAME`; the table is unchanged.
         """
-        self._runner.check_usable()
+        self._runner.check_not_stopped()
         source, view = source_of(rows), view_name()
         named = Argument("the argument 'rows'", source) if isinstance(source, str) else view
         given = {} if isinstance(source, str) else {view: source}
@@ -332,7 +332,7 @@ class Session:
             DataError: Several new rows match one row of the table.
             DmlError: As for `MERGE`; the table is unchanged.
         """
-        self._runner.check_usable()
+        self._runner.check_not_stopped()
         follow_spark(self._runner.engine)
         target, source = resolve_target(self._runner.engine, table), source_of(rows)
         names = columns_of(source, identifier_columns(target) if on is None else on, "on")
@@ -379,7 +379,7 @@ class Session:
         """
         return self._merge_rows_into(source_of(source), table, on, source_alias)
 
-    def _merge_rows_into(self, rows: Rows | str, table: str, on: Condition, source_alias: str) -> MergeBuilder:
+    def _merge_rows_into(self, rows: StatementRows | str, table: str, on: Condition, source_alias: str) -> MergeBuilder:
         text = MergeText(target=name_text(table), source_alias=alias_of(source_alias), on=condition_text(on))
         return MergeBuilder(text, rows, self._runner.for_data(rows).run_merge)
 

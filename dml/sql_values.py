@@ -24,11 +24,11 @@ from dml.errors import AnalysisError, ErrorKind
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_connect
 from dml.spark.classic_columns import classic_sql
-from dml.spark.foreign_data import ArrowRows, arrow_rows, is_foreign_data
+from dml.spark.foreign_data import ForeignRows, foreign_rows, is_foreign_data
 from dml.spark_connect.columns import connect_sql
 from dml.sqlparse import canonical_text
 
-__all__ = ["Rows", "column_sql", "fill_placeholders", "parameter_sql", "statement_identity", "view_name"]
+__all__ = ["StatementRows", "column_sql", "fill_placeholders", "parameter_sql", "statement_identity", "view_name"]
 
 NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
@@ -61,12 +61,12 @@ def view_name() -> str:
     return f"__rowdelta_source_{uuid.uuid4().hex}"
 
 
-Rows = DataFrame | ArrowRows
-"""Rows that a statement names by a view."""
+StatementRows = DataFrame | ForeignRows
+"""Rows that a statement refers to by a view name."""
 
 
-def statement_identity(text: str, rows: Mapping[str, Rows]) -> str:
-    """Return the text by which an idempotency key knows a statement: a DataFrame counts by its columns.
+def statement_identity(text: str, rows: Mapping[str, StatementRows]) -> str:
+    """Return the text that identifies a statement for an idempotency key. Rows count by their columns, not by values.
 
     Args:
         text: The statement.
@@ -77,7 +77,7 @@ def statement_identity(text: str, rows: Mapping[str, Rows]) -> str:
     return canonical_text(text) + "".join(f" DataFrame {each.schema.simpleString()}" for each in rows.values())
 
 
-def fill_placeholders(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, Rows]]:
+def fill_placeholders(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, StatementRows]]:
     """Fill in the placeholders of a statement.
 
     Args:
@@ -106,7 +106,7 @@ class StatementFormatter(Formatter):
     """Formats values as SQL; `rows` collects the rows that the statement names, by view."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, Rows] = {}
+        self.rows: dict[str, StatementRows] = {}
         self._views: dict[int, str] = {}
         self._values: list[object] = []  # alive, because the views are known by the ids of their values
 
@@ -173,5 +173,5 @@ class StatementFormatter(Formatter):
         name = self._views.setdefault(id(value), view_name())
         self._values.append(value)
         if name not in self.rows:
-            self.rows[name] = value if isinstance(value, DataFrame) else arrow_rows(value)
+            self.rows[name] = value if isinstance(value, DataFrame) else foreign_rows(value)
         return name

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,7 +17,7 @@ from dml.catalog.registry import CatalogRegistry
 from dml.commit import CommitKey
 from dml.connector import execute_and_refresh, run_and_refresh
 from dml.ddl import DdlResult
-from dml.engine.dispatch import frame_of_rows
+from dml.engine.dispatch import RowChange, frame_of_rows
 from dml.engine.engine import Engine
 from dml.engine.ownership import follow_spark, is_ours, is_query, parse_cached
 from dml.errors import AnalysisError, ErrorKind
@@ -27,7 +27,7 @@ from dml.merge_builder import key_of, name_text
 from dml.result import Result
 from dml.spark import interception
 from dml.spark.bridge.sessions import drop_view, is_classic
-from dml.spark.foreign_data import ArrowRows
+from dml.spark.foreign_data import ForeignRows
 from dml.spark.handlers import (
     Arguments,
     Binding,
@@ -40,10 +40,10 @@ from dml.spark.handlers import (
     session_key,
 )
 from dml.spark.runtime import Runtime
-from dml.sql_values import Rows, parameter_sql
-from dml.sqlparse import bind_parameters, first_keyword
+from dml.sql_values import StatementRows, parameter_sql
+from dml.sqlparse import Statement, bind_parameters, first_keyword
 from dml.sqlparse.names import name_parts
-from dml.sqlparse.statements import InsertStatement, MergeStatement
+from dml.sqlparse.statements import Explain
 
 __all__ = ["StatementRunner"]
 
@@ -53,8 +53,10 @@ def compact_after_commit(engine: Engine, parts: tuple[str, ...], options: HookOp
     dml.engine.maintain.compact_after_commit(engine, parts, options)
 
 
-READERS: Final = (InsertStatement, MergeStatement)
-"""Statements that read the rows of other libraries themselves."""
+def reads_foreign_rows(statement: Statement) -> bool:
+    """Return whether RowDelta gives a statement its foreign rows; others need temporary views."""
+    explained = statement.statement if isinstance(statement, Explain) else statement
+    return isinstance(explained, RowChange)
 
 
 class StatementRunner:
@@ -108,7 +110,7 @@ class StatementRunner:
         args: Arguments = None,
         idempotency_key: str | None = None,
         reruns: int | None = None,
-        rows: Mapping[str, Rows] | None = None,
+        rows: Mapping[str, StatementRows] | None = None,
     ) -> DataFrame | Result:
         """Run a text that must be one statement, for example because it contains a caller's names and conditions.
 
@@ -128,36 +130,33 @@ class StatementRunner:
         args: Arguments = None,
         idempotency_key: str | None = None,
         reruns: int | None = None,
-        rows: Mapping[str, Rows] | None = None,
+        rows: Mapping[str, StatementRows] | None = None,
     ) -> DataFrame | DdlResult | Result:
         """Run one statement as `run_one` does, but return rows about tables as values, which needs no Spark."""
         with self.on_active_session(text) as runner, run_as_handler():
             bound = bind_parameters(text, args, parameter_sql)
             key = key_of(idempotency_key, bound, rows or {})
-            engine = runner.engine_for(rows or {})
-            return run_and_refresh(engine, parse_cached(bound), bound, key, reruns)
+            statement = parse_cached(bound)
+            return run_and_refresh(runner.engine_with(rows or {}, statement), statement, bound, key, reruns)
 
-    def engine_for(self, rows: Mapping[str, Rows]) -> Engine:
-        """Return the engine for a statement that names rows."""
-        data = {name: value for name, value in rows.items() if isinstance(value, ArrowRows)}
-        return replace(self.engine, arrow_rows=data) if data else self.engine
+    def engine_with(self, rows: Mapping[str, StatementRows], statement: Statement) -> Engine:
+        """Return the engine with the foreign rows of one statement."""
+        foreign = {name: value for name, value in rows.items() if isinstance(value, ForeignRows)}
+        return replace(self.engine, foreign_rows=foreign) if foreign and reads_foreign_rows(statement) else self.engine
 
     def run_over(
         self,
         text: str,
-        rows: Mapping[str, Rows],
+        rows: Mapping[str, StatementRows],
         args: Arguments = None,
         idempotency_key: str | None = None,
         reruns: int | None = None,
     ) -> DataFrame | Result:
-        """Run one statement over rows, by the names of their views.
-
-        INSERT and MERGE read the rows of other libraries themselves; other statements need views in Spark.
-        """
-        data = {name: value for name, value in rows.items() if isinstance(value, ArrowRows)}
+        """Run one statement over rows, by the names of their views."""
         frames = {name: value for name, value in rows.items() if isinstance(value, DataFrame)}
-        if data and not isinstance(parse_cached(bind_parameters(text, args, parameter_sql)), READERS):
-            frames |= {name: value.frame(self.spark) for name, value in data.items()}
+        if len(frames) < len(rows) and not reads_foreign_rows(parse_cached(bind_parameters(text, args, parameter_sql))):
+            foreign = {name: value for name, value in rows.items() if isinstance(value, ForeignRows)}
+            frames |= {name: value.frame(self.spark) for name, value in foreign.items()}
         with ExitStack() as views:
             for name, frame in frames.items():
                 frame.createOrReplaceTempView(name)
@@ -185,10 +184,11 @@ class StatementRunner:
         assert isinstance(result, Result)
         return result
 
-    def run_merge(self, text: str, key: CommitKey | None, rows: Mapping[str, Rows] | None = None) -> Result:
+    def run_merge(self, text: str, key: CommitKey | None, rows: Mapping[str, StatementRows]) -> Result:
         """Run the MERGE of a builder, which has bound the key to the statement."""
         with self.on_active_session(text) as runner, run_as_handler():
-            result = execute_and_refresh(runner.engine_for(rows or {}), parse_cached(text), text, key)
+            statement = parse_cached(text)
+            result = execute_and_refresh(runner.engine_with(rows, statement), statement, text, key)
         assert isinstance(result, Result)
         return result
 
@@ -206,7 +206,7 @@ class StatementRunner:
 
     def run(self, text: str, args: Any = None) -> DataFrame | Result:
         """Run a statement of `spark.sql`; SQL that this passes on to Spark is not handled here again."""
-        self.check_usable()
+        self.check_not_stopped()
         bound = bind_parameters(text, args, parameter_sql)
         return execute_and_refresh(self.engine, parse_cached(bound), bound)
 
@@ -249,7 +249,7 @@ class StatementRunner:
         if self.engine.runtime.is_deferred:
             yield self
             return
-        self.check_usable()
+        self.check_not_stopped()
         follow_spark(self.engine)
         with active_clone(self.spark) as clone:
             if clone is None or names_view_of_clone(self.spark, text, but_not_of=clone):
@@ -257,12 +257,8 @@ class StatementRunner:
             else:
                 yield self.on(clone)
 
-    def check_usable(self) -> None:
-        """Raise if the Spark session has stopped.
-
-        Raises:
-            SetupError: It has.
-        """
+    def check_not_stopped(self) -> None:
+        """Raise SetupError if the Spark session was stopped."""
         if self.is_started:
             check_not_stopped(self.spark)
 

@@ -8,15 +8,16 @@ while it analyzes a text, so there is nothing to release.
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any
 
 from pyiceberg.table import Table
 from pyspark.sql import DataFrame
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
-from dml.errors import NotFoundError
+from dml.errors import NotFoundError, NotSupportedError
 from dml.spark.bridge.sessions import is_classic, named_frames
-from dml.spark.foreign_data import ArrowRows
+from dml.spark.foreign_data import ForeignRows
 from dml.spark.iceberg_functions import replace_iceberg_functions
 from dml.spark.runtime import Runtime
 from dml.spark.versions import Feature, has_feature
@@ -40,26 +41,46 @@ class StatementTables:
         statement: The statement's text.
         runtime: The owner of the Spark session.
         registry: The catalogs.
-        arrow_rows: Rows of other libraries that the statement names, by view.
+        foreign_rows: The foreign rows that the statement names, by view.
     """
 
     statement: str
     runtime: Runtime
     registry: CatalogRegistry
-    arrow_rows: Mapping[str, ArrowRows] = field(default_factory=dict, repr=False)
+    foreign_rows: Mapping[str, ForeignRows] = field(default_factory=dict, repr=False)
     _loaded: dict[tuple[str, ...], Table] = field(init=False, repr=False, default_factory=dict)
+    _frames: dict[str, DataFrame] = field(init=False, repr=False, default_factory=dict)
 
     def resolve(self, reference: TableReference) -> ResolvedTable | None:
-        """Return the RowDelta table of a reference; None for rows of another library, and a view or table of Spark."""
+        """Return the RowDelta table of a reference, or None for foreign rows and for Spark's views and tables."""
         if self.rows_of(reference) is not None:
             return None
         if len(reference.parts) == 1 and self.is_temporary_view(reference.parts[0]):
             return None
         return self.registry.resolve(reference.parts, self._loaded)
 
-    def rows_of(self, reference: TableReference) -> ArrowRows | None:
-        """Return the rows of another library that a reference names."""
-        return self.arrow_rows.get(reference.parts[0]) if len(reference.parts) == 1 else None
+    def rows_of(self, reference: TableReference) -> ForeignRows | None:
+        """Return the foreign rows that a reference names.
+
+        Raises:
+            NotSupportedError: It has a time travel clause.
+        """
+        rows = self.foreign_rows.get(reference.parts[0]) if len(reference.parts) == 1 else None
+        if rows is not None and (reference.version is not None or reference.timestamp is not None):
+            raise NotSupportedError(
+                "Time travel needs a table, not data of the program",
+                sql=self.statement,
+                position=reference.span.start,
+                length=reference.span.end - reference.span.start,
+                hint="Remove VERSION AS OF or TIMESTAMP AS OF",
+            )
+        return rows
+
+    def frame_of_rows(self, name: str) -> DataFrame:
+        """Return the DataFrame of foreign rows, the same for all references to them."""
+        if name not in self._frames:
+            self._frames[name] = self.foreign_rows[name].frame(self.runtime.spark)
+        return self._frames[name]
 
     def is_temporary_view(self, name: str) -> bool:
         """Return whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
@@ -94,10 +115,10 @@ class StatementViews:
         statement: The statement's text.
         runtime: The owner of the Spark session.
         catalogs: The names of RowDelta's catalogs.
-        places: Placeholders by the place of the reference to a RowDelta table.
-        full_names: The catalog, namespace and name of the table, by the same places.
-        frames: The DataFrames by placeholder. The target of a statement has a place and no frame: `with_frame` adds the
-            frame of the planned scan.
+        places: Placeholders by the place of the reference to a RowDelta table or to foreign rows.
+        full_names: The full name of the table, or the view's name of foreign rows, by the same places.
+        frames: Functions that return the DataFrames, by placeholder. The target of a statement has a place and no
+            frame: `with_frame` adds the frame of the planned scan.
     """
 
     statement: str
@@ -105,14 +126,14 @@ class StatementViews:
     catalogs: tuple[str, ...]
     places: Mapping[Span, str]
     full_names: Mapping[Span, tuple[str, ...]]
-    frames: Mapping[str, DataFrame]
+    frames: Mapping[str, Callable[[], DataFrame]]
 
     def free_placeholder(self) -> str:
         """Return an unused placeholder."""
         return placeholder(len({*self.places.values(), *self.frames}))
 
-    def with_frame(self, name: str, frame: DataFrame) -> "StatementViews":
-        """Return these views with a DataFrame for a placeholder."""
+    def with_frame(self, name: str, frame: Callable[[], DataFrame]) -> "StatementViews":
+        """Return these views with a function that returns the DataFrame of a placeholder."""
         return replace(self, frames={**self.frames, name: frame})
 
     def alias(self, reference: TableReference, default: str) -> str:
@@ -134,7 +155,7 @@ class StatementViews:
     def frame(self, text: str) -> DataFrame:
         """Do the work of `sql` for a text without Iceberg functions."""
         spark = self.runtime.spark
-        used: dict[str, Any] = {name: frame for name, frame in self.frames.items() if name in text}
+        used: dict[str, Any] = {name: frame() for name, frame in self.frames.items() if name in text}
         if not used:
             return spark.sql(text)
         if is_classic(spark):
@@ -153,23 +174,26 @@ class StatementViews:
 def views_of(
     tables: StatementTables,
     fragments: Iterable[Fragment | None],
-    table_frame: TableFrame | None,
+    table_frame: TableFrame,
     target: tuple[TableReference, ResolvedTable] | None = None,
+    *,
+    in_driver: bool = False,
 ) -> StatementViews:
-    """Make the views of the RowDelta tables of a statement, and of rows of other libraries.
+    """Make the views of the RowDelta tables of a statement, and of foreign rows.
 
     Args:
         tables: The lookup of the tables.
         fragments: The fragments of the statement that Spark evaluates; None for an absent one.
-        table_frame: Makes the DataFrame of a table; None leaves them out.
+        table_frame: Makes the DataFrame of a table.
         target: The statement's target, if its rows are read: it gets the first placeholder, and no frame.
+        in_driver: Whether the statement may need no DataFrames, so that they are made on first use.
 
     Raises:
         NotFoundError: a name begins with a RowDelta catalog, which has no such table.
     """
     places: dict[Span, str] = {}
     full_names: dict[Span, tuple[str, ...]] = {}
-    frames: dict[str, DataFrame] = {}
+    frames: dict[str, Callable[[], DataFrame]] = {}
     if target is not None:
         reference, resolved = target
         places[reference.span] = placeholder(0)
@@ -178,17 +202,13 @@ def views_of(
         for reference in fragment.tables:
             if reference.span in places:
                 continue
-            rows, found = tables.rows_of(reference), tables.resolve(reference)
-            if rows is not None:
-                name = placeholder(len(places))
-                if table_frame is not None:
-                    frames[name] = rows.frame(tables.runtime.spark)
+            name, found = placeholder(len(places)), tables.resolve(reference)
+            if tables.rows_of(reference) is not None:
+                frames[name] = partial(tables.frame_of_rows, *reference.parts)
                 places[reference.span] = name
                 full_names[reference.span] = reference.parts
             elif found is not None:
-                name = placeholder(len(places))
-                if table_frame is not None:
-                    frames[name] = table_frame(found, reference, fragment)
+                frames[name] = cache(partial(table_frame, found, reference, fragment))
                 places[reference.span] = name
                 full_names[reference.span] = full_name(found)
             elif (
@@ -197,6 +217,9 @@ def views_of(
                 and not tables.is_view(reference)
             ):
                 raise tables.missing(reference)
+    if not in_driver:
+        for frame in frames.values():
+            frame()
     return StatementViews(
         statement=tables.statement,
         runtime=tables.runtime,

@@ -150,7 +150,7 @@ class TaskJob:
         return fits_driver(self.runtime, self.files, self.inserted_bytes)
 
     def _place(self, table: Table, spec: WriterSpec) -> bool:
-        """Decide whether the driver runs the tasks, and check the workers of a session that has started or has to."""
+        """Decide whether the driver runs the tasks. Check the workers unless Spark stays deferred."""
         in_driver = self._fits_driver()
         if not self.runtime.is_deferred or not in_driver:
             check_writes(self.runtime.spark, table, spec.context)

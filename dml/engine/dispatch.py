@@ -63,7 +63,7 @@ from dml.sqlparse.statements import (
     Use,
 )
 
-__all__ = ["execute", "frame_of_rows"]
+__all__ = ["RowChange", "execute", "frame_of_rows"]
 
 SPARKS_KEYWORDS: Final = frozenset(
     [

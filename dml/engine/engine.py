@@ -19,7 +19,7 @@ from dml.plan.names import SqlRules
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_connect
 from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
-from dml.spark.foreign_data import ArrowRows
+from dml.spark.foreign_data import ForeignRows
 from dml.spark.runtime import Runtime, local_cores
 from dml.spark.settings import replaces_any
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
@@ -28,7 +28,7 @@ from dml.spark.workers import SettingReader, integer_setting, max_task_failures,
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
 from dml.sqlparse.spellings import is_read_otherwise, is_surely_spark
 
-__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect", "reads_as_spark"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,14 +153,6 @@ def differs_from_spark(runtime: Runtime, statement: str) -> bool:
     return replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
 
 
-def reads_as_spark(runtime: Runtime, statement: str) -> bool:
-    """Return whether Spark accepts the syntax of a statement whose tree sqlglot parses as Spark does.
-
-    Before Spark has started, `differs_from_spark` has already checked it.
-    """
-    return runtime.is_deferred or is_surely_spark(statement)
-
-
 def tree_reading(is_other: bool) -> TreeReading:
     """Return how closely sqlglot's trees match Spark, given whether settings or functions change their meaning."""
     if is_other:
@@ -195,7 +187,8 @@ class Engine:
         progress: Whether long statements show their progress.
         callbacks: Functions that are called after each commit.
         compact: Compacts a table, by name, given the options of its triggers; None for sessions without triggers.
-        arrow_rows: Rows of other libraries that the statement names, by view. Spark has no such view.
+        foreign_rows: The foreign rows of the current statement, by the view name in its text. They become DataFrames
+            only if Spark reads them.
     """
 
     runtime: Runtime
@@ -203,7 +196,7 @@ class Engine:
     progress: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
     compact: "Callable[[Engine, tuple[str, ...], HookOptions], None] | None" = None
-    arrow_rows: Mapping[str, ArrowRows] = field(default_factory=dict, repr=False)
+    foreign_rows: Mapping[str, ForeignRows] = field(default_factory=dict, repr=False)
 
     @property
     def spark(self) -> SparkSession:
@@ -224,13 +217,13 @@ class Engine:
 
     def _commit_summary(self) -> dict[str, str]:
         get = self.runtime.settings()
-        is_known = self.runtime.is_deferred
+        is_deferred = self.runtime.is_deferred
         app_id = get("spark.app.id", None)
-        if not app_id and not is_known and not is_connect(self.spark):
+        if not app_id and not is_deferred and not is_connect(self.spark):
             app_id = self.spark.sparkContext.applicationId
         facts = {
             "engine-name": "spark",
-            "engine-version": pyspark.__version__ if is_known else self.spark.version,
+            "engine-version": pyspark.__version__ if is_deferred else self.spark.version,
             "spark.app.id": app_id,
             "app-id": app_id,
             "app-name": get("spark.app.name", None) or "",

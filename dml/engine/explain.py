@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from dml.ddl.terms import term_text
 from dml.engine.distribution import distribution_mode
 from dml.engine.engine import Engine, StatementSettings
-from dml.engine.insert import plan_insert_statement
+from dml.engine.insert import plan_driver_insert, plan_insert_statement
 from dml.engine.query import query_frame, query_views
 from dml.engine.row_level import Delta, build_delta
 from dml.engine.row_level_plan import (
@@ -22,7 +22,7 @@ from dml.engine.row_level_plan import (
     WholeFiles,
     plan_statement,
 )
-from dml.engine.scanned_rows import LiteralRows
+from dml.engine.scanned_rows import DriverRows
 from dml.engine.sent_source import SentSource
 from dml.options import RowLevelOperationMode, WriteOptions
 from dml.plan.names import column_text
@@ -60,9 +60,9 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
     match statement.statement:
         case DeleteStatement() | UpdateStatement() | MergeStatement() as row_level:
             try:
-                text = row_level_plan(engine, row_level, sql)
+                text = explain_row_level(engine, row_level, sql)
             except SparkNeededError:
-                text = row_level_plan(engine, row_level, sql, source_through_spark=True)
+                text = explain_row_level(engine, row_level, sql, source_through_spark=True)
             return engine.spark.createDataFrame([(text,)], "plan string")
         case InsertStatement() as insert:
             return engine.spark.createDataFrame([("\n".join(insert_lines(engine, insert, sql)),)], "plan string")
@@ -73,10 +73,15 @@ def explain(engine: Engine, statement: Explain, sql: str) -> DataFrame:
             return engine.spark.sql(sql)
 
 
-def row_level_plan(
+def explain_row_level(
     engine: Engine, statement: RowLevelStatement, sql: str, *, source_through_spark: bool = False
 ) -> str:
-    """Return the plan of a row-level statement. Arguments and errors are those of `plan_statement`."""
+    """Return the plan of a row-level statement. The arguments are those of `plan_statement`.
+
+    Raises:
+        SparkNeededError: A MERGE whose source the driver could read needs Spark.
+        DmlError: The statement does not fit the table.
+    """
     planned = plan_statement(engine, statement, sql, source_through_spark=source_through_spark)
     try:
         return "\n".join(plan_lines(engine, planned))
@@ -114,7 +119,8 @@ def insert_lines(engine: Engine, statement: InsertStatement, sql: str) -> Iterat
         yield f"  {quote_identifier(field.name)} <- {'default' if isinstance(source, DefaultValue) else 'query'}"
     match planned.rows:
         case ThroughSpark(reason=reason):
-            yield through_spark(reason)
+            held = plan_driver_insert(engine, statement, sql)
+            yield through_spark(reason) if held is None else "  rows: written by the driver, which holds them"
         case rows:
             yield f"  rows: written by the {len(rows.groups)} tasks that read them; they do not go through Spark"
     yield f"  query: {planned.query}"
@@ -198,8 +204,8 @@ def way_lines(delta: Delta) -> Iterator[str]:
             source = delta.planned.source
             if through is not None:
                 yield f"  source: through Spark, because {through.reason}"
-            elif source is not None and isinstance(source.scan, LiteralRows):
-                yield "  source: constants, which RowDelta computes; they do not go through Spark"
+            elif source is not None and isinstance(source.scan, DriverRows):
+                yield "  source: held by the driver; its rows do not go through Spark"
             else:
                 yield "  source: read by RowDelta's own scan; its rows do not go through Spark"
         case ThroughSpark(reason=reason):

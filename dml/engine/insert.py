@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
 from pyspark.sql import DataFrame
 
@@ -27,7 +28,7 @@ from dml.commit import (
 from dml.engine.by_tasks import fits_driver, write_batch, write_by_tasks
 from dml.engine.delta_query import value_sql
 from dml.engine.distribution import distribute_rows, distribution_mode, orders_rows, scatters, sorts
-from dml.engine.engine import Engine, StatementSettings, reads_as_spark
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.publish import Outcome, publish
 from dml.engine.query import statement_views
 from dml.engine.replaced_rows import Replaced, replaced_rows
@@ -35,11 +36,11 @@ from dml.engine.row_level_commit import check_rows
 from dml.engine.row_level_plan import run_or_fall_back
 from dml.engine.scanned_rows import (
     ScannedRows,
-    arrow_batch,
+    foreign_batch,
     literal_batch,
     plain_targets,
-    rows_of_other_library,
     scanned_rows,
+    selected_foreign_rows,
 )
 from dml.engine.schema_evolution import COLUMN_OPTIONS, ColumnOptions, Fitted, accepts_any_schema, fit_insert
 from dml.engine.target import SNAPSHOT_PROPERTY, StatementStart, Target, check_snapshot_properties, start_statement
@@ -66,6 +67,7 @@ from dml.result import Result
 from dml.spark.store_assignment import Assign, StoreAssignmentPolicy, default_sql
 from dml.sqlparse import parse
 from dml.sqlparse.quoting import quote_name
+from dml.sqlparse.spellings import is_surely_spark
 from dml.sqlparse.statements import InsertMode, InsertStatement
 from dml.views import StatementViews
 from dml.write.delta_writer import WriteTask
@@ -78,6 +80,7 @@ __all__ = [
     "PlannedInsert",
     "RowsWrite",
     "commit_rows",
+    "plan_driver_insert",
     "plan_insert_statement",
     "plan_rows_write",
     "rows_by_name",
@@ -191,47 +194,71 @@ def run_insert(
         DmlError: The statement does not fit the table, or failed; nothing is changed then, and no file is left.
     """
     if given is None:
-        written = insert_here(engine, statement, sql, idempotency_key)
-        if written is not None:
-            return written
+        in_driver = plan_driver_insert(engine, statement, sql, idempotency_key)
+        if in_driver is not None:
+            return in_driver.run()
     planned = plan_insert_statement(engine, statement, sql, idempotency_key, given)
     return run_write(planned.write, planned.rows, planned.frame)
 
 
-def insert_here(
-    engine: Engine, statement: InsertStatement, sql: str, idempotency_key: CommitKey | None
-) -> Result | None:
-    """Append constants, or rows of another library, without Spark, as one task; None if Spark may convert or move them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverInsert:
+    """A planned INSERT of rows that the driver holds.
 
-    Spark also raises the errors of rows that it refuses.
+    Attributes:
+        write: The write.
+        batch: The rows, as they are stored.
+        spec: What the driver writes.
+    """
+
+    write: "RowsWrite"
+    batch: pa.RecordBatch = field(repr=False)
+    spec: WriterSpec = field(repr=False)
+
+    def run(self) -> Result:
+        """Write the rows and commit them.
+
+        Raises:
+            DmlError: Writing or committing failed. No files are left behind.
+        """
+        return commit_rows(
+            self.write, write_batch(self.write.engine.runtime, self.batch, self.write.target.table, self.spec)
+        )
+
+
+def plan_driver_insert(
+    engine: Engine, statement: InsertStatement, sql: str, idempotency_key: CommitKey | None = None
+) -> DriverInsert | None:
+    """Plan to append constants or foreign rows in the driver. Return None if Spark must convert, move or reject them.
 
     Raises:
         DmlError: As `run_insert`.
     """
     started, query = time.perf_counter(), statement.query
-    is_plain = statement.mode is InsertMode.APPEND and not (
-        statement.options or statement.partition or statement.with_schema_evolution or statement.ctes
+    if statement.mode is not InsertMode.APPEND or statement.with_schema_evolution or statement.ctes is not None:
+        return None
+    foreign = selected_foreign_rows(engine.foreign_rows, query)
+    is_held = (
+        is_of_constants(query) and not query.tables and not statement.by_name
+        if foreign is None
+        else fits_driver(engine.runtime, (), foreign.table.nbytes)
     )
-    names_rows = len(query.tables) == 1 and query.tables[0].parts[0] in engine.arrow_rows
-    if not is_plain or not (names_rows or (is_of_constants(query) and not query.tables and not statement.by_name)):
+    if statement.options or statement.partition or not is_held or not is_surely_spark(sql):
         return None
     start = start_statement(engine, statement.target, sql, "INSERT", idempotency_key=idempotency_key)
-    target, settings = start.target, start.settings
-    table, policy = target.table, settings.policy
-    if policy is not StoreAssignmentPolicy.ANSI or not reads_as_spark(engine.runtime, sql):
+    target, policy = start.target, start.settings.policy
+    table = target.table
+    if policy is not StoreAssignmentPolicy.ANSI or not table.sort_order().is_unsorted or accepts_any_schema(table):
         return None
-    if not table.sort_order().is_unsorted or accepts_any_schema(table):
-        return None
-    rows = rows_of_other_library(start.tables, query)
-    columns = None if names_rows else literal_columns(query, settings.rules)
-    if rows is not None and fits_driver(engine.runtime, (), rows.table.nbytes):
-        names, stored = rows.columns, partial(arrow_batch, rows)
-    elif columns is not None:
-        names, stored = [f"col{place}" for place in range(1, len(columns) + 1)], partial(literal_batch, columns)
+    if foreign is not None:
+        names, convert = foreign.columns, partial(foreign_batch, foreign)
     else:
-        return None
+        columns = literal_columns(query, start.settings.rules)
+        if columns is None:
+            return None
+        names, convert = [f"col{place}" for place in range(1, len(columns) + 1)], partial(literal_batch, columns)
     targets = plain_targets(plan_insert(statement, target.names, names))
-    batch = None if isinstance(targets, ThroughSpark) else stored(targets, policy)
+    batch = None if isinstance(targets, ThroughSpark) else convert(targets, policy)
     if batch is None or isinstance(targets, ThroughSpark):
         return None
     write = plan_rows_write(engine, target, "INSERT", started)
@@ -239,7 +266,7 @@ def insert_here(
     if mode is DistributionMode.RANGE or write.context.options.fanout is False:
         return None
     layout = DeltaLayout(value_ids=tuple(column.field_id for column, _ in targets))
-    return commit_rows(write, write_batch(engine.runtime, batch, table, replace(write.task.spec, layout=layout)))
+    return DriverInsert(write=write, batch=batch, spec=replace(write.task.spec, layout=layout))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

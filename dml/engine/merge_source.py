@@ -1,7 +1,8 @@
 """Prepare the source of a MERGE: its rows, read once, and its join keys for the target's scan. Driver.
 
-Input: the USING clause. Output: a DataFrame behind a placeholder; if the ON condition has equalities, the keys of the
-source, so that only target rows that can match cross into the JVM, and files without such rows are pruned.
+Input: the USING clause. Output: its columns, and a DataFrame behind a placeholder unless the driver reads it; if the ON
+condition has equalities, the keys of the source, so that only target rows that can match cross into the JVM, and files
+without such rows are pruned.
 """
 
 import re
@@ -21,7 +22,7 @@ from pyspark.sql import types as spark
 from dml import limits
 from dml.engine.delta_query import lacks_fields
 from dml.engine.join_keys import PruningKey, pruning_key
-from dml.engine.scanned_rows import LiteralRows, PlainRows
+from dml.engine.scanned_rows import DriverRows, PlainRows
 from dml.engine.target import refuse_internal_names
 from dml.model.columns import INTERNAL_PREFIX
 from dml.model.scan_task import KeyFilter
@@ -81,7 +82,7 @@ class MergeSourceFrame:
     Attributes:
         described: Its placeholder, alias and columns.
         schema: Spark's types of its columns.
-        rows: Its rows; None if Spark has not started.
+        rows: Its rows as a DataFrame; None if the driver reads the source.
         scan: The same rows as RowDelta's own scan reads them or as the statement spells them out, or the reason why
             only Spark can.
         pushable: Target columns and names of source columns that the ON condition equates, where keys may be pushed.
@@ -96,7 +97,7 @@ class MergeSourceFrame:
     described: MergeSource
     schema: spark.StructType
     rows: DataFrame | None
-    scan: PlainRows | LiteralRows | ThroughSpark
+    scan: PlainRows | DriverRows | ThroughSpark
     pushable: tuple[tuple[NestedField, str], ...] = ()
     pruning_keys: tuple[PruningKey, ...] = ()
     may_be_kept: bool = False
@@ -106,7 +107,7 @@ class MergeSourceFrame:
 
     @property
     def frame(self) -> DataFrame:
-        """Its rows, once Spark has started."""
+        """Its rows as a DataFrame, which a source that the driver reads does not have."""
         assert self.rows is not None
         return self.rows
 
@@ -210,7 +211,7 @@ def describe_source(
     context: PlanContext,
     views: StatementViews,
     schema: spark.StructType,
-    scan: PlainRows | LiteralRows | ThroughSpark,
+    scan: PlainRows | DriverRows | ThroughSpark,
 ) -> MergeSourceFrame:
     """Describe the source of a statement, without rows.
 

@@ -59,7 +59,12 @@ __all__ = [
 
 
 def statement_views(
-    engine: Engine, start: StatementStart, fragments: Iterable[Fragment | None], *, reads: TableReference | None = None
+    engine: Engine,
+    start: StatementStart,
+    fragments: Iterable[Fragment | None],
+    *,
+    reads: TableReference | None = None,
+    in_driver: bool = False,
 ) -> StatementViews:
     """Make the views of the tables that a statement's fragments read.
 
@@ -68,13 +73,14 @@ def statement_views(
         start: The statement's settings and tables, and its target.
         fragments: The fragments that Spark evaluates; None for an absent one.
         reads: The reference to the target, if the statement reads its rows too.
+        in_driver: Whether the statement may need no DataFrames, so that they are made on first use.
 
     Raises:
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     target = None if reads is None else (reads, start.target.resolved)
     make = frames_of(engine, start.settings, start.tables.statement, is_joined=reads is not None)
-    return views_of(start.tables, fragments, make, target)
+    return views_of(start.tables, fragments, make, target, in_driver=in_driver)
 
 
 def query_views(
@@ -138,7 +144,7 @@ def hidden_columns(views: StatementViews) -> list[str]:
     """Return the metadata columns that the query names: a star does not include them."""
     if len(views.frames) != 1:
         return []
-    (frame,) = views.frames.values()
+    (frame,) = (make() for make in views.frames.values())
     return [name for name in frame.columns if name in METADATA_COLUMNS]
 
 

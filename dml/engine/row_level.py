@@ -7,14 +7,12 @@ metadata deletes (docs/semantics.md, D1 and D7 to D11).
 
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from pyiceberg.expressions import And, BooleanExpression
-from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import PrimitiveType
 from pyspark.sql import DataFrame
 
 from dml import limits
@@ -22,7 +20,7 @@ from dml.commit import CommitKey, DeleteFiles
 from dml.engine.by_tasks import write_by_tasks, write_merge_by_tasks
 from dml.engine.delta_query import delta_frame
 from dml.engine.distribution import distribute_delta, sorts
-from dml.engine.engine import Engine, StatementSettings, reads_as_spark
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import SourceKeys
 from dml.engine.publish import METADATA, UNCHANGED, Outcome, publish
 from dml.engine.replaced_rows import partition_filter
@@ -57,7 +55,6 @@ from dml.model.write_task import WriteContext
 from dml.options import Command, DistributionMode, RowLevelOperationMode, sent_source_bytes
 from dml.plan.row_delta_plan import SentSourcePlan, ThroughSpark
 from dml.progress import progress_bar
-from dml.pyiceberg_patch import VariantType
 from dml.read.reader import TargetFiles
 from dml.result import Result
 from dml.scan.planner import ScanPlan, plan_scan
@@ -65,7 +62,7 @@ from dml.scan.size import live_rows
 from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
 from dml.spark.runtime import Runtime
-from dml.spark.store_assignment import Assign, StoreAssignmentPolicy
+from dml.spark.store_assignment import Assign
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import MergeStatement, PartitionValue, Truncate
 from dml.write.delta_writer import WriteTask
@@ -119,7 +116,7 @@ def plan_and_run(
     """Do the work of `run_row_level`.
 
     Raises:
-        SparkNeededError: The source of a MERGE was planned without Spark, and needs it.
+        SparkNeededError: A MERGE was planned without Spark, and needs it.
     """
     planned = plan_statement(
         engine,
@@ -280,7 +277,7 @@ class Delta:
         planned, scan = self.planned, self.scan
         parallelism = planned.settings.parallelism
         groups = self.groups if self.whole_files else scan.read.groups(scan.plan.tasks, parallelism)
-        views = planned.complete_views().with_frame(planned.target_view, scan.frame(self.runtime.spark, groups))
+        views = planned.views.with_frame(planned.target_view, partial(scan.frame, self.runtime.spark, groups))
         return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
@@ -298,10 +295,10 @@ class Delta:
 
 
 def build_delta(engine: Engine, planned: PlannedStatement, through_spark: ThroughSpark | None = None) -> Delta:
-    """Scan the target and build the delta query on top, which Spark analyzes here.
+    """Scan the target, and select the way to compute the delta.
 
-    Where Spark reads the source of a MERGE that tasks compute, it has analyzed all expressions except bare column names
-    by then.
+    Spark analyzes the delta query here, unless tasks can compute a statement that is certainly valid. If Spark reads
+    the source of a MERGE that tasks compute, it has analyzed all expressions except bare column names by then.
 
     Args:
         engine: The session and its catalogs.
@@ -309,23 +306,12 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
         through_spark: The reason why Spark must compute the delta, if tasks have failed to.
 
     Raises:
-        SparkNeededError: The source of a MERGE was planned without Spark, and needs it.
+        SparkNeededError: A MERGE was planned without Spark, and needs it.
     """
     plan, target, settings = planned.plan, planned.target, planned.settings
     assign = Assign(policy=settings.policy, case_sensitive=settings.case_sensitive)
-    # Spark analyzes the statement, so that errors are raised before anything runs. A statement that tasks can
-    # compute is valid if Spark parses its text as sqlglot does.
-    is_valid = (
-        not plan.condition.skips
-        and settings.policy is StoreAssignmentPolicy.ANSI
-        and compares_all(target.table.schema(), plan.target_ids)
-        and reads_as_spark(engine.runtime, planned.views.statement)
-    )
-    source_here = planned.source is not None and planned.source.rows is None
-    if source_here and not is_valid:
-        raise SparkNeededError
     computed = through_spark or select_computation(engine, planned, assign)
-    if source_here and isinstance(computed, ThroughSpark):
+    if isinstance(computed, ThroughSpark) and planned.source is not None and planned.source.rows is None:
         raise SparkNeededError
     keys = None
     if planned.source is not None:
@@ -357,15 +343,10 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
         distribution=distribution_of(planned),
         source_keys=keys,
     )
-    if isinstance(computed, ThroughSpark) or (computed.source is None and not is_valid):
+    # Errors are raised before anything runs.
+    if isinstance(computed, ThroughSpark) or (computed.source is None and not planned.needs_no_analysis):
         delta.frame()
     return delta
-
-
-def compares_all(schema: Schema, field_ids: Iterable[int]) -> bool:
-    """Return whether Spark compares values of all types of some columns; it does not compare maps and variants."""
-    types = [schema.find_type(field_id) for field_id in field_ids]
-    return all(isinstance(one, PrimitiveType) and not isinstance(one, VariantType) for one in types)
 
 
 def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign) -> InTasks | ThroughSpark:

@@ -152,7 +152,7 @@ class StatementProbe:
         rows = dataframe(self.runtime.spark, groups, scan.context(tasks))
         if self.keys_decide:
             return bool(rows.limit(1).collect())
-        views = self.planned.complete_views().with_frame(self.planned.target_view, rows)
+        views = self.planned.views.with_frame(self.planned.target_view, lambda: rows)
         return bool(views.sql(f"{self.matching} LIMIT 1").collect())
 
 

@@ -12,15 +12,19 @@ A scan of the target decides which way a planned statement takes (`select_way`):
 `run_or_fall_back` runs a statement in tasks, and through Spark if tasks meet a value that only Spark can compute.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import PrimitiveType
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from dml import limits
 from dml.commit import CommitKey
-from dml.engine.engine import Engine, StatementSettings, reads_as_spark
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.merge_source import (
     MergeSourceFrame,
     describe_source,
@@ -30,7 +34,7 @@ from dml.engine.merge_source import (
     source_frame,
 )
 from dml.engine.query import statement_views
-from dml.engine.scanned_rows import LiteralRows, PlainRows, literal_rows, plain_rows, rows_of_other_library
+from dml.engine.scanned_rows import DriverRows, PlainRows, literal_rows, plain_rows, selected_foreign_rows
 from dml.engine.schema_evolution import evolves, merge_target_schema
 from dml.engine.sent_source import SentSource
 from dml.engine.target import StatementStart, Target, start_statement
@@ -41,11 +45,14 @@ from dml.options import Command, RowLevelOperationMode, row_level_operation_mode
 from dml.plan.delete_update import plan_delete, plan_update
 from dml.plan.merge import plan_merge, when_clauses
 from dml.plan.row_delta_plan import PlanContext, RowDeltaPlan, ThroughSpark
+from dml.pyiceberg_patch import VariantType
 from dml.result import Result
 from dml.rows.evaluate import UncomputableValueError
 from dml.rows.program import Changes, Column
 from dml.scan.planner import ScanPlan
+from dml.spark.store_assignment import StoreAssignmentPolicy
 from dml.spark.types import spark_field
+from dml.sqlparse.spellings import is_surely_spark
 from dml.sqlparse.statements import (
     Assignment,
     DeleteAction,
@@ -56,7 +63,7 @@ from dml.sqlparse.statements import (
     UpdateAction,
     UpdateStatement,
 )
-from dml.views import StatementViews, views_of
+from dml.views import StatementViews
 
 __all__ = [
     "InTasks",
@@ -111,7 +118,7 @@ Way = Unchanged | WholeFiles | InTasks | ThroughSpark
 
 
 class SparkNeededError(Exception):
-    """A MERGE whose source was planned without Spark needs Spark. Nothing has been written."""
+    """A MERGE was planned without Spark, and must be planned again with it. Nothing has been written."""
 
 
 def select_way(plan: RowDeltaPlan, scan: ScanPlan, computed: InTasks | ThroughSpark) -> Way:
@@ -164,9 +171,7 @@ class PlannedStatement:
         target: The table.
         mode: Copy-on-write or merge-on-read.
         settings: The session's settings.
-        views: The statement's views; without a frame for the target, because its scan depends on the plan, and without
-            any frame if the source of a MERGE was planned without Spark.
-        complete_views: Returns the views with all frames but the target's. It may start Spark.
+        views: The statement's views; without a frame for the target, because its scan depends on the plan.
         target_view: Placeholder of the target's scan in the plan's query.
         source: The source of a MERGE.
     """
@@ -176,9 +181,21 @@ class PlannedStatement:
     mode: RowLevelOperationMode
     settings: StatementSettings
     views: StatementViews
-    complete_views: Callable[[], StatementViews]
     target_view: str
     source: MergeSourceFrame | None = None
+
+    @property
+    def needs_no_analysis(self) -> bool:
+        """Whether the statement is certainly valid if tasks can compute it, so that Spark need not analyze it.
+
+        It is if no part of it is skipped, Spark compares values of all its types, and parses the text as sqlglot does.
+        """
+        return (
+            not self.plan.condition.skips
+            and self.settings.policy is StoreAssignmentPolicy.ANSI
+            and compares_all(self.target.table.schema(), self.plan.target_ids)
+            and is_surely_spark(self.views.statement)
+        )
 
     @property
     def reads_itself(self) -> bool:
@@ -236,10 +253,10 @@ def plan_statement(
         sql: Its text.
         idempotency_key: The key that keeps the statement from being applied twice.
         may_stage: Whether `spark.wap.id` and `spark.wap.branch` apply.
-        source_through_spark: Whether Spark evaluates the source of a MERGE in any case.
+        source_through_spark: Plan the source of a MERGE through Spark, even if the driver could read it.
 
     Raises:
-        SparkNeededError: Only Spark can join the source of a MERGE; `source_through_spark` is False.
+        SparkNeededError: A MERGE whose source the driver could read needs Spark.
         DmlError: the statement does not fit the table.
     """
     command = command_of(statement)
@@ -250,14 +267,12 @@ def plan_statement(
     check_settings(settings)
     mode = row_level_operation_mode(target.table.properties, command)
     check_mode(target, mode, command)
-    here = None
+    held = None
     if isinstance(statement, MergeStatement) and not source_through_spark:
-        here = source_here(engine, start, statement, sql)
-    fragments = fragments_of(statement, sql)
-    if here is None:
-        views = statement_views(engine, start, fragments, reads=statement.target)
-    else:
-        views = views_of(start.tables, fragments, None, (statement.target, target.resolved))
+        held = driver_source(engine, start, statement, sql)
+    views = statement_views(
+        engine, start, fragments_of(statement, sql), reads=statement.target, in_driver=held is not None
+    )
     if isinstance(statement, MergeStatement) and evolves(statement, target.table.properties):
         target = merge_target_schema(target, source_frame(statement, views).schema, settings, statement.source.span)
     target_view = views.places[statement.target.span]
@@ -274,54 +289,58 @@ def plan_statement(
         case UpdateStatement():
             plan = plan_update(statement, context)
         case MergeStatement():
-            if here is None:
+            source = None if held is None else describe_source(statement, context, views, *held)
+            if source is None or (not source.pushable and not engine.runtime.is_deferred):
                 scan = source_rows(engine, start, statement, sql)
                 source = prepare_source(statement, context, views, scan, data_bytes(target.table, target.snapshot_id))
-                views = views.with_frame(source.described.view, source.frame)
-            else:
-                source = describe_source(statement, context, views, *here)
-                check_source(source)
+            views = views.with_frame(source.described.view, partial(frame_of_source, source, statement, views))
             try:
                 plan = plan_merge(statement, context, source.described)
             except BaseException:
                 source.release()
                 raise
-
-    def complete_views() -> StatementViews:
-        if here is None or source is None:
-            return views
-        assert isinstance(statement, MergeStatement)
-        complete = statement_views(engine, start, fragments, reads=statement.target)
-        return complete.with_frame(source.described.view, source_frame(statement, complete))
-
-    return PlannedStatement(
+    planned = PlannedStatement(
         plan=plan,
         target=target,
         mode=mode,
         settings=settings,
         views=views,
-        complete_views=complete_views,
         target_view=target_view,
         source=source,
     )
+    if source is not None and source.rows is None and not (source.pushable and planned.needs_no_analysis):
+        raise SparkNeededError
+    return planned
 
 
-def source_here(
+def frame_of_source(source: MergeSourceFrame, statement: MergeStatement, views: StatementViews) -> DataFrame:
+    """Return the DataFrame of a source, which one that the driver reads does not have yet."""
+    return source_frame(statement, views) if source.rows is None else source.rows
+
+
+def compares_all(schema: Schema, field_ids: Iterable[int]) -> bool:
+    """Return whether Spark compares values of all types of some columns; it does not compare maps and variants."""
+    types = [schema.find_type(field_id) for field_id in field_ids]
+    return all(isinstance(one, PrimitiveType) and not isinstance(one, VariantType) for one in types)
+
+
+def driver_source(
     engine: Engine, start: StatementStart, statement: MergeStatement, sql: str
-) -> tuple[StructType, PlainRows | LiteralRows] | None:
-    """Return the columns and rows of the source of a MERGE that RowDelta reads without Spark; None if only Spark can.
+) -> tuple[StructType, PlainRows | DriverRows] | None:
+    """Return the columns and rows of the source of a MERGE if the driver may read it, else None.
 
-    They are constants, rows of another library, or those of a table that is named in full. In a session that has
-    started, larger tables are left to Spark, which plans them without reading them.
+    Such a source is constants, foreign rows, or a bare table. In a session that has started, tables above
+    `MAX_DRIVER_SOURCE_BYTES` or `MAX_DRIVER_SOURCE_FILES` are left to Spark, which plans them without reading them.
     """
-    if statement.ctes is not None or statement.with_schema_evolution or not reads_as_spark(engine.runtime, sql):
+    if statement.ctes is not None or statement.with_schema_evolution:
         return None
     fragment, rules = source_fragment(statement, sql), start.settings.rules
-    names = statement.source_column_aliases
-    data = rows_of_other_library(start.tables, fragment)
-    if data is not None:
-        small = data.table.nbytes <= limits.MAX_INLINE_SOURCE_BYTES // 2
-        return (data.schema, LiteralRows.of(data.table, rules)) if small and not names else None
+    names, is_deferred = statement.source_column_aliases, engine.runtime.is_deferred
+    foreign = selected_foreign_rows(engine.foreign_rows, fragment)
+    if foreign is not None:
+        most = limits.MAX_DRIVER_SOURCE_ROW_BYTES if is_deferred else limits.MAX_TRIED_SOURCE_BYTES
+        is_small = foreign.table.nbytes <= most
+        return (foreign.schema, DriverRows.of(foreign, rules)) if is_small and not names else None
     if not fragment.tables:
         literals = literal_rows(fragment, rules)
         if literals is None or len(names) != len(literals[1]):
@@ -332,22 +351,21 @@ def source_here(
     if not is_table or names or not fragment.names.isdisjoint(METADATA_COLUMNS):
         return None
     rows = plain_rows(engine, start.settings, start.tables, fragment)
-    if isinstance(rows, ThroughSpark):
-        return None
-    if not engine.runtime.is_deferred and data_bytes(rows.table, rows.snapshot_id) > limits.MAX_DRIVER_SOURCE_BYTES:
+    if isinstance(rows, ThroughSpark) or not (is_deferred or is_small_table(rows)):
         return None
     columns = [rows.schema.find_field(value.field_id) for value in rows.plain.values if isinstance(value, Column)]
     return StructType(list(map(spark_field, columns))), rows
 
 
-def check_source(source: MergeSourceFrame) -> None:
-    """Raise if only Spark can join a source.
-
-    Raises:
-        SparkNeededError: No key of the source can be looked up.
-    """
-    if not source.pushable:
-        raise SparkNeededError
+def is_small_table(rows: PlainRows) -> bool:
+    """Return whether the driver reads a whole table, according to the summary of its snapshot."""
+    if rows.snapshot_id is None:
+        return True
+    files = snapshot_total(rows.table, rows.snapshot_id, "total-data-files")
+    size = snapshot_total(rows.table, rows.snapshot_id, "total-files-size")
+    if files is None or size is None:
+        return False
+    return files <= limits.MAX_DRIVER_SOURCE_FILES and size <= limits.MAX_DRIVER_SOURCE_BYTES
 
 
 def source_rows(engine: Engine, start: StatementStart, statement: MergeStatement, sql: str) -> PlainRows | ThroughSpark:
@@ -359,9 +377,14 @@ def source_rows(engine: Engine, start: StatementStart, statement: MergeStatement
 
 def data_bytes(table: Table, snapshot_id: int | None) -> int:
     """Return the size of a table's data files from its snapshot's summary, 0 if it is missing."""
-    snapshot = table.metadata.snapshot_by_id(snapshot_id) if snapshot_id is not None else None
-    text = snapshot.summary["total-files-size"] if snapshot is not None and snapshot.summary is not None else None
-    return int(text) if text is not None and text.isdecimal() else 0
+    return (0 if snapshot_id is None else snapshot_total(table, snapshot_id, "total-files-size")) or 0
+
+
+def snapshot_total(table: Table, snapshot_id: int, key: str) -> int | None:
+    """Return a total from a snapshot's summary, None if it is missing."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    text = snapshot.summary[key] if snapshot is not None and snapshot.summary is not None else None
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 def check_settings(settings: StatementSettings) -> None:

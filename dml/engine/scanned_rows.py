@@ -4,6 +4,7 @@
 
 Spark analyzes the statement like any other, so errors and column types are Spark's, but the rows bypass it. The
 statement falls back to Spark if tasks might compute different values (`dml.plan.plain_scan`) or rows must be moved.
+Constants and foreign rows that the driver holds are stored by the same rules; Spark does not analyze them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,27 +33,27 @@ from dml.read.projection import arrow_type, constant_array
 from dml.rows.evaluate import UncomputableValueError, evaluate
 from dml.rows.program import Column, Literal, Projection, Value, column_ids
 from dml.scan.table_scan import TableScan
-from dml.spark.foreign_data import ArrowRows
+from dml.spark.foreign_data import ForeignRows
 from dml.spark.store_assignment import StoreAssignmentPolicy, is_assignable, is_same_type
 from dml.spark.types import iceberg_type, spark_field, spark_type
 from dml.sqlparse.statements import Fragment
 from dml.views import StatementTables
 
 __all__ = [
-    "LiteralRows",
+    "DriverRows",
     "PlainRows",
     "ScannedRows",
     "Targets",
-    "arrow_batch",
-    "as_array",
+    "combine_chunks",
+    "foreign_batch",
     "has_type",
     "literal_batch",
     "literal_rows",
     "literal_type",
     "plain_rows",
     "plain_targets",
-    "rows_of_other_library",
     "scanned_rows",
+    "selected_foreign_rows",
     "stored_in",
 ]
 
@@ -277,8 +278,8 @@ def has_type(value: Value, kind: DataType, schema: Schema) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiteralRows:
-    """Rows that the driver has: the constants of VALUES, or the rows of another library.
+class DriverRows:
+    """Rows that the driver holds: constants, or foreign rows.
 
     Attributes:
         columns: The values of its columns.
@@ -289,33 +290,33 @@ class LiteralRows:
     case_sensitive: bool
 
     @staticmethod
-    def of(table: pa.Table, rules: SqlRules) -> "LiteralRows":
-        """Return the rows of an Arrow table."""
-        return LiteralRows(columns=tuple(map(as_array, table.columns)), case_sensitive=rules.case_sensitive)
+    def of(rows: ForeignRows, rules: SqlRules) -> "DriverRows":
+        """Return foreign rows in this form."""
+        return DriverRows(columns=tuple(map(combine_chunks, rows.table.columns)), case_sensitive=rules.case_sensitive)
 
 
-def as_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
+def combine_chunks(column: pa.ChunkedArray) -> pa.Array:
+    """Combine the chunks of a column."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def rows_of_other_library(tables: StatementTables, query: Fragment) -> ArrowRows | None:
-    """Return the rows of another library, if a query returns all of them and nothing else.
+def selected_foreign_rows(foreign: Mapping[str, ForeignRows], query: Fragment) -> ForeignRows | None:
+    """Return the foreign rows that a query selects without changes, or None.
 
     Args:
-        tables: The tables and rows that the statement names.
+        foreign: The foreign rows that the statement names, by view.
         query: The query.
     """
     if len(query.tables) != 1:
         return None
     (reference,) = query.tables
-    rows = tables.rows_of(reference)
+    rows = foreign.get(reference.parts[0]) if len(reference.parts) == 1 else None
     return rows if rows is not None and selects_all(query, reference) else None
 
 
-def literal_rows(query: Fragment, rules: SqlRules) -> tuple[LiteralRows, list[DataType]] | None:
+def literal_rows(query: Fragment, rules: SqlRules) -> tuple[DriverRows, list[DataType]] | None:
     """Return the constant rows of a query and Spark's types of its columns; None if only Spark can evaluate them.
 
     Args:
@@ -333,7 +334,7 @@ def literal_rows(query: Fragment, rules: SqlRules) -> tuple[LiteralRows, list[Da
         pa.array([value.value for value in column], next(iter(known)))
         for column, known in zip(found, types, strict=True)
     )
-    return LiteralRows(columns=columns, case_sensitive=rules.case_sensitive), kinds
+    return DriverRows(columns=columns, case_sensitive=rules.case_sensitive), kinds
 
 
 def literal_batch(
@@ -359,8 +360,8 @@ def literal_batch(
     return pa.RecordBatch.from_arrays(arrays, names=list(map(value_name, range(len(arrays)))))
 
 
-def arrow_batch(rows: ArrowRows, targets: Targets, policy: StoreAssignmentPolicy) -> pa.RecordBatch | None:
-    """Return rows of another library as they are stored: columns `v0`, `v1`, ...; None if only Spark converts them.
+def foreign_batch(rows: ForeignRows, targets: Targets, policy: StoreAssignmentPolicy) -> pa.RecordBatch | None:
+    """Convert foreign rows to the target's types: columns `v0`, `v1`, ... Return None if only Spark converts them.
 
     Args:
         rows: The rows.
@@ -381,7 +382,7 @@ def arrow_batch(rows: ArrowRows, targets: Targets, policy: StoreAssignmentPolicy
     )
     if isinstance(values, ThroughSpark):
         return None
-    known = {field.field_id: as_array(column) for field, column in zip(fields, rows.table.columns, strict=True)}
+    known = {field.field_id: combine_chunks(column) for field, column in zip(fields, rows.table.columns, strict=True)}
     try:
         arrays = [evaluate(value, known, rows.table.num_rows) for value in values.values()]
     except UncomputableValueError:

@@ -4,8 +4,8 @@ Input: the source, and the columns that a plan needs. Output: its keys and colum
 function, in a file on their machine, or by a broadcast variable; or the reason why not: it has too many bytes or a
 duplicate key, or Spark cannot compute all of it. The limit is in bytes; the number of rows does not matter.
 
-A query of one RowDelta table bypasses Spark: tasks scan the table, or the driver if its files are small. Spark computes
-the other sources.
+A query of one RowDelta table bypasses Spark: tasks scan the table, or the driver if its files are small. The driver
+also computes constants and small foreign rows. Spark computes the other sources.
 """
 
 import logging
@@ -24,7 +24,7 @@ from pyspark.sql.types import BooleanType, DataType, DateType, NumericType, Time
 from dml import limits
 from dml.engine.delta_query import value_sql
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys, key_name, source_keys
-from dml.engine.scanned_rows import LiteralRows, as_array
+from dml.engine.scanned_rows import DriverRows, combine_chunks
 from dml.engine.source_scan import SourceProgram, source_program
 from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports, task_reports
 from dml.errors import DmlError
@@ -115,15 +115,17 @@ def send_source(
         PySparkException: The job was cancelled.
         Py4JError: The job was cancelled, as PySpark reports it for rows that are collected as Arrow.
     """
-    if source.rows is None:
-        return send_without_spark(plan, source, views.runtime, assign, most_bytes)
     try:
+        if source.rows is None:
+            return send_from_driver(plan, source, views.runtime, assign, most_bytes)
         expressions = source_expressions(plan, source, views)
         with cancel_on_interrupt(expressions.sparkSession):
             columns, through_spark = source_columns(plan, source, expressions, assign, most_bytes)
         if columns is None:
             return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")
-        return make_sent_source(plan, source, columns, through_spark)
+        is_repeatable = through_spark is None or source.known_rows is not None or source.frame.is_cached
+        runtime = Runtime(expressions.sparkSession)
+        return make_sent_source(plan, source, columns, through_spark, runtime, is_repeatable=is_repeatable)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
@@ -131,22 +133,23 @@ def send_source(
         return ThroughSpark(reason="not every row of the source could be computed before the join")
 
 
-def send_without_spark(
+def send_from_driver(
     plan: SentSourcePlan, source: MergeSourceFrame, runtime: Runtime, assign: Assign, most_bytes: int
 ) -> SentSource | ThroughSpark:
     """Do the work of `send_source` for a source without a DataFrame; `ThroughSpark` also if it is too large."""
     program = source_program(plan, source, None, assign.policy)
     if isinstance(program, ThroughSpark):
         return program
+    if runtime.is_deferred:
+        most_bytes = min(most_bytes, limits.MAX_DRIVER_SOURCE_ROW_BYTES)
     try:
-        columns = scanned_columns(runtime, program, min(most_bytes, limits.MAX_INLINE_SOURCE_BYTES // 2))
+        columns = scanned_columns(runtime, program, most_bytes, in_driver=True)
     except UncomputableValueError as error:
         return ThroughSpark(reason=str(error))
     if columns is None:
         return ThroughSpark(reason="the source is too large for the driver to read")
-    sent = make_sent_source(plan, source, columns, None)
-    # Before Spark has started, conflicting commits are compared by keys alone: no DataFrame can read the source again.
-    return replace(sent, is_repeatable=not runtime.is_deferred) if isinstance(sent, SentSource) else sent
+    # While Spark is deferred, keys alone decide conflicts: comparing the full condition would start it.
+    return make_sent_source(plan, source, columns, None, runtime, is_repeatable=not runtime.is_deferred)
 
 
 def source_columns(
@@ -271,13 +274,16 @@ def columns_of_parts(
     return None if sum(column.nbytes for column in found) > most_bytes else found
 
 
-def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -> list[pa.ChunkedArray] | None:
+def scanned_columns(
+    runtime: Runtime, program: SourceProgram, most_bytes: int, *, in_driver: bool = False
+) -> list[pa.ChunkedArray] | None:
     """Read a source by RowDelta's own scan, and compute its keys and columns; None if they exceed the limit.
 
     Args:
-        runtime: The owner of the Spark session. Before it has started, only a small source is read.
+        runtime: The owner of the Spark session.
         program: The program of the source.
         most_bytes: The limit for the rows.
+        in_driver: Whether tasks must not read it: None if its files are too many or too large for the driver.
 
     Raises:
         UncomputableValueError: Only Spark can compute a value.
@@ -287,7 +293,7 @@ def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -
     if not most_bytes:
         return None
     rows, values = program.rows, program.fields
-    if isinstance(rows, LiteralRows):
+    if isinstance(rows, DriverRows):
         return computed_by(program, [rows.columns[number - 1] for number in program.field_ids], most_bytes)
     spark = None if runtime.is_deferred else runtime.spark
     scan = rows.scan(values)
@@ -302,7 +308,7 @@ def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -
         reader = TaskReader(replace(context, batch_rows=limits.DRIVER_SOURCE_BATCH_ROWS))
         batches = (batch for task in tasks for batch in reader.read(task))
         found = columns_of_batches((project(batch, context, values) for batch in batches), most_bytes)
-    elif spark is None:
+    elif in_driver or spark is None:
         return None
     else:
         check_reads(spark, rows.table)
@@ -318,7 +324,7 @@ def scanned_columns(runtime: Runtime, program: SourceProgram, most_bytes: int) -
     if found is None:
         return None
     found = found or [pa.chunked_array([], value.type) for value in values]
-    return computed_by(program, [as_array(column) for column in found], most_bytes)
+    return computed_by(program, [combine_chunks(column) for column in found], most_bytes)
 
 
 def computed_by(program: SourceProgram, fields: Sequence[pa.Array], most_bytes: int) -> list[pa.ChunkedArray] | None:
@@ -410,6 +416,9 @@ def make_sent_source(
     source: MergeSourceFrame,
     columns: list[pa.ChunkedArray],
     through_spark: ThroughSpark | None,
+    runtime: Runtime,
+    *,
+    is_repeatable: bool,
 ) -> SentSource | ThroughSpark:
     """Return a source as it is sent, or the reason why not: a duplicate key, or a condition that is not boolean.
 
@@ -418,12 +427,16 @@ def make_sent_source(
         source: The source.
         columns: Its keys and columns. They are removed from the list one by one, so that none is held twice.
         through_spark: As in `SentSource`.
+        runtime: The owner of the Spark session.
+        is_repeatable: As in `SentSource`.
     """
-    keys = [as_array(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable]
-    others = [as_array(columns.pop(0)) for _ in source.pruning_keys[len(keys) :]]
+    keys = [
+        combine_chunks(columns.pop(0)).cast(arrow_type(column.field_type, spark=False)) for column, _ in source.pushable
+    ]
+    others = [combine_chunks(columns.pop(0)) for _ in source.pruning_keys[len(keys) :]]
     arrays = list(keys)
     for column in plan.columns:
-        array = as_array(columns.pop(0))
+        array = combine_chunks(columns.pop(0))
         if column.value_of is None and column.is_condition and array.type != pa.bool_():
             return ThroughSpark(reason="a condition is not boolean")  # Spark raises the error
         if column.value_of is not None and column.value_of.field_type.is_primitive:
@@ -441,20 +454,20 @@ def make_sent_source(
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return SentSource(
         program=plan.program,
-        rows=sent_batch(source, rows),
+        rows=sent_batch(source, rows, runtime),
         keys=source_keys(source, known),
         row_count=rows.num_rows,
         row_bytes=rows.nbytes / max(1, rows.num_rows),
-        is_repeatable=through_spark is None or source.known_rows is not None or source.frame.is_cached,
+        is_repeatable=is_repeatable,
         through_spark=through_spark,
     )
 
 
-def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch) -> SentBatch:
+def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch, runtime: Runtime) -> SentBatch:
     """Return a batch in the form that tasks receive. Its file or variable exists until the source is released."""
     if batch.nbytes <= limits.MAX_INLINE_SOURCE_BYTES:
         return StreamedBatch.of(batch)
-    spark = source.frame.sparkSession
+    spark = runtime.spark
     if not is_classic(spark):
         return StreamedBatch.of(batch)
     if shares_files(spark):

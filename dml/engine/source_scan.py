@@ -3,8 +3,8 @@
     MERGE INTO t USING (SELECT id, n + 1 AS n FROM lake.db.changes WHERE abs(n) > 3) s ON t.id = s.id WHEN MATCHED ...
 
 The scan reads, filters and computes the fields of the source that the statement needs. The keys, conditions and new
-values of the statement are computed from these fields. Spark analyzes the same expressions first, so errors and types
-are Spark's.
+values of the statement are computed from these fields. If the source has a DataFrame, Spark analyzes the same
+expressions first. Otherwise the types are those of the row compiler, which accepts only what Spark accepts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from pyspark.sql.types import DataType
 
 from dml.engine.join_keys import PruningKey
 from dml.engine.merge_source import MergeSourceFrame
-from dml.engine.scanned_rows import LiteralRows, PlainRows, has_type, literal_type, stored_in
+from dml.engine.scanned_rows import DriverRows, PlainRows, has_type, literal_type, stored_in
 from dml.plan.merge import OnlySparkError
 from dml.plan.plain_scan import NOT_PLAIN
 from dml.plan.row_delta_plan import SentSourcePlan, SourceColumn, ThroughSpark, only_spark, raw_name
@@ -47,7 +47,7 @@ class SourceProgram:
         columns: The columns of the plan, over the fields and the columns before them, which have a `source_id`.
     """
 
-    rows: PlainRows | LiteralRows
+    rows: PlainRows | DriverRows
     field_ids: tuple[int, ...]
     fields: tuple[Value, ...]
     keys: tuple[Value, ...]
@@ -82,7 +82,7 @@ def source_program(
     Args:
         plan: The columns to compute.
         source: The source.
-        kinds: Spark's types of the expressions of these columns, by raw name; None if Spark has not started.
+        kinds: Spark's types of the expressions of these columns, by raw name; None if Spark has not analyzed them.
         policy: The rules of store assignment.
     """
     rows, fields = source.scan, {field.field_id: field for field in source.described.fields}
@@ -188,13 +188,13 @@ def default_value(column: NestedField) -> Value:
     return Literal(value=value.as_py(), type=kind)
 
 
-def field_value(rows: PlainRows | LiteralRows, field: NestedField, source: MergeSourceFrame) -> Value:
+def field_value(rows: PlainRows | DriverRows, field: NestedField, source: MergeSourceFrame) -> Value:
     """Return the value of a field of the source, over the columns of the table that it reads.
 
     Raises:
         OnlySparkError: It may have another type in Spark.
     """
-    if isinstance(rows, LiteralRows):
+    if isinstance(rows, DriverRows):
         return Column(field_id=field.field_id, type=arrow_type(field.field_type, spark=True))
     place = field.field_id - 1
     value, kind = rows.plain.values[place], source.schema.fields[place].dataType

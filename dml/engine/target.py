@@ -255,7 +255,7 @@ def start_statement(
     if not may_stage:
         settings = replace(settings, wap_id=None, wap_branch=None)
     tables = StatementTables(
-        statement=sql, runtime=engine.runtime, registry=engine.registry, arrow_rows=engine.arrow_rows
+        statement=sql, runtime=engine.runtime, registry=engine.registry, foreign_rows=engine.foreign_rows
     )
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key

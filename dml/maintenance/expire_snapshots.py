@@ -208,7 +208,7 @@ def expire_snapshots(catalog: Catalog, identifier: tuple[str, ...], call: Expire
             return SnapshotExpiry(deleted=counts, decisions=tuple(plan.decisions))
         try:
             newest = commit_change(catalog, identifier, expiration.change)
-        except (CorruptFileError, ExecutionError) as error:  # the answer to the commit is read from a file
+        except (CorruptFileError, ExecutionError) as error:  # file-based catalogs read the table again
             landed = expiration.find_landed(error)
             if landed is None:
                 raise
@@ -248,6 +248,7 @@ class Expiration:
 
     def change(self, metadata: TableMetadata) -> MetadataChange:
         """Plan an attempt on the newest metadata."""
+        self.planned = None  # an error while planning is not an answer to a commit
         self.planned = self.plan(metadata)
         return self.planned.change
 
@@ -276,7 +277,7 @@ class Expiration:
         return plan
 
     def find_landed(self, error: DmlError) -> Table | None:
-        """Return the table if the planned expiration was committed although no answer could be read, else None.
+        """Return the table if the planned expiration landed although its commit raised an error, else None.
 
         Args:
             error: The failure.

@@ -321,7 +321,7 @@ class SourceColumns:
     def predicate(self, fragment: Fragment) -> Predicate | None:
         """Translate a condition over the source; None if only Spark can evaluate it."""
         found = self.rows.condition(fragment.ast)
-        return found.rows if found.rows_are_exact else None
+        return found.rows if found.rows_are_exact and not found.skips else None
 
 
 class JoinedRows(Converter):

@@ -85,12 +85,14 @@ def plain_scan(
 
 
 def selects_all(fragment: Fragment, reference: TableReference) -> bool:
-    """Return whether a query is a bare table, or `SELECT *` from one: all its columns and rows, under their names.
+    """Return whether a query is a bare table, or a plain `SELECT *` from one.
 
     Args:
         fragment: The query.
         reference: The table in it.
     """
+    if reference.version is not None or reference.timestamp is not None:
+        return False
     if reference.span == fragment.span:
         return True
     tree, table = query_tree(fragment), table_node(fragment, reference)

@@ -1,6 +1,6 @@
-"""Convert the data of other libraries to rows in Spark's types: pandas, Polars, Arrow, DuckDB. Driver.
+"""Convert pandas, Polars, Arrow and DuckDB data to rows in Spark's types. Driver.
 
-Input: a pandas DataFrame, or an object of the Arrow PyCapsule interface. Output: `ArrowRows` with the same values, or
+Input: a pandas DataFrame, or an object of the Arrow PyCapsule interface. Output: `ForeignRows` with the same values, or
 an error if Spark has no type that holds each of them. This imports neither pandas nor Polars.
 
 Source: the Arrow PyCapsule interface; Spark's mapping of Parquet's unsigned integers.
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.spark.versions import frame_of_table
 
-__all__ = ["ArrowRows", "ArrowStream", "arrow_rows", "is_foreign_data"]
+__all__ = ["ArrowStream", "ForeignRows", "foreign_rows", "is_foreign_data"]
 
 MICROSECONDS: Final = "us"
 MAX_PRECISION: Final = 38
@@ -46,18 +46,18 @@ class ArrowStream(Protocol):
 
 
 def is_foreign_data(value: object) -> TypeGuard[ArrowStream]:
-    """Return True if a value holds rows that `arrow_rows` takes."""
+    """Return True if a value holds rows that `foreign_rows` takes."""
     return isinstance(value, ArrowStream) or is_pandas(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArrowRows:
-    """Rows of another library.
+class ForeignRows:
+    """Foreign rows: rows of another library, converted to types that Spark has.
 
     Attributes:
         table: The rows, in Arrow types that Spark reads.
         schema: Spark's types of its columns.
-        origin: The class of the data, for errors: `pandas DataFrame`.
+        origin: The library and class of the data, for errors, such as "pandas DataFrame".
     """
 
     table: pa.Table = field(repr=False)
@@ -81,14 +81,14 @@ class ArrowRows:
         try:
             return frame_of_table(spark, self.table, self.schema)
         except (PySparkException, pa.ArrowException) as error:
-            raise unreadable(self.origin, error) from error
+            raise unreadable_error(self.origin, error) from error
 
 
-def unreadable(origin: str, error: Exception) -> AnalysisError:
+def unreadable_error(origin: str, error: Exception) -> AnalysisError:
     return AnalysisError(f"Spark cannot read the {origin}: {error}", kind=ErrorKind.TYPE_MISMATCH)
 
 
-def arrow_rows(data: ArrowStream) -> ArrowRows:
+def foreign_rows(data: ArrowStream) -> ForeignRows:
     """Convert the rows of another library.
 
     The rows are copied at once: later changes of `data` have no effect. The index of a pandas DataFrame is left out,
@@ -117,8 +117,8 @@ def arrow_rows(data: ArrowStream) -> ArrowRows:
     try:
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
     except PySparkException as error:
-        raise unreadable(called(data), error) from error
-    return ArrowRows(table=table, schema=schema, origin=called(data))
+        raise unreadable_error(called(data), error) from error
+    return ForeignRows(table=table, schema=schema, origin=called(data))
 
 
 def called(data: object) -> str:

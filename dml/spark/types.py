@@ -54,10 +54,10 @@ PLAIN: dict[type[IcebergType], type[spark.DataType]] = {
     UnknownType: spark.NullType,
 }
 
-ICEBERG: Final = {
+ICEBERG_TYPES: Final = {
     kind: iceberg() for iceberg, kind in PLAIN.items() if iceberg not in {FixedType, StringType, UnknownType, UUIDType}
 }
-"""The Iceberg type for each Spark type that has only one."""
+"""The Iceberg type of each Spark type that comes from exactly one."""
 
 
 def spark_type(iceberg_type: IcebergType) -> spark.DataType:
@@ -93,7 +93,7 @@ def iceberg_type(kind: spark.DataType) -> IcebergType | None:
     """Return the primitive Iceberg type of a Spark type; None if there is none, as for strings with a collation."""
     if isinstance(kind, spark.DecimalType):
         return DecimalType(kind.precision, kind.scale)
-    return StringType() if kind == spark.StringType() else ICEBERG.get(type(kind))
+    return StringType() if kind == spark.StringType() else ICEBERG_TYPES.get(type(kind))
 
 
 def spark_field(field: NestedField) -> spark.StructField:

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
-from dml.spark.foreign_data import arrow_rows, spark_column
+from dml.spark.foreign_data import foreign_rows, spark_column
 from dml.spark.versions import Feature, has_feature
 from dml.sql_values import fill_placeholders
 from tests.dml.connector.conftest import connector_lake, lake  # noqa: F401
@@ -63,7 +63,7 @@ COLUMNS = {
 @pytest.mark.spark
 def test_types_are_exact(spark: SparkSession) -> None:
     """Each column arrives with the type and the values that it has, and with its NULL."""
-    frame = arrow_rows(pa.table({name: column for name, (column, _, _) in COLUMNS.items()})).frame(spark)
+    frame = foreign_rows(pa.table({name: column for name, (column, _, _) in COLUMNS.items()})).frame(spark)
     assert dict(frame.dtypes) == {name: kind for name, (_, kind, _) in COLUMNS.items()}
     first, second = frame.collect()
     assert first.asDict() == {name: value for name, (_, _, value) in COLUMNS.items()}
@@ -85,7 +85,7 @@ def test_instants_stay_instants_and_local_times_stay_local(spark: SparkSession) 
     )
     spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
     try:
-        frame = arrow_rows(data).frame(spark)
+        frame = foreign_rows(data).frame(spark)
         shown = frame.selectExpr("CAST(instant AS STRING)", "CAST(local AS STRING)", "instants[0] = instant").first()
         also = frame.selectExpr("locals[0] = local").first()
     finally:
@@ -98,7 +98,7 @@ def test_instants_stay_instants_and_local_times_stay_local(spark: SparkSession) 
 @pytest.mark.spark
 @pytest.mark.needs(Feature.TIME)
 def test_times_of_day_are_times(spark: SparkSession) -> None:
-    frame = arrow_rows(pa.table({"at": pa.array([1], pa.time32("s"))})).frame(spark)
+    frame = foreign_rows(pa.table({"at": pa.array([1], pa.time32("s"))})).frame(spark)
     assert frame.dtypes == [("at", "time(6)")]
     assert frame.collect()[0].at == dt.time(0, 0, 1)
 
@@ -115,17 +115,17 @@ def test_frames_of_pandas_lose_their_index_and_their_nan(spark: SparkSession) ->
         },
         index=pd.Index(["p", "q"], name="key"),
     )
-    frame = arrow_rows(pandas).frame(spark)
+    frame = foreign_rows(pandas).frame(spark)
     assert frame.dtypes == [("x", "double"), ("kind", "string"), ("at", "timestamp_ntz"), ("n", "bigint")]
     assert [tuple(row) for row in frame.collect()] == [(1.0, "a", DAY, 1), (None,) * 4]
     polars = pl.DataFrame({"x": [float("nan"), None], "kind": pl.Series(["a", None], dtype=pl.Categorical)})
-    assert str(arrow_rows(polars).frame(spark).collect()) == "[Row(x=nan, kind='a'), Row(x=None, kind=None)]"
+    assert str(foreign_rows(polars).frame(spark).collect()) == "[Row(x=nan, kind='a'), Row(x=None, kind=None)]"
 
 
 @pytest.mark.spark
 def test_a_frame_without_rows_keeps_its_columns(spark: SparkSession) -> None:
     data = pl.DataFrame({"id": pl.Series([], dtype=pl.UInt8), "s": pl.Series([], dtype=pl.Utf8)})
-    frame = arrow_rows(data).frame(spark)
+    frame = foreign_rows(data).frame(spark)
     assert (frame.dtypes, frame.count()) == ([("id", "smallint"), ("s", "string")], 0)
 
 
@@ -166,7 +166,7 @@ def test_what_spark_cannot_hold_is_refused(case: str) -> None:
     """Before Spark is asked, so no session is needed; the message names the column."""
     data, kind, message = REFUSED[case]
     with pytest.raises(DmlError, match=message) as caught:
-        arrow_rows(data)
+        foreign_rows(data)
     assert type(caught.value) is kind
 
 
@@ -206,7 +206,7 @@ class Rows:
 
 def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python reuses the id of an object that is gone."""
-    monkeypatch.setattr("dml.sql_values.arrow_rows", lambda data: data.name)
+    monkeypatch.setattr("dml.sql_values.foreign_rows", lambda data: data.name)
     names = [f"c{number}" for number in range(40)]
     text, rows = fill_placeholders(" ".join(f"{{s.{name}}}" for name in names), {"s": Store()})
     assert [rows[view] for view in text.split()] == names
@@ -214,7 +214,7 @@ def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pyt
 
 @pytest.mark.parametrize("placeholder", ["{a!r}", "{a:.2}"])
 def test_the_text_of_a_value_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, placeholder: str) -> None:
-    monkeypatch.setattr("dml.sql_values.arrow_rows", lambda data: data.name)
+    monkeypatch.setattr("dml.sql_values.foreign_rows", lambda data: data.name)
     with pytest.raises(AnalysisError, match="is not supported"):
         fill_placeholders(f"SELECT * FROM {placeholder}", {"a": Rows("a")})
 

@@ -259,7 +259,7 @@ class Bench(Place):
             raised = error
         hit = faults.injected()
         problems += said_badly(raised, hit)
-        is_damaged = any(" cut " in one for one in hit)
+        is_damaged = any(" cut " in one and one.endswith(".avro") for one in hit)
         outcome, found = self.looked_at(snapshot_id, raised, may_leave=raised is not None or is_damaged)
         problems += found
         self.reset()
@@ -280,7 +280,7 @@ class Bench(Place):
         Args:
             snapshot_id: The statement's snapshot.
             raised: Its error.
-            may_leave: Whether an expiration may leave files: it failed, or a list of an expired snapshot is damaged.
+            may_leave: Whether an expiration may leave files behind: it failed, or a manifest (list) is damaged.
         """
         problems: list[str] = []
         location, files = self.metadata_location, self.files()

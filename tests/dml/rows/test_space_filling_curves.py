@@ -80,7 +80,7 @@ def digits(number: int) -> tuple[int, ...]:
     return tuple(int(digit) for digit in str(abs(number)))
 
 
-def as_array(values: list[Any], kind: pa.DataType) -> pa.Array:
+def combine_chunks(values: list[Any], kind: pa.DataType) -> pa.Array:
     if kind == pa.uuid():
         raw = [value if value is None else value.bytes for value in values]
         return pa.ExtensionArray.from_storage(kind, pa.array(raw, pa.binary(16)))
@@ -94,7 +94,7 @@ def test_bytes_are_in_the_order_of_values(name: str, data: Any) -> None:
     kind, strategy, rank = VALUES[name]
     values = data.draw(st.lists(st.none() | strategy, min_size=1, max_size=12))
     before = data.draw(st.integers(0, 3))
-    array = as_array([values[0]] * before + values, kind).slice(before)
+    array = combine_chunks([values[0]] * before + values, kind).slice(before)
     assert array.offset == before
     keys = [bytes(row) for row in ordered_bytes(array)]
     known = [(rank(value), key) for value, key in zip(values, keys, strict=True) if value is not None]
@@ -125,7 +125,7 @@ def test_bytes_are_those_of_java() -> None:
     for value, kind, expected in cases:
         assert bytes(ordered_bytes(pa.array([value], kind))[0]).hex() == expected, value
     number = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
-    assert bytes(ordered_bytes(as_array([number], pa.uuid()), 10)[0]).hex() == "0123456789abcdef0123"
+    assert bytes(ordered_bytes(combine_chunks([number], pa.uuid()), 10)[0]).hex() == "0123456789abcdef0123"
 
 
 def test_other_types_have_no_order() -> None:
