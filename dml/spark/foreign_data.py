@@ -170,7 +170,10 @@ def spark_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array([pa.array([each and str(UUID(bytes=each)) for each in values], pa.string())])
     try:
         # PyArrow decodes no dictionary of string views, which Polars has: its values are converted first.
-        return column.cast(spark_arrow_type(column.type, decode=False)).cast(spark_arrow_type(column.type))
+        found = column.cast(spark_arrow_type(column.type, decode=False)).cast(spark_arrow_type(column.type))
+        if pa.types.is_decimal(found.type):
+            found.validate(full=True)  # no producer has to check that its values have at most the type's digits
+        return found
     except (NotImplementedError, pa.ArrowNotImplementedError) as error:
         raise AnalysisError(
             f"The source column '{name}' has the type {column.type}, for which Spark has no type",

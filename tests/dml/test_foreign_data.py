@@ -139,6 +139,11 @@ REFUSED = {
     "far years": (pa.table({"x": pa.array([2**62], pa.timestamp("s"))}), DataError, "'x'"),
     "part of a day": (pa.table({"x": pa.array([1], pa.date64())}), DataError, "'x'"),
     "many digits": (pa.table({"x": pa.array([Decimal(10) ** 50], pa.decimal256(60, 0))}), DataError, "'x'"),
+    "more digits than declared": (
+        pa.table({"x": pa.Array.from_buffers(pa.decimal128(3, 0), 1, pa.array([Decimal(5000)]).buffers())}),
+        DataError,
+        "'x'.*5000 does not fit in precision",
+    ),
     "no columns": (pl.DataFrame(), AnalysisError, "no columns"),
     "a name twice": (pa.table([[1], [2]], names=["a", "a"]), AnalysisError, "2 columns named 'a'"),
     "a name twice in pandas": (pd.DataFrame([[1, 2]], columns=["a", "a"]), AnalysisError, "'a'"),
