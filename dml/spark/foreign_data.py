@@ -173,7 +173,6 @@ def spark_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         found = column.cast(spark_arrow_type(column.type, decode=False)).cast(spark_arrow_type(column.type))
         if pa.types.is_decimal(found.type):
             found.validate(full=True)  # no producer has to check that its values have at most the type's digits
-        return found
     except (NotImplementedError, pa.ArrowNotImplementedError) as error:
         raise AnalysisError(
             f"The source column '{name}' has the type {column.type}, for which Spark has no type",
@@ -188,6 +187,8 @@ def spark_column(name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
             hint="Round the values: Spark stores microseconds, and decimals of up to 38 digits",
             column=name,
         ) from error
+    # PySpark converts no map without chunks.
+    return found if found.num_chunks else pa.chunked_array([pa.array([], found.type)])
 
 
 def spark_arrow_type(kind: pa.DataType, *, decode: bool = True) -> pa.DataType:

@@ -125,6 +125,8 @@ def test_frames_of_pandas_lose_their_index_and_their_nan(spark: SparkSession) ->
 @pytest.mark.spark
 def test_a_frame_without_rows_keeps_its_columns(spark: SparkSession) -> None:
     data = pl.DataFrame({"id": pl.Series([], dtype=pl.UInt8), "s": pl.Series([], dtype=pl.Utf8)})
+    without_chunks = pa.schema({"m": pa.map_(pa.string(), pa.int32())}).empty_table()
+    assert foreign_rows(without_chunks).frame(spark).count() == 0
     frame = foreign_rows(data).frame(spark)
     assert (frame.dtypes, frame.count()) == ([("id", "smallint"), ("s", "string")], 0)
 
