@@ -42,7 +42,7 @@ def first_calls() -> Iterator[list[tuple[str, str]]]:
 
 
 MERGE = (
-    "MERGE INTO db.flights t USING (VALUES (2, 5.0), (3, 1.0)) AS s (id, delay) ON t.id = s.id "
+    "MERGE INTO db.flights t USING (SELECT * FROM VALUES (2, 5.0), (3, 1.0) AS v (id, delay)) AS s ON t.id = s.id "
     "WHEN MATCHED THEN UPDATE SET delay = s.delay + abs(t.delay) WHEN NOT MATCHED THEN INSERT *"
 )
 SELECT = "SELECT id, delay FROM db.flights WHERE id > 1"

@@ -57,7 +57,7 @@ def rows_read(lake: Lake, query: str) -> int:
     tables = StatementTables(statement=query, runtime=engine.runtime, registry=engine.registry)
     views = query_views(engine, statement.fragment, tables, StatementSettings.of(engine, query))
     (frame,) = views.frames.values()
-    return len(frame.collect())
+    return len(frame().collect())
 
 
 @pytest.mark.parametrize("condition", by_night(list(CONDITIONS), lambda each: CONDITIONS.index(each) % 4 == 0))

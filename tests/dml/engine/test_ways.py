@@ -64,6 +64,8 @@ def explained(lake: Lake, statement: str, name: str) -> tuple[str, str]:
     way, _, reason = rows[1].partition(", because ")
     if "with their data files" in way:
         way = "by metadata"
+    elif "by the driver" in way:
+        way = "written in the driver"
     elif " by the " in way:
         way = f"{way.split()[0]} in tasks"
     if reason:
