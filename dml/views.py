@@ -177,7 +177,7 @@ def views_of(
     table_frame: TableFrame,
     target: tuple[TableReference, ResolvedTable] | None = None,
     *,
-    in_driver: bool = False,
+    is_lazy: bool = False,
 ) -> StatementViews:
     """Make the views of the RowDelta tables of a statement, and of foreign rows.
 
@@ -186,7 +186,7 @@ def views_of(
         fragments: The fragments of the statement that Spark evaluates; None for an absent one.
         table_frame: Makes the DataFrame of a table.
         target: The statement's target, if its rows are read: it gets the first placeholder, and no frame.
-        in_driver: Whether the statement may need no DataFrames, so that they are made on first use.
+        is_lazy: Make the DataFrames on first use, because the statement may need none.
 
     Raises:
         NotFoundError: a name begins with a RowDelta catalog, which has no such table.
@@ -217,7 +217,7 @@ def views_of(
                 and not tables.is_view(reference)
             ):
                 raise tables.missing(reference)
-    if not in_driver:
+    if not is_lazy:
         for frame in frames.values():
             frame()
     return StatementViews(

@@ -143,8 +143,8 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 def differs_from_spark(runtime: Runtime, statement: str) -> bool:
     """Return whether sqlglot's tree of a statement may have another meaning than the statement has in Spark.
 
-    It may call a user-defined function that sqlglot parses as one of Spark's, or `is_read_otherwise`. A session
-    that has not started has no functions of the user, but neither does it reject what only sqlglot accepts.
+    It may call a user-defined function that sqlglot parses as one of Spark's, or `is_read_otherwise`. Before Spark has
+    started, there are no user-defined functions, but a statement that only sqlglot accepts would not be rejected.
     """
     if called_functions(statement, NO_BUILT_INS) or is_read_otherwise(statement):
         return True

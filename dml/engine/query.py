@@ -64,7 +64,7 @@ def statement_views(
     fragments: Iterable[Fragment | None],
     *,
     reads: TableReference | None = None,
-    in_driver: bool = False,
+    is_lazy: bool = False,
 ) -> StatementViews:
     """Make the views of the tables that a statement's fragments read.
 
@@ -73,14 +73,14 @@ def statement_views(
         start: The statement's settings and tables, and its target.
         fragments: The fragments that Spark evaluates; None for an absent one.
         reads: The reference to the target, if the statement reads its rows too.
-        in_driver: Whether the statement may need no DataFrames, so that they are made on first use.
+        is_lazy: Make the DataFrames on first use, because the statement may need none.
 
     Raises:
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     target = None if reads is None else (reads, start.target.resolved)
     make = frames_of(engine, start.settings, start.tables.statement, is_joined=reads is not None)
-    return views_of(start.tables, fragments, make, target, in_driver=in_driver)
+    return views_of(start.tables, fragments, make, target, is_lazy=is_lazy)
 
 
 def query_views(

@@ -271,7 +271,7 @@ def plan_statement(
     if isinstance(statement, MergeStatement) and not source_through_spark:
         held = driver_source(engine, start, statement, sql)
     views = statement_views(
-        engine, start, fragments_of(statement, sql), reads=statement.target, in_driver=held is not None
+        engine, start, fragments_of(statement, sql), reads=statement.target, is_lazy=held is not None
     )
     if isinstance(statement, MergeStatement) and evolves(statement, target.table.properties):
         target = merge_target_schema(target, source_frame(statement, views).schema, settings, statement.source.span)
@@ -314,7 +314,7 @@ def plan_statement(
 
 
 def frame_of_source(source: MergeSourceFrame, statement: MergeStatement, views: StatementViews) -> DataFrame:
-    """Return the DataFrame of a source, which one that the driver reads does not have yet."""
+    """Return the DataFrame of a source. If the driver reads the source, this makes it."""
     return source_frame(statement, views) if source.rows is None else source.rows
 
 

@@ -82,7 +82,8 @@ def source_program(
     Args:
         plan: The columns to compute.
         source: The source.
-        kinds: Spark's types of the expressions of these columns, by raw name; None if Spark has not analyzed them.
+        kinds: The types that Spark found for the expressions of these columns, by raw name. None if Spark did not
+            analyze them.
         policy: The rules of store assignment.
     """
     rows, fields = source.scan, {field.field_id: field for field in source.described.fields}

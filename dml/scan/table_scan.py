@@ -91,7 +91,7 @@ class TableScan:
             SetupError: Tasks cannot open the table's files.
             DmlError: As `plan_scan`.
         """
-        if not runtime.is_deferred:  # a session that has not started has only local workers
+        if not runtime.is_deferred:  # before Spark has started, all workers are local
             check_reads(runtime.spark, self.table)
         return Scan(read=self, plan=self.plan(find_whole_files=find_whole_files))
 

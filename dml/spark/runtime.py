@@ -147,7 +147,7 @@ class Runtime:
 
     @property
     def is_deferred(self) -> bool:
-        """True if Spark has not started and its settings are known. Statements then run without Spark if they can."""
+        """True if Spark has not started and its settings are known. If possible, statements then run without Spark."""
         return self.known is not None
 
     def settings(self) -> SettingReader:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from dml import limits
 from dml.engine import insert, row_level_plan
 from dml.engine.row_level_plan import plan_statement
 from dml.errors import DmlError
@@ -458,3 +459,31 @@ def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
     first.join(10)
     other.join(10)
     assert calls == ["created", "started", "created"]
+
+
+@pytest.mark.spark
+def test_larger_rows_of_the_driver_reach_the_tasks_of_a_job(lake, in_workers):
+    """Above the size that the function of the tasks carries, they travel in a file; EXPLAIN tells who holds them."""
+    name, count = filled(lake, 3, "merge-on-read"), 100_000
+    rows = pa.table({"id": pa.array(range(count), pa.int32()), "big": pa.array(range(count), pa.int64())})
+    merge = (
+        f"MERGE INTO {name} t USING {{r}} r ON t.id = r.id WHEN MATCHED THEN UPDATE SET big = r.big "
+        "WHEN NOT MATCHED THEN INSERT (id, big) VALUES (r.id, r.big)"
+    )
+    assert rows.nbytes > limits.MAX_INLINE_SOURCE_BYTES
+    plan = lake.session.sql(f"EXPLAIN {merge}", r=rows).first().plan
+    assert "source: held by the driver" in plan
+    result = lake.session.sql(merge, r=rows)
+    assert (result.rows_updated, result.rows_inserted) == (40, count - 40)
+    assert lake.rows(f"SELECT count(*), sum(big), sum(id) FROM {name}") == [
+        (count, sum(range(count)), sum(range(count)))
+    ]
+
+
+@pytest.mark.spark
+def test_explain_tells_that_the_driver_writes_rows_that_it_holds(lake):
+    name = filled(lake, 3, "merge-on-read")
+    for text in (f"INSERT INTO {name} (id) VALUES (1)", f"INSERT INTO {name} (id) SELECT * FROM {{r}}"):
+        values = {"r": FITS.select(["id"])} if "{r}" in text else {}
+        plan = lake.session.sql(f"EXPLAIN {text}", **values).first().plan
+        assert "rows: written by the driver, which holds them" in plan

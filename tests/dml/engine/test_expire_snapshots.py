@@ -1,10 +1,11 @@
 """`expire_snapshots` by CALL, as a method and in the shell; `tests/dml/maintenance` has what it does to files."""
 
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 
 import pytest
 
-from dml.errors import AnalysisError, NotFoundError, NotSupportedError
+from dml.errors import AnalysisError, CorruptFileError, NotFoundError, NotSupportedError
 from dml.result import ExpiredSnapshots
 
 COUNTERS = [
@@ -70,3 +71,26 @@ def test_what_is_refused(lake):
         session.expire_snapshots(f"{name}.branch_main")
     with pytest.raises(NotFoundError):
         session.expire_snapshots("db.missing")
+
+
+@pytest.mark.parametrize("lands", [True, False])
+def test_an_answer_that_cannot_be_read_is_looked_up_in_the_table(lake, monkeypatch, lands):
+    """If the commit landed, its files are deleted; otherwise the error is raised, and nothing is changed."""
+    session, name, module = lake.session, filled(lake), import_module("dml.maintenance.expire_snapshots")
+    commit = module.commit_change
+
+    def commit_and_fail(*arguments):
+        if lands:
+            commit(*arguments)
+        raise CorruptFileError("The answer is cut")
+
+    monkeypatch.setattr(module, "commit_change", commit_and_fail)
+    later = datetime.now(UTC) + timedelta(hours=1)
+    if lands:
+        assert session.expire_snapshots(name, later, 1).deleted_data_files_count == 2
+    else:
+        with pytest.raises(CorruptFileError, match="is cut"):
+            session.expire_snapshots(name, later, 1)
+    assert len(lake.table(name).metadata.snapshots) == (1 if lands else 3)
+    assert lake.rows(f"SELECT * FROM {name}") == [(2,)]
+    assert session.verify(name, every_file=True).ok

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.spark
 
 UPDATE = "UPDATE {t} SET s = 'mine' WHERE id = 20"
 MERGE = "MERGE INTO {t} t USING (SELECT * FROM VALUES (3L), (20L) AS v(id)) s ON t.id = s.id WHEN MATCHED THEN DELETE"
+IN_DRIVER = "MERGE INTO {t} t USING (VALUES (20L, 5)) AS s(id, k) ON t.id = s.id AND t.k < s.k WHEN MATCHED THEN DELETE"
 BY_TEXT = "UPDATE {t} SET s = 'mine' WHERE upper(s) = 'MINE'"
 
 
@@ -133,3 +134,22 @@ def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_d
     assert not answer("(-5L, 0, 'theirs', 1), (21L, 0, 'theirs', 1)")
     assert answer("(-5L, 0, 'theirs', 1), (20L, 0, 'theirs', 1)")
     assert answer("(-5L, 0, 'theirs', 1), (5000000000L, 0, 'theirs', 1)")
+
+
+@pytest.mark.parametrize(("kind", "statement"), in_turn([IN_DRIVER]), indirect=["kind"])
+def test_spark_reads_a_source_of_the_driver_where_keys_do_not_decide(
+    kind: Kind, statement: str, asked: list[int]
+) -> None:
+    """A row with a key of the source is a match only if the rest of the condition is true for it."""
+    name, engine = kind.filled(), kind.lake.engine
+    text = statement.replace("{t}", name)
+    planned = plan_statement(engine, parse(text), text)
+    assert planned.source is not None
+    assert planned.source.rows is None
+    delta = build_delta(engine, planned)
+    probe = statement_probe(engine.runtime, planned, delta.source_keys, keys_decide=not delta.source_is_repeatable)
+    assert probe is not None
+    for row, expected in (("(20L, 0, 'theirs')", True), ("(20L, 9, 'theirs')", False)):
+        files, table = new_files(kind, name, row), kind.lake.table(name)
+        assert probe(table.metadata, table.current_snapshot().snapshot_id, files) is expected
+        assert asked.pop() == 1
