@@ -173,9 +173,9 @@ MAX_LITERAL_PLAN_NODES: Final = 8
 
 # Whether Spark's own Parquet reader reads a scan (decision 023; walks `scan-vectorized` and `scan-files`).
 
-MIN_SPARK_READER_BYTES: Final = 16 * 2**20
-"""Below it, Python workers finish before Spark has prepared the job for its own reader. The two are equal at 15 to
-23 MiB."""
+MIN_SPARK_READER_BYTES: Final = 6 * 2**20
+"""Below it, Python workers finish before Spark has prepared the job for its own reader. The two are equal at 2 MiB for
+six columns, at 4 to 6 MiB for one or two numbers, and at 15 MiB for one long string."""
 
 MAX_SPARK_READER_FILES: Final = 512
 """Above it, describing the files to the JVM, half a millisecond each, takes longer than starting Python workers."""
@@ -255,7 +255,14 @@ JVM."""
 
 # ---- Memory of a task -----------------------------------------------------------------------------------------------
 
-# Batches. Spark sends Python 10,000 rows at a time; Arrow's kernels are efficient from a few thousand rows.
+# Batches. Arrow's kernels are efficient from a few thousand rows.
+
+COUNTED_BATCH_ROWS: Final = 1000
+"""Rows that Spark sends to a Python worker at a time, where it does not add up their bytes. Writing 4 million rows
+takes up to a tenth longer than with 10,000, and half as long again with 500 (decision 066)."""
+
+MAX_COUNTED_ROW_BYTES: Final = 1 << 16
+"""Bytes of the texts and binary values of a row of such a batch. Together, the limits are Spark's own: 64 MiB."""
 
 SPARK_BATCH_ROWS: Final = 1 << 15
 """Rows per batch that a task passes to Spark. A larger batch takes proportionally more memory. Estimate: speeds were

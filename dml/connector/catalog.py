@@ -65,6 +65,7 @@ from dml.spark.bridge.sessions import analyzed_plan
 from dml.spark.bridge.values import (
     CATALOG,
     array,
+    elements,
     java_class,
     java_map,
     scala_list,
@@ -139,7 +140,7 @@ class FunctionBuilder(Proxy):
 
     def apply(self, arguments: JavaObject) -> JavaObject:
         """Return the expression of a call, analyzed over columns that the arguments then replace."""
-        given = [arguments.apply(place) for place in range(arguments.size())]
+        given = elements(arguments)
         texts = [constant_text(argument) or f"{ARGUMENT}{place}" for place, argument in enumerate(given)]
         columns = [
             f"CAST(NULL AS {argument.dataType().sql()}) AS {ARGUMENT}{place}" for place, argument in enumerate(given)
@@ -173,8 +174,7 @@ def constant_text(argument: JavaObject) -> str | None:
 
 def named_expressions(plan: JavaObject) -> list[JavaObject]:
     """Return the expressions of a projection."""
-    listed = plan.projectList()
-    return [listed.apply(place) for place in range(listed.size())]
+    return elements(plan.projectList())
 
 
 DIALECT: Final = "spark"

@@ -9,17 +9,18 @@ also computes constants and small foreign rows. Spark computes the other sources
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BooleanType, DataType, DateType, NumericType, TimestampNTZType, TimestampType
+from pyspark.sql.types import DataType
 
 from dml import limits
 from dml.engine.delta_query import value_sql
@@ -41,6 +42,7 @@ from dml.scan.table_scan import spark_schema
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt, was_cancelled
+from dml.spark.row_batches import COUNTED_BATCHES, FIXED_WIDTH_TYPES, may_count_rows
 from dml.spark.runtime import Runtime
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame
@@ -67,9 +69,6 @@ LOG = logging.getLogger(__name__)
 
 
 FITS: Final = f"{INTERNAL_PREFIX}fits"
-
-SHORT: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanType)
-"""Spark's types whose values all have some bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +230,10 @@ def columns_of_frame(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
     """Let tasks compute the columns of a source; None if they exceed the limit, or a row is too long.
 
     Spark's estimates may be far off: text in a file may be compressed, or computed by an expression.
+
+    Args:
+        frame: The rows, without long values (`truncate_wide_values`).
+        most_bytes: The limit for the rows.
     """
     fits = FITS if FITS in frame.columns else ""
     check_workers(frame.sparkSession)
@@ -239,6 +242,7 @@ def columns_of_frame(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
         lambda write: frame.mapInArrow(cast("Any", write), TASK_COMMIT_SCHEMA),
         most_bytes,
         fits,
+        COUNTED_BATCHES if may_count_rows(frame) else {},
     )
     if found == []:
         found = arrow_table(frame.limit(0)).columns
@@ -247,7 +251,11 @@ def columns_of_frame(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
 
 
 def columns_of_parts(
-    spark: SparkSession, job: Callable[[PartWriter], DataFrame], most_bytes: int, fits: str = ""
+    spark: SparkSession,
+    job: Callable[[PartWriter], DataFrame],
+    most_bytes: int,
+    fits: str = "",
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> list[pa.ChunkedArray] | None:
     """Run a job whose tasks send rows to the driver.
 
@@ -256,6 +264,7 @@ def columns_of_parts(
         job: Returns the reports of tasks that pass their rows to the writer.
         most_bytes: The limit for the rows.
         fits: As in `PartWriter`.
+        properties: Local properties of the job.
 
     Returns:
         The columns, an empty list if there are no rows; None if they exceed the limit, or a row is too long.
@@ -267,7 +276,7 @@ def columns_of_parts(
     with ExitStack() as stack:
         folder = stack.enter_context(scratch_folder(spark.sparkContext)) if shares_files(spark) else ""
         write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=limits.MAX_INLINE_SOURCE_BYTES, fits=fits)
-        parts = [part for part in checked_reports(task_reports(job(write))) if isinstance(part, SourcePart)]
+        parts = [part for part in checked_reports(task_reports(job(write), properties)) if isinstance(part, SourcePart)]
         if not all(part.fits for part in parts):
             return None
         found = part_columns(parts)
@@ -402,7 +411,7 @@ def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
 
     The driver collects rows before it knows their size, so a row that is too long must not reach it.
     """
-    long = [quoted(column.name) for column in frame.schema.fields if not isinstance(column.dataType, SHORT)]
+    long = [quoted(column.name) for column in frame.schema.fields if not isinstance(column.dataType, FIXED_WIDTH_TYPES)]
     if not long:
         return frame
     sizes = (f"coalesce(octet_length(CAST({name} AS STRING)), 0)" for name in long)

@@ -25,6 +25,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -75,6 +76,7 @@ from dml.options import (
 )
 from dml.scan.split import TARGET_SIZE, ChangeDistribution
 from dml.spark.jobs import await_end_on_failure
+from dml.spark.row_batches import COUNTED_BATCHES, found_long_row, may_count_rows, require_short_rows
 from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
 from dml.write.writer_spec import WriterSpec
@@ -375,9 +377,29 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     check_writes(frame.sparkSession, table, spec.context)
+    return collect_outcome(write_rows(frame, function, table, spec), table, spec)
+
+
+LONG_ROWED: Final[set[str]] = set()
+"""Locations of tables to which this process has written a long row."""
+
+
+def write_rows(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> list[TaskReport]:
+    """Run the writers, at first with batches that end by their number of rows; if a row is long, by Spark's bounds."""
+    short = None
+    if table.location() not in LONG_ROWED and may_count_rows(frame):
+        short = require_short_rows(frame)
+    if short is not None:
+        try:
+            with delete_on_failure(table, spec):
+                return task_reports(short.mapInArrow(function, TASK_COMMIT_SCHEMA), COUNTED_BATCHES)
+        except PySparkException as error:
+            if not found_long_row(error):
+                raise
+            LOG.debug("Rows of %s are long; the job runs again with batches bounded in bytes", table.location())
+            LONG_ROWED.add(table.location())
     with delete_on_failure(table, spec):
-        reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA))
-    return collect_outcome(reports, table, spec)
+        return task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA))
 
 
 @contextmanager
@@ -390,17 +412,18 @@ def delete_on_failure(table: Table, spec: WriterSpec) -> Iterator[None]:
         raise
 
 
-def task_reports(reports: DataFrame) -> list[TaskReport]:
+def task_reports(reports: DataFrame, properties: Mapping[str, str] = MappingProxyType({})) -> list[TaskReport]:
     """Run tasks and return what they report, failures included.
 
     Args:
         reports: Of `TASK_COMMIT_SCHEMA`; running it writes. Make it after `check_writes`, because the Python of its
             function is chosen when the DataFrame is made.
+        properties: Local properties of the job.
 
     Raises:
         PySparkException: Spark failed; no task runs any more.
     """
-    with await_end_on_failure(reports.sparkSession):
+    with await_end_on_failure(reports.sparkSession, properties):
         rows = reports.collect()
     return [report_from_bytes(bytes(row[0])) for row in rows]
 

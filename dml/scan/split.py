@@ -35,8 +35,10 @@ TARGET_SIZE = 128 * 1024 * 1024
 OPEN_FILE_COST = 4 * 1024 * 1024
 """The default of `read.split.open-file-cost`."""
 
-LEAST_SIZE = 16 * 1024 * 1024
-"""Scans below this size are read by a single task, whatever the parallelism: Java's `MIN_SPLIT_SIZE`."""
+LEAST_SIZE = 8 * 1024 * 1024
+"""Scans up to this size, in which each file counts as at least the cost of opening it, are read by a single task,
+whatever the parallelism. Half of Java's `MIN_SPLIT_SIZE`: four files of 1 to 2.5 MB take a quarter less time with two
+tasks, smaller ones the same (decision 066)."""
 
 
 SPLITTABLE = frozenset({"parquet"})

@@ -23,6 +23,7 @@ from dml.errors import SetupError
 from dml.result import Result
 from dml.spark.bridge.names import CONTEXT
 from dml.spark.bridge.sessions import classic_session, is_classic, session_state
+from dml.spark.bridge.values import elements
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.tokens import read_source
 
@@ -302,8 +303,7 @@ def is_temporary_view(spark: SparkSession, name: str) -> bool:
 
 def temporary_views(spark: SparkSession) -> frozenset[str]:
     """Return the names of a classic session's temporary views, in lower case."""
-    names = session_state(spark).catalog().getTempViewNames()
-    return frozenset(str(names.apply(index)).lower() for index in range(names.size()))
+    return frozenset(str(name).lower() for name in elements(session_state(spark).catalog().getTempViewNames()))
 
 
 def names_without_namespace(spark: SparkSession) -> list[str]:
@@ -311,8 +311,7 @@ def names_without_namespace(spark: SparkSession) -> list[str]:
     if not is_classic(spark):
         return [table.name for table in spark.catalog.listTables()]
     catalog = session_state(spark).catalog()  # without a job, unlike listTables
-    found = catalog.listTables(catalog.getCurrentDatabase())
-    return [str(found.apply(index).table()) for index in range(found.size())]
+    return [str(found.table()) for found in elements(catalog.listTables(catalog.getCurrentDatabase()))]
 
 
 def run_statement(handler: StatementHandler, text: str, args: Arguments) -> DataFrame | Result:

@@ -13,9 +13,10 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from threading import Thread
+from types import MappingProxyType
 from typing import Final, ParamSpec, TypeVar, cast
 
 from pyspark import SparkContext, inheritable_thread_target
@@ -64,16 +65,22 @@ def cancel_on_interrupt(spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def await_end_on_failure(spark: SparkSession) -> Iterator[None]:
+def await_end_on_failure(spark: SparkSession, properties: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """When an error or an interrupt leaves the enclosed code, wait until the tasks of its Spark jobs have ended.
 
     Classic Spark reports their end. Tasks are asked to stop without interrupting their threads, so each thread waits
     for its Python worker, and ends when the worker has finished or Spark has killed it. A Spark Connect server
     interrupts the threads, so there the wait is `limits.CONNECT_END_SECONDS`.
+
+    Args:
+        spark: The session.
+        properties: Local properties of the jobs, on classic Spark.
     """
     tag = new_tag()
     try:
         with tag_jobs(spark, tag, interrupts=False):
+            for name, value in properties.items():
+                set_local_property(name, value)
             yield
     except BaseException:
         context = spark_context(spark)

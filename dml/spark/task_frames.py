@@ -32,7 +32,7 @@ from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
 from dml.spark.bridge.names import DATASET, FILTERED, LOGICAL_RDD, NOT_BALANCED, RANGE, REBALANCE, TREE_PATTERN
 from dml.spark.bridge.sessions import analyzed_plan, classic_session, is_classic, optimized_plan, query_execution
-from dml.spark.bridge.values import companion, scala_none, static_method
+from dml.spark.bridge.values import companion, elements, scala_none, static_method
 
 __all__ = [
     "estimated_bytes",
@@ -93,8 +93,7 @@ def is_literal_plan(plan: JavaObject, nodes: int) -> bool:
         node = stack.pop()
         if nodes < 0 or node.nodeName() not in LITERAL_NODES:
             return False
-        children = node.children()
-        stack += [children.apply(place) for place in range(children.size())]
+        stack += elements(node.children())
     return True
 
 

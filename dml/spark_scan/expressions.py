@@ -20,7 +20,7 @@ from dml import limits
 from dml.spark.bridge.gateway import JavaObject, gateway
 from dml.spark.bridge.internals import UnknownInternalsError, warn_degraded
 from dml.spark.bridge.names import KNOWN_NULLABLE, STRATEGY, TREE_NODE_TAG
-from dml.spark.bridge.values import simple_name
+from dml.spark.bridge.values import elements, simple_name
 from dml.spark.iceberg_functions import NAMESPACE
 from dml.spark_scan.conditions import UNKNOWN, column, literal, tree, unknown
 
@@ -139,8 +139,7 @@ def condition_tree(node: JavaObject, depth: int = 0) -> exp.Expression:
         case "IsNotNull":
             return exp.Not(this=exp.Is(this=condition_tree(node.child(), below), expression=exp.Null()))
         case "In":
-            listed = node.list()
-            values = [condition_tree(listed.apply(place), below) for place in range(listed.size())]
+            values = [condition_tree(value, below) for value in elements(node.list())]
             return exp.In(this=condition_tree(node.value(), below), expressions=values)
         case "Literal":
             return literal(node.value(), str(node.dataType().json()).strip('"'))
@@ -175,6 +174,5 @@ def wrapped_column(call: JavaObject) -> str | None:
                 return None
             names.add(str(node.child().name()))
             continue
-        children = node.children()
-        left += [children.apply(place) for place in range(children.size())]
+        left += elements(node.children())
     return None

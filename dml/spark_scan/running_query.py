@@ -20,6 +20,7 @@ from dml.spark.bridge.names import (
     TREE_PATTERN,
 )
 from dml.spark.bridge.sessions import query_execution
+from dml.spark.bridge.values import elements
 
 __all__ = ["counts_no_values", "explained_plan", "record_scan", "running_plan"]
 
@@ -134,13 +135,8 @@ def has_distinct(plan: JavaObject) -> bool:
         node = stack.pop()
         if not node.containsPattern(pattern):  # the pattern covers children and subqueries
             continue
-        aggregates = (each for each in items(node.expressions()) if each.containsPattern(pattern))
+        aggregates = (each for each in elements(node.expressions()) if each.containsPattern(pattern))
         if any("DISTINCT" in str(each.sql()) for each in aggregates):
             return True
-        stack += [*items(node.children()), *items(node.subqueries())]
+        stack += [*elements(node.children()), *elements(node.subqueries())]
     return False
-
-
-def items(sequence: JavaObject) -> list[JavaObject]:
-    """Return the items of a Scala sequence."""
-    return [sequence.apply(place) for place in range(sequence.size())]

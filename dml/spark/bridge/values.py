@@ -22,6 +22,7 @@ __all__ = [
     "companion",
     "constant",
     "data_type",
+    "elements",
     "java_class",
     "java_collection",
     "java_error",
@@ -182,6 +183,11 @@ def scala_list(items: Iterable[Any]) -> JavaObject:
 def java_collection(collection: JavaObject) -> Any:
     """Convert a Scala sequence or map to a Java one, which Python can iterate over."""
     return java_class("scala.jdk.javaapi.CollectionConverters").asJava(collection)
+
+
+def elements(sequence: JavaObject) -> list[JavaObject]:
+    """Return the elements of a Scala sequence."""
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def scala_tuple(first: Any, second: Any) -> JavaObject:

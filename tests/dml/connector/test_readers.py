@@ -146,15 +146,15 @@ ROWS: Mapping[str, Sequence[tuple[dict[str, Any], str]]] = {
         ({"aggregation": STRING_GROUPS}, "passing a row per group to Spark is faster"),
     ],
     "an aggregation that tasks can compute, on columns or files that Spark's reader cannot read": [
-        ({"aggregation": NUMBER_GROUPS, "files": (SMALL,)}, "less than 16 MiB"),
-        ({"aggregation": STRING_GROUPS, "files": (SMALL,)}, "less than 16 MiB"),
+        ({"aggregation": NUMBER_GROUPS, "files": (SMALL,)}, "less than 6 MiB"),
+        ({"aggregation": STRING_GROUPS, "files": (SMALL,)}, "less than 6 MiB"),
     ],
     "metadata columns": [({"metadata_columns": ("_file",)}, "metadata columns")],
     "no data file, or too many for Spark's reader": [
         ({"files": ()}, "no data file"),
         ({"files": (FILE,) * (limits.MAX_SPARK_READER_FILES + 1)}, "513 data files, too many"),
     ],
-    "little data": [({"files": (SMALL,)}, "less than 16 MiB")],
+    "little data": [({"files": (SMALL,)}, "less than 6 MiB")],
     "a file that is not local Parquet, or to which deletes apply": [
         ({"files": (FILE, replace(FILE, path="s3://t/a.parquet"))}, "not on a local path"),
         ({"files": (FILE, replace(FILE, file_format="orc"))}, "not on a local path"),
@@ -243,7 +243,7 @@ def test_the_first_row_that_applies_decides():
     better: list[tuple[str, str, Any]] = [
         ("uses Spark Connect", "unplanned_reason", None),
         ("metadata columns", "metadata_columns", ()),
-        ("less than 16 MiB", "files", (replace(FILE, path="s3://t/a.parquet", position_deletes=(DELETES,)),)),
+        ("less than 6 MiB", "files", (replace(FILE, path="s3://t/a.parquet", position_deletes=(DELETES,)),)),
         ("not on a local path", "files", (replace(FILE, position_deletes=(DELETES,)),)),
         ("delete files or deletion vectors apply", "files", (FILE,)),
         ("initial default of the column st", "columns", (1,)),
