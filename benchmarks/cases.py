@@ -5,7 +5,7 @@ has options of its own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -122,6 +122,14 @@ def growing(statement: str, peer: Callable[[DeltaTable], Any] | None = None) -> 
     ]
 
 
+def with_deleted_rows(statement: str) -> Callable[[int], list[Size]]:
+    """The same tables after a merge-on-read DELETE of 1 % of their rows."""
+    return lambda rows: [
+        replace(size, before=("DELETE FROM {table} WHERE id % 100 = 7",), properties=in_mode("merge-on-read"))
+        for size in growing(statement)(rows)
+    ]
+
+
 def update_rows(table: DeltaTable) -> None:
     table.update(updates={"amt": "amt * 2"}, predicate="id % 100 = 7")
 
@@ -157,6 +165,7 @@ GROUPS = 8
 
 STRINGS = "SELECT max(note), max(grp) FROM {table}"
 GROUPED = "SELECT grp, count(*), sum(amt) FROM {table} GROUP BY grp"
+FILTERED = "SELECT id, k, grp, amt, note, ts FROM {table} WHERE k < 5"
 ALL = "SELECT sum(id), sum(k), sum(length(grp)), sum(amt), sum(length(note)), max(ts) FROM {table}"
 
 
@@ -311,6 +320,19 @@ CASES: dict[str, SqlCase | ModuleCase] = {
     "scan-strings": SqlCase(title="The greatest of two strings", axis="rows", sizes=growing(STRINGS)),
     "scan-groups": SqlCase(title="Rows by a string", axis="rows", sizes=growing(GROUPED)),
     "scan-all": SqlCase(title="A sum over all columns", axis="rows", sizes=growing(ALL)),
+    "scan-filter": SqlCase(title="A filter that keeps 0.5 % of the rows", axis="rows", sizes=growing(FILTERED)),
+    "scan-all-deleted": SqlCase(
+        title="A sum over all columns, 1 % of the rows deleted", axis="rows", sizes=with_deleted_rows(ALL)
+    ),
+    "scan-groups-deleted": SqlCase(
+        title="Rows by a string, 1 % of the rows deleted", axis="rows", sizes=with_deleted_rows(GROUPED)
+    ),
+    "scan-strings-deleted": SqlCase(
+        title="The greatest of two strings, 1 % of the rows deleted", axis="rows", sizes=with_deleted_rows(STRINGS)
+    ),
+    "scan-filter-deleted": SqlCase(
+        title="A filter that keeps 0.5 % of the rows, 1 % deleted", axis="rows", sizes=with_deleted_rows(FILTERED)
+    ),
     "scan-count": SqlCase(title="count(*)", axis="rows", sizes=growing("SELECT count(*) FROM {table}")),
     "scan-bounds": SqlCase(title="min and max", axis="rows", sizes=growing("SELECT min(id), max(ts) FROM {table}")),
     "partitions": ModuleCase(module="partitions", options=("--rows", "--rounds")),

@@ -182,7 +182,9 @@ class Session:
         if values:
             self._runner.check_not_stopped()
             runner = self._runner.for_data(*values.values())
-            return runner.run_over(*fill_placeholders(text, values), args, idempotency_key, reruns)
+            filled = fill_placeholders(text, values)
+            with filled.errors_show_placeholders():
+                return runner.run_over(filled.text, filled.rows, args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
             return self._runner.run_one(text, args, idempotency_key, reruns)
         return self._run_all(text, args)[-1]

@@ -11,7 +11,9 @@ temporary views instead, and the rows of these views.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from string import Formatter
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,7 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import lit
 
-from dml.errors import AnalysisError, ErrorKind
+from dml.errors import AnalysisError, DmlError, ErrorKind
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_connect
 from dml.spark.classic_columns import classic_sql
@@ -28,7 +30,15 @@ from dml.spark.foreign_data import ForeignRows, foreign_rows, is_foreign_data
 from dml.spark_connect.columns import connect_sql
 from dml.sqlparse import canonical_text
 
-__all__ = ["StatementRows", "column_sql", "fill_placeholders", "parameter_sql", "statement_identity", "view_name"]
+__all__ = [
+    "FilledStatement",
+    "StatementRows",
+    "column_sql",
+    "fill_placeholders",
+    "parameter_sql",
+    "statement_identity",
+    "view_name",
+]
 
 NO_COLUMNS: Final[Mapping[int, tuple[str, ...]]] = MappingProxyType({})
 
@@ -77,15 +87,46 @@ def statement_identity(text: str, rows: Mapping[str, StatementRows]) -> str:
     return canonical_text(text) + "".join(f" DataFrame {each.schema.simpleString()}" for each in rows.values())
 
 
-def fill_placeholders(text: str, values: Mapping[str, Any]) -> tuple[str, dict[str, StatementRows]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilledStatement:
+    """A statement whose placeholders are filled in.
+
+    Attributes:
+        text: The statement.
+        rows: The rows that it names, by view.
+        placeholders: The placeholder of each view, in braces.
+    """
+
+    text: str
+    rows: Mapping[str, StatementRows]
+    placeholders: Mapping[str, str]
+
+    @contextmanager
+    def errors_show_placeholders(self) -> Iterator[None]:
+        """Let errors show the placeholders of rows, which the user wrote, instead of the names of their views."""
+        try:
+            yield
+        except DmlError as error:
+            error.message = self._with_placeholders(error.message)
+            error.hint = error.hint and self._with_placeholders(error.hint)
+            if error.position is not None:
+                start, end = error.position, error.position + error.length
+                before, marked = (self._with_placeholders(part) for part in (error.sql[:start], error.sql[start:end]))
+                error.point_at(self._with_placeholders(error.sql), len(before), len(before) + len(marked))
+            raise
+
+    def _with_placeholders(self, text: str) -> str:
+        for view, placeholder in self.placeholders.items():
+            text = text.replace(view, placeholder)
+        return text
+
+
+def fill_placeholders(text: str, values: Mapping[str, Any]) -> FilledStatement:
     """Fill in the placeholders of a statement.
 
     Args:
         text: The statement. Braces that are no placeholder are doubled, as in Python's `str.format`.
         values: DataFrames, data of other libraries, Columns and constants by name.
-
-    Returns:
-        The statement, and the rows that it names, by view.
 
     Raises:
         AnalysisError: A placeholder has no value, or a value no placeholder.
@@ -93,7 +134,8 @@ def fill_placeholders(text: str, values: Mapping[str, Any]) -> tuple[str, dict[s
     """
     formatter = StatementFormatter()
     try:
-        return formatter.vformat(text, (), values), formatter.rows
+        filled = formatter.vformat(text, (), values)
+        return FilledStatement(text=filled, rows=formatter.rows, placeholders=formatter.placeholders)
     except (ValueError, AttributeError, TypeError) as error:
         raise AnalysisError(
             f"The placeholders of the statement cannot be read: {error}",
@@ -103,10 +145,11 @@ def fill_placeholders(text: str, values: Mapping[str, Any]) -> tuple[str, dict[s
 
 
 class StatementFormatter(Formatter):
-    """Formats values as SQL; `rows` collects the rows that the statement names, by view."""
+    """Formats values as SQL; `rows` and `placeholders` collect the rows that the statement names, by view."""
 
     def __init__(self) -> None:
         self.rows: dict[str, StatementRows] = {}
+        self.placeholders: dict[str, str] = {}
         self._views: dict[int, str] = {}
         self._values: list[object] = []  # alive, because the views are known by the ids of their values
 
@@ -120,7 +163,10 @@ class StatementFormatter(Formatter):
                 kind=ErrorKind.INVALID_VALUE,
                 hint="Pass one by name, as sql(text, name=value), and write other braces twice, as {{ and }}",
             ) from error
-        return self._sql(value), name
+        sql = self._sql(value)
+        if sql in self.rows:
+            self.placeholders.setdefault(sql, f"{{{field_name}}}")
+        return sql, name
 
     def check_unused_args(self, used_args: set[int | str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Reject a value without a placeholder, which may be a misspelt argument.

@@ -215,8 +215,8 @@ def test_each_value_has_its_view_although_nothing_else_holds_it(monkeypatch: pyt
     """Python reuses the id of an object that is gone."""
     monkeypatch.setattr("dml.sql_values.foreign_rows", lambda data: data.name)
     names = [f"c{number}" for number in range(40)]
-    text, rows = fill_placeholders(" ".join(f"{{s.{name}}}" for name in names), {"s": Store()})
-    assert [rows[view] for view in text.split()] == names
+    filled = fill_placeholders(" ".join(f"{{s.{name}}}" for name in names), {"s": Store()})
+    assert [filled.rows[view] for view in filled.text.split()] == names
 
 
 @pytest.mark.parametrize("placeholder", ["{a!r}", "{a:.2}"])
@@ -224,6 +224,21 @@ def test_the_text_of_a_value_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, pla
     monkeypatch.setattr("dml.sql_values.foreign_rows", lambda data: data.name)
     with pytest.raises(AnalysisError, match="is not supported"):
         fill_placeholders(f"SELECT * FROM {placeholder}", {"a": Rows("a")})
+
+
+def test_errors_show_the_placeholders_of_rows() -> None:
+    filled = fill_placeholders("SELECT 1 FROM {new_rows} a, {new_rows} b", {"new_rows": pl.DataFrame({"id": [1]})})
+    (view,) = filled.rows
+    error = AnalysisError(f"{view} is unknown", hint=f"Replace {view}")
+    error.point_at(filled.text, filled.text.rindex(view), len(filled.text))
+    with pytest.raises(AnalysisError) as caught, filled.errors_show_placeholders():
+        raise error
+    assert str(caught.value) == (
+        "{new_rows} is unknown (line 1, column 29)\n"
+        "  SELECT 1 FROM {new_rows} a, {new_rows} b\n"
+        "                              ^^^^^^^^^^^^\n"
+        "Replace {new_rows}"
+    )
 
 
 @pytest.fixture

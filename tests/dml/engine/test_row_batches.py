@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import pandas_udf
 from pyspark.sql.types import LongType
 
 from dml import limits
@@ -45,7 +45,7 @@ def test_batches_end_by_their_number_of_rows_unless_the_session_has_a_bound(spar
 def test_functions_in_python_keep_the_bounds_of_spark_for_long_values(spark: SparkSession) -> None:
     texts = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS text")
     numbers = spark.range(3)
-    length = F.pandas_udf(lambda values: pd.Series(values).str.len(), LongType())
+    length = pandas_udf(lambda values: pd.Series(values).str.len(), LongType())
     assert may_count_rows(texts)
     assert may_count_rows(numbers.mapInArrow(identity, "id BIGINT").where("id > 1"))
     assert not may_count_rows(texts.mapInArrow(identity, "id BIGINT, text STRING").select("id"))
