@@ -40,8 +40,8 @@ MAX_CLUSTER_SOURCE_BYTES: Final = 64 * 2**20
 """The limit on a cluster: the driver collects the rows, and each worker process holds them twice. Decision 039."""
 
 MAX_SOURCE_ROW_BYTES: Final = 1024
-"""Bytes of text in a source row. Spark passes 10,000 rows to a task at once, however long they are, and all rows of a
-batch of the target may match one source row."""
+"""Bytes of text in a source row. A task receives up to 10,000 rows at once, and all rows of a batch of the target
+may match one source row."""
 
 MAX_DRIVER_SOURCE_BYTES: Final = 2 * 2**20
 """Files of a source that the driver reads itself. Above it, tasks read them in parallel, or Spark plans the source.
@@ -258,11 +258,18 @@ JVM."""
 # Batches. Arrow's kernels are efficient from a few thousand rows.
 
 COUNTED_BATCH_ROWS: Final = 1000
-"""Rows that Spark sends to a Python worker at a time, where it does not add up their bytes. Writing 4 million rows
-takes up to a tenth longer than with 10,000, and half as long again with 500 (decision 066)."""
+"""Rows that Spark sends to a Python worker at a time, where it does not add up their bytes. Writing
+4 million rows takes up to a tenth longer than with 10,000, and half as long again with 500 (decision 066)."""
 
 MAX_COUNTED_ROW_BYTES: Final = 1 << 16
 """Bytes of the texts and binary values of a row of such a batch. Together, the limits are Spark's own: 64 MiB."""
+
+MAX_CHECKED_COLUMNS: Final = 16
+"""Texts and binary values whose lengths are added up for each row. With 8 of 11 columns, writing takes four fifths of
+the time; with 24 of 27, 3 % more; and with 500, three times as long (decision 066)."""
+
+MAX_EXAMINED_EXPRESSIONS: Final = 64
+"""Expressions of a step of a plan that are searched for functions in Python, a tenth of a millisecond each."""
 
 SPARK_BATCH_ROWS: Final = 1 << 15
 """Rows per batch that a task passes to Spark. A larger batch takes proportionally more memory. Estimate: speeds were

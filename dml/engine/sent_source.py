@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +29,7 @@ from dml.engine.scanned_rows import DriverRows, combine_chunks
 from dml.engine.source_scan import SourceProgram, source_program
 from dml.engine.writes import TASK_COMMIT_SCHEMA, checked_reports, task_reports
 from dml.errors import DmlError
-from dml.model.columns import INTERNAL_PREFIX
+from dml.model.columns import FITS
 from dml.model.scan_task import ScanTask
 from dml.model.write_task import SourcePart
 from dml.plan.row_delta_plan import RawValue, SentSourcePlan, SourceColumn, ThroughSpark, raw_name
@@ -42,14 +42,13 @@ from dml.scan.table_scan import spark_schema
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt, was_cancelled
-from dml.spark.row_batches import COUNTED_BATCHES, FIXED_WIDTH_TYPES, may_count_rows
+from dml.spark.row_batches import COUNTED_BATCHES, may_count_rows, truncate_wide_values
 from dml.spark.runtime import Runtime
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
 from dml.spark.workers import check_reads, check_workers, scratch_folder, shares_files
-from dml.sqlparse.quoting import quoted
 from dml.tasks.row_task import RowTask, project
 from dml.tasks.task_input import TaskInput
 from dml.views import StatementViews
@@ -66,9 +65,6 @@ from dml.write.sent_rows import (
 __all__ = ["SentSource", "bytes_read", "default_limit", "send_source"]
 
 LOG = logging.getLogger(__name__)
-
-
-FITS: Final = f"{INTERNAL_PREFIX}fits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,20 +400,6 @@ def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: Da
         else max(limits.MAX_SOURCE_ROW_BYTES, limits.MAX_TRIED_SOURCE_BYTES // (known + 1))
     )
     return truncate_wide_values(expressions.selectExpr(*names, *columns), most)
-
-
-def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
-    """Replace the long values of rows with more than `most_bytes` bytes of them by NULL, and mark such rows in `FITS`.
-
-    The driver collects rows before it knows their size, so a row that is too long must not reach it.
-    """
-    long = [quoted(column.name) for column in frame.schema.fields if not isinstance(column.dataType, FIXED_WIDTH_TYPES)]
-    if not long:
-        return frame
-    sizes = (f"coalesce(octet_length(CAST({name} AS STRING)), 0)" for name in long)
-    named = frame.selectExpr("*", f"{' + '.join(sizes)} <= {most_bytes} AS {FITS}")
-    columns = (f"IF({FITS}, {name}, NULL) AS {name}" if name in long else name for name in map(quoted, frame.columns))
-    return named.selectExpr(*columns, FITS)
 
 
 def make_sent_source(

@@ -25,16 +25,17 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.transforms import VoidTransform
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from dml import limits
 from dml.catalog.credentials import storage_properties
 from dml.catalog.tables import with_live_credentials
 from dml.commit import RowCounts
 from dml.errors import AnalysisError, CommitStateUnknownError, DmlError, ErrorKind, ExecutionError, SetupError
 from dml.files.file_io import delete_files, is_fsspec
 from dml.files.schemes import check_location, local_path
+from dml.model.columns import FITS
 from dml.model.manifest import ContentFile
 from dml.model.write_task import (
     ChangedFile,
@@ -76,9 +77,10 @@ from dml.options import (
 )
 from dml.scan.split import TARGET_SIZE, ChangeDistribution
 from dml.spark.jobs import await_end_on_failure
-from dml.spark.row_batches import COUNTED_BATCHES, found_long_row, may_count_rows, require_short_rows
+from dml.spark.row_batches import COUNTED_BATCHES, has_cheap_lengths, may_count_rows, truncate_wide_values
 from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
+from dml.write.sent_rows import LongRowError, ShortRows
 from dml.write.writer_spec import WriterSpec
 
 if TYPE_CHECKING:
@@ -377,29 +379,31 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     check_writes(frame.sparkSession, table, spec.context)
-    return collect_outcome(write_rows(frame, function, table, spec), table, spec)
+    if table.location() not in LONG_ROWED and may_count_rows(frame) and has_cheap_lengths(frame):
+        try:
+            return run_counted(frame, function, table, spec)
+        except LongRowError:
+            LONG_ROWED.add(table.location())
+    with delete_on_failure(table, spec):
+        reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA))
+    return collect_outcome(reports, table, spec)
 
 
 LONG_ROWED: Final[set[str]] = set()
 """Locations of tables to which this process has written a long row."""
 
 
-def write_rows(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> list[TaskReport]:
-    """Run the writers, at first with batches that end by their number of rows; if a row is long, by Spark's bounds."""
-    short = None
-    if table.location() not in LONG_ROWED and may_count_rows(frame):
-        short = require_short_rows(frame)
-    if short is not None:
-        try:
-            with delete_on_failure(table, spec):
-                return task_reports(short.mapInArrow(function, TASK_COMMIT_SCHEMA), COUNTED_BATCHES)
-        except PySparkException as error:
-            if not found_long_row(error):
-                raise
-            LOG.debug("Rows of %s are long; the job runs again with batches bounded in bytes", table.location())
-            LONG_ROWED.add(table.location())
+def run_counted(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
+    """Run the writers with batches that end by their number of rows.
+
+    Raises:
+        LongRowError: A row is long; the files of all tasks are deleted.
+    """
+    checked = truncate_wide_values(frame, limits.MAX_COUNTED_ROW_BYTES)
+    write = ShortRows(function) if FITS in checked.columns else function
     with delete_on_failure(table, spec):
-        return task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA))
+        reports = task_reports(checked.mapInArrow(write, TASK_COMMIT_SCHEMA), COUNTED_BATCHES)
+    return collect_outcome(reports, table, spec)
 
 
 @contextmanager

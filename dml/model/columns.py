@@ -18,6 +18,7 @@ __all__ = [
     "DROPPED_PREFIX",
     "FILE",
     "FILE_ORDINAL",
+    "FITS",
     "INTERNAL_PREFIX",
     "LAST_UPDATED_SEQUENCE_NUMBER",
     "LAST_UPDATED_SEQUENCE_NUMBER_ID",
@@ -51,6 +52,9 @@ INTERNAL_PREFIX: Final = "__rowdelta_"
 
 DROPPED_PREFIX: Final = "__dropped_"
 """Prefix of a scan's names for dropped columns that equality deletes still compare."""
+
+FITS: Final = "__rowdelta_fits"
+"""boolean: whether the texts and binary values of a row are short; NULL replaces them in the others."""
 
 CLAUSE: Final = "__rowdelta_clause"
 """int32: the number of the clause that applies to a row of the delta query."""

@@ -26,7 +26,15 @@ from dml.read.projection import partition_fields
 from dml.rows.program import TRUE, Predicate
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import ScanSize, scan_size
-from dml.scan.split import OPEN_FILE_COST, TARGET_SIZE, ChangeDistribution, TaskGroups, split, whole_file_groups
+from dml.scan.split import (
+    LEAST_SIZE,
+    OPEN_FILE_COST,
+    TARGET_SIZE,
+    ChangeDistribution,
+    TaskGroups,
+    split,
+    whole_file_groups,
+)
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
@@ -118,9 +126,9 @@ class TableScan:
             case_sensitive=self.case_sensitive,
         )
 
-    def groups(self, tasks: Sequence[ScanTask], parallelism: int) -> TaskGroups:
+    def groups(self, tasks: Sequence[ScanTask], parallelism: int, least_size: int = LEAST_SIZE) -> TaskGroups:
         """Group tasks for Spark's tasks to read with `split`, by the table's properties."""
-        return split(tasks, self._target_size, parallelism, open_file_cost=self._open_file_cost)
+        return split(tasks, self._target_size, parallelism, open_file_cost=self._open_file_cost, least_size=least_size)
 
     def whole_file_groups(
         self, tasks: Sequence[ScanTask], parallelism: int, distribution: ChangeDistribution

@@ -1,126 +1,122 @@
 """Batches in which Spark sends rows to Python workers. Driver, classic only.
 
-Spark ends a batch after 10,000 rows or 64 MiB. To compare the bytes, it adds up the buffers of all columns after each
-row, which takes almost half of the time to send six columns (decision 066). The same bound costs nothing if no row is
-long: a batch of short rows ends by their number alone.
+Spark ends a batch after 10,000 rows or a number of bytes. To compare the bytes, it adds up the buffers of all columns
+after each row, which takes almost half of the time to send six columns (decision 066). The same bound costs little if
+Spark checks the length of each row instead: batches of short rows then end by their number alone.
 
-The numbers are local properties of the jobs: tasks read them unless the session has settings of the same names.
-Source: Spark's `BatchedPythonArrowInput` and `SQLExecution.withSQLConfPropagated`.
+The limits are local properties of the jobs. Source: Spark's `BatchedPythonArrowInput` and
+`SQLExecution.withSQLConfPropagated`.
 """
 
-import re
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Mapping
 from typing import Final
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
-    DataType,
     DateType,
     NullType,
     NumericType,
     StringType,
-    StructType,
     TimestampNTZType,
     TimestampType,
 )
 
 from dml import limits
+from dml.model.columns import FITS
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES
 from dml.spark.bridge.names import TREE_PATTERN
 from dml.spark.bridge.sessions import analyzed_plan, is_classic
-from dml.spark.bridge.values import elements
-from dml.sqlparse.quoting import quote_string, quoted
+from dml.spark.bridge.values import elements, simple_name
+from dml.spark.settings import settings_of
+from dml.spark.versions import Feature, has_feature
+from dml.sqlparse.quoting import quoted
 
-__all__ = ["COUNTED_BATCHES", "FIXED_WIDTH_TYPES", "found_long_row", "may_count_rows", "require_short_rows"]
+__all__ = ["COUNTED_BATCHES", "has_cheap_lengths", "may_count_rows", "truncate_wide_values"]
 
 COUNTED_BATCHES: Final[Mapping[str, str]] = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # the only value with which Spark adds up no bytes
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(limits.COUNTED_BATCH_ROWS),
 }
-"""Local properties of jobs: their batches end by the number of rows."""
+"""Local properties of jobs whose batches end by the number of rows. Settings of a session override them."""
 
 FIXED_WIDTH_TYPES: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanType, NullType)
 """Spark's types whose values all have a few bytes."""
 
-LONG_ROW: Final = "[rowdelta:long-row]"
-"""The text of the error that a long row raises."""
+
+def has_cheap_lengths(frame: DataFrame) -> bool:
+    """Return whether Spark checks the lengths of rows in less time than the bytes of batches.
+
+    Their columns are texts and binary values, whose lengths Spark knows, and few of them, or have a fixed width.
+    """
+    long = [column.dataType for column in frame.schema if not isinstance(column.dataType, FIXED_WIDTH_TYPES)]
+    return len(long) <= limits.MAX_CHECKED_COLUMNS and all(isinstance(kind, (StringType, BinaryType)) for kind in long)
+
+
+def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
+    """Replace the long values of rows with more than `most_bytes` bytes of them by NULL, and mark such rows in `FITS`.
+
+    A filter would not do: Spark evaluates one below a projection, and would compute the texts twice.
+    """
+    long = [quoted(column.name) for column in frame.schema if not isinstance(column.dataType, FIXED_WIDTH_TYPES)]
+    if not long:
+        return frame
+    sizes = (f"coalesce(octet_length(CAST({name} AS STRING)), 0)" for name in long)
+    named = frame.selectExpr("*", f"{' + '.join(sizes)} <= {most_bytes} AS {FITS}")
+    columns = (f"IF({FITS}, {name}, NULL) AS {name}" if name in long else name for name in map(quoted, frame.columns))
+    return named.selectExpr(*columns, FITS)
 
 
 def may_count_rows(frame: DataFrame) -> bool:
     """Return whether batches may end by the number of rows, if the rows of the DataFrame itself are short.
 
-    False on Connect, whose clients cannot set properties, and if functions in Python compute the rows from texts,
-    documents or pictures, because the properties apply to their batches, too.
+    False on Connect and PySpark 3.5, where local properties have no effect; if the session has limits of its own; and
+    if steps of the plan that RowDelta does not know may send other rows to functions in Python.
     """
-    if not is_classic(frame.sparkSession):
+    spark = frame.sparkSession
+    if not is_classic(spark) or not has_feature(Feature.BATCH_PROPERTIES):
+        return False
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":  # another thread's jobs would get the properties
+        return False
+    setting = settings_of(spark)
+    if any(setting(name, None) is not None for name in COUNTED_BATCHES):
         return False
     try:
-        return not sends_long_values(analyzed_plan(frame))
+        return not runs_unknown_steps(analyzed_plan(frame))
     except FAILURES:  # Spark's own bound is slower, and always right
         return False
 
 
-LONG_TYPE: Final = re.compile("string|char|binary|array|map|variant|geometry|geography")
-"""In the text of a schema with a column that is not of fixed width."""
+NUMBERS: Final = "struct<id:bigint>"
+"""The rows that RowDelta's own functions receive: numbers of tasks."""
+
+UNKNOWN_STEPS: Final = frozenset({"LogicalRDD", "ExternalRDD", "CollectMetrics"})
+"""Steps whose rows may come from functions in Python, and those that count rows of a job that may run twice."""
 
 
-def sends_long_values(plan: JavaObject) -> bool:
-    """Return whether functions in Python may receive long values: a step that calls one has columns of such a type."""
+def runs_unknown_steps(plan: JavaObject) -> bool:
+    """Return whether an analyzed plan calls functions in Python that are not RowDelta's own, or may do so."""
     pattern = TREE_PATTERN.call("PYTHON_UDF")
     stack = [plan]
     while stack:
         node = stack.pop()
-        if not node.containsPattern(pattern):  # the pattern covers children and subqueries
+        name, below = str(node.nodeName()), elements(node.children())
+        if name == "MapInArrow" and [str(child.schema().catalogString()) for child in below] == [NUMBERS]:
             continue
-        below = elements(node.children())
-        if any(each.containsPattern(pattern) for each in elements(node.expressions())) and any(
-            LONG_TYPE.search(str(child.schema().catalogString())) for child in below
-        ):
+        if name in UNKNOWN_STEPS or (name == "Generate" and "Python" in simple_name(node.generator())):
+            return True
+        if node.containsPattern(pattern) and calls_python(node, pattern):
             return True
         stack += [*below, *elements(node.subqueries())]
     return False
 
 
-def require_short_rows(frame: DataFrame) -> DataFrame | None:
-    """Let a DataFrame fail at the first row that is long; None if the lengths of its columns are not known.
-
-    Returns:
-        The same rows in the same order. `found_long_row` recognizes the failure.
-    """
-    parts = {column.name: long_parts(quoted(column.name), column.dataType) for column in frame.schema.fields}
-    count = sum(len(found) for found in parts.values() if found is not None)
-    if None in parts.values():
-        return None
-    most = limits.MAX_COUNTED_ROW_BYTES // max(1, count)
-    # Not a filter, which Spark would evaluate below a projection, and compute the texts twice.
-    return frame.selectExpr(*(checked_column(name, found or (), most) for name, found in parts.items()))
-
-
-def checked_column(name: str, parts: Sequence[str], most: int) -> str:
-    """Return the SQL of a column that raises if one of its parts has more than `most` bytes."""
-    column = quoted(name)
-    if not parts:
-        return column
-    is_short = " AND ".join(f"coalesce(octet_length({part}) <= {most}, TRUE)" for part in parts)
-    return f"IF({is_short}, {column}, raise_error({quote_string(LONG_ROW)})) AS {column}"
-
-
-def long_parts(path: str, kind: DataType) -> list[str] | None:
-    """Return the texts and binary values of a column or a field, as SQL; None if it has values of another length."""
-    match kind:
-        case StringType() | BinaryType():
-            return [path]
-        case StructType():
-            parts = [long_parts(f"{path}.{quoted(field.name)}", field.dataType) for field in kind.fields]
-            return None if None in parts else [part for found in parts for part in found or ()]
-        case _:
-            return [] if isinstance(kind, FIXED_WIDTH_TYPES) else None
-
-
-def found_long_row(error: PySparkException) -> bool:
-    """Return whether a row was too long for `require_short_rows`."""
-    return LONG_ROW in str(error)
+def calls_python(node: JavaObject, pattern: JavaObject) -> bool:
+    """Return whether an expression of a step calls a function in Python; True if it has too many to look."""
+    expressions = node.expressions()
+    if expressions.size() > limits.MAX_EXAMINED_EXPRESSIONS:
+        return True
+    return any(each.containsPattern(pattern) for each in elements(expressions))

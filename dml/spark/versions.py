@@ -52,6 +52,7 @@ class Feature(Enum):
     """A feature that some versions lack: its first version, and its name in messages."""
 
     ARROW_FRAMES = ((4, 0), "Arrow tables as DataFrames")
+    BATCH_PROPERTIES = ((4, 0), "Batch limits in the properties of a job")
     CATALOG_FUNCTIONS = ((4, 3), "A function of Iceberg's that is called outside a statement")
     CATALOG_VIEWS = ((4, 2), "A view in a RowDelta catalog")
     CLASSIC_COLUMN_NODES = ((4, 0), "Trees of classic Columns")

@@ -7,7 +7,7 @@ variable, or in a file that they map into memory.
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,18 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dml.errors import DmlError, ExecutionError
+from dml.errors import DataError, DmlError, ExecutionError
+from dml.model.columns import FITS
 from dml.model.write_task import SourcePart, TaskFailure, TaskReport, report_batch
 from dml.write.output_files import current_task
 
 __all__ = [
     "BroadcastBatch",
+    "LongRowError",
     "MappedBatch",
     "PartWriter",
     "SentBatch",
+    "ShortRows",
     "StreamedBatch",
     "part_columns",
     "stream_bytes",
@@ -110,6 +113,41 @@ class MappedBatch:
         return MappedBatch(path)
 
 
+class LongRowError(DataError):
+    """A row is too long for batches that end by their number of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortRows:
+    """Run a function on rows that all fit. It can be pickled.
+
+    Attributes:
+        function: Receives the rows without the column `FITS`.
+    """
+
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield what the function yields. It receives a `LongRowError` from its batches if a row is long."""
+        return self.function(map(checked_batch, batches))
+
+
+def checked_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch without the column `FITS`.
+
+    Raises:
+        LongRowError: A row does not fit.
+    """
+    if not fits_all(batch, FITS):
+        raise LongRowError("A row is too long for batches that end by their number of rows")
+    return batch.drop_columns([FITS])
+
+
+def fits_all(batch: pa.RecordBatch, column: str) -> bool:
+    """Return True if a boolean column is true in all rows."""
+    return bool(pc.all(batch.column(column), min_count=0).as_py())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartWriter:
     """Send the rows of one task to the driver. It can be pickled.
@@ -148,7 +186,7 @@ class PartWriter:
                 if not batch.num_rows:
                     continue
                 size += batch.nbytes
-                fits = self.fits_all(batch) and self.has_room(batch, size, number)
+                fits = (not self.fits or fits_all(batch, self.fits)) and self.has_room(batch, size, number)
                 if not fits:
                     break
                 held.append(batch.drop_columns([self.fits]) if self.fits else batch)
@@ -164,10 +202,6 @@ class PartWriter:
         if not fits and self.folder:
             Path(self.folder, FULL).touch()
         return SourcePart(path=path, rows=stream_bytes(held, held[0].schema) if held and fits else b"", fits=fits)
-
-    def fits_all(self, batch: pa.RecordBatch) -> bool:
-        """Return True if all rows of a batch are short enough."""
-        return not self.fits or bool(pc.all(batch.column(self.fits), min_count=0).as_py())
 
     def has_room(self, batch: pa.RecordBatch, size: int, number: int) -> bool:
         """Return True if a batch stays within the limit, as far as this task can tell.

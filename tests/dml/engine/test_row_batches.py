@@ -7,27 +7,24 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import pandas_udf
+from pyspark.sql.functions import count, pandas_udf, udtf
 from pyspark.sql.types import LongType
 
 from dml import limits
 from dml.engine import writes
+from dml.errors import DataError
 from dml.spark.jobs import await_end_on_failure
-from dml.spark.row_batches import COUNTED_BATCHES, found_long_row, may_count_rows, require_short_rows
+from dml.spark.row_batches import COUNTED_BATCHES, has_cheap_lengths, may_count_rows, truncate_wide_values
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
 
-LONG = limits.MAX_COUNTED_ROW_BYTES + 1
+MOST = limits.MAX_COUNTED_ROW_BYTES
 
 
 def lengths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield pa.record_batch([pa.array([batch.num_rows])], names=["rows"])
-
-
-def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches
 
 
 def test_batches_end_by_their_number_of_rows_unless_the_session_has_a_bound(spark: SparkSession) -> None:
@@ -42,56 +39,102 @@ def test_batches_end_by_their_number_of_rows_unless_the_session_has_a_bound(spar
     assert [row.rows for row in frame.collect()] == [2500]
 
 
-def test_functions_in_python_keep_the_bounds_of_spark_for_long_values(spark: SparkSession) -> None:
+def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+class Words:
+    """A table function that returns the words of a text."""
+
+    def eval(self, text: str) -> Iterator[tuple[str]]:
+        for word in text.split():
+            yield (word,)
+
+
+def test_other_functions_in_python_keep_the_bounds_of_spark(spark: SparkSession) -> None:
     texts = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS text")
-    numbers = spark.range(3)
+    numbers = spark.range(3).mapInArrow(identity, "id BIGINT, text STRING")  # as RowDelta's own scans
     length = pandas_udf(lambda values: pd.Series(values).str.len(), LongType())
-    assert may_count_rows(texts)
-    assert may_count_rows(numbers.mapInArrow(identity, "id BIGINT").where("id > 1"))
-    assert not may_count_rows(texts.mapInArrow(identity, "id BIGINT, text STRING").select("id"))
-    assert not may_count_rows(texts.select(length("text").alias("id")).where("id > 0"))
-    assert not may_count_rows(texts.groupBy("id").applyInPandas(lambda group: group, "id BIGINT, text STRING"))
-    assert not may_count_rows(texts.select(length("text").alias("id")).cache())
+    spark.udtf.register("words_of", udtf(Words, returnType="word STRING"))
+    words = spark.sql("SELECT word FROM range(3), LATERAL words_of('a b')")
+    split = spark.sql("SELECT word FROM range(3) LATERAL VIEW explode(array('a', 'b')) AS word")
+    hidden = texts.select(length("text").alias("id")).localCheckpoint(eager=False)
+    try:
+        for frame in (texts, numbers.where("id > 1"), numbers.join(texts, "id"), split, texts.cache()):
+            assert may_count_rows(frame)
+        for frame in (
+            texts.mapInArrow(identity, "id BIGINT, text STRING").select("id"),
+            texts.select(length("text").alias("id")).where("id > 0"),
+            texts.select(length("text").alias("id")).cache(),
+            texts.groupBy("id").applyInPandas(lambda group: group, "id BIGINT, text STRING"),
+            numbers.select(*(length("text").alias(f"c{number}") for number in range(100))),
+            texts.observe("seen", count("*")),
+            words,
+            hidden,
+        ):
+            assert not may_count_rows(frame)
+    finally:
+        spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize(
-    ("column", "fails"),
-    [
-        ("'a'", False),
-        ("CAST(NULL AS STRING)", False),
-        (f"repeat('a', {LONG})", True),
-        (f"CAST(repeat('a', {LONG}) AS BINARY)", True),
-        (f"named_struct('x', 1, 'y', named_struct('z.z', repeat('ä', {LONG // 2 + 1})))", True),
-        ("named_struct('x', 1, 'y', named_struct('z.z', 'a'))", False),
-    ],
-)
-def test_a_long_value_fails(spark: SparkSession, column: str, fails: bool) -> None:
-    frame = spark.sql(f"SELECT id, {column} AS `long.value` FROM range(0, 5, 1, 1) ORDER BY id DESC")
-    checked = require_short_rows(frame)
-    assert checked is not None
-    assert checked.schema.simpleString() == frame.schema.simpleString()
-    if not fails:
-        assert checked.collect() == frame.collect()
-        return
-    with pytest.raises(Exception, match="long-row") as caught:
-        checked.collect()
-    assert found_long_row(caught.value)
+@pytest.mark.parametrize("name", COUNTED_BATCHES)
+def test_a_bound_of_the_session_is_kept(spark: SparkSession, name: str) -> None:
+    spark.conf.set(name, "1000000")
+    try:
+        assert not may_count_rows(spark.range(3))
+    finally:
+        spark.conf.unset(name)
+    assert may_count_rows(spark.range(3))
 
 
-def test_values_of_unknown_length_keep_the_bounds_of_spark(spark: SparkSession) -> None:
-    assert require_short_rows(spark.sql("SELECT array('a') AS a")) is None
-    assert require_short_rows(spark.sql("SELECT named_struct('m', map(1, 2)) AS s")) is None
+def test_only_the_sum_of_a_row_counts(spark: SparkSession) -> None:
+    half = MOST // 2
+    frame = spark.sql(
+        f"SELECT id, repeat('a', n) AS `text.ä`, CAST(repeat('a', m) AS BINARY) AS data, current_date() AS day FROM "
+        f"VALUES (1, {half}, {half}), (2, 0, {MOST}), (3, NULL, {MOST + 1}), (4, {half}, {half + 1}), (5, NULL, 1) "
+        "AS v (id, n, m)"
+    )
+    rows = truncate_wide_values(frame, MOST).orderBy("id").collect()
+    assert [row[-1] for row in rows] == [True, True, False, False, True]
+    assert [(row[1] is None, row[2] is None) for row in rows] == [
+        (False, False),
+        (False, False),
+        (True, True),
+        (True, True),
+        (True, False),
+    ]
+    assert truncate_wide_values(spark.range(3), MOST).columns == ["id"]
+
+
+def test_rows_whose_lengths_cost_much_keep_the_bounds_of_spark(spark: SparkSession) -> None:
+    assert has_cheap_lengths(spark.sql("SELECT 1, 'a', NULL, DATE '2020-01-01', CAST('a' AS BINARY), 1.5"))
+    assert has_cheap_lengths(spark.range(1).selectExpr(*(f"id AS c{number}" for number in range(100))))
+    assert not has_cheap_lengths(
+        spark.range(1).selectExpr(*(f"CAST(id AS STRING) AS c{number}" for number in range(17)))
+    )
+    assert not has_cheap_lengths(spark.sql("SELECT array('a')"))
+    assert not has_cheap_lengths(spark.sql("SELECT named_struct('a', 1)"))
 
 
 @pytest.mark.usefixtures("in_workers")
 def test_a_statement_with_a_long_row_runs_again(lake: Lake) -> None:
     name = lake.create("id BIGINT, text STRING")
-    text = f"initcap(repeat('a', IF(id = 1900, {LONG}, 3)))"
+    text = f"initcap(repeat('a', IF(id = 1900, {MOST + 1}, 3)))"
     table = lake.table(name)
     assert table.location() not in writes.LONG_ROWED
     result = lake.session.sql(f"INSERT INTO {name} SELECT id, {text} FROM range(0, 2000, 1, 2)")
     assert result.rows_inserted == 2000
-    assert lake.rows(f"SELECT count(*), sum(length(text)) FROM {name}") == [(2000, 1999 * 3 + LONG)]
+    assert lake.rows(f"SELECT count(*), sum(length(text)) FROM {name}") == [(2000, 1999 * 3 + MOST + 1)]
     assert table.location() in writes.LONG_ROWED
     written = {path.name for path in lake.folder(name).rglob("*.parquet")}
     assert written == {Path(file.path).name for file in lake.data_files(name)}
+
+
+@pytest.mark.usefixtures("in_workers")
+def test_another_failure_of_a_job_is_reported(lake: Lake) -> None:
+    name = lake.create("id BIGINT NOT NULL, text STRING")
+    before = lake.state(name)
+    with pytest.raises(DataError, match="id"):
+        lake.session.sql(f"INSERT INTO {name} SELECT nullif(id, 7), initcap('a') FROM range(0, 2000, 1, 2)")
+    assert lake.table(name).location() not in writes.LONG_ROWED
+    assert lake.state(name) == before
