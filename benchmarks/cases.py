@@ -123,7 +123,7 @@ def growing(statement: str, peer: Callable[[DeltaTable], Any] | None = None) -> 
 
 
 def with_deleted_rows(statement: str) -> Callable[[int], list[Size]]:
-    """The same tables after a merge-on-read DELETE of 1 % of their rows."""
+    """Return the sizes of `growing`, each after a merge-on-read DELETE of 1 % of the rows."""
     return lambda rows: [
         replace(size, before=("DELETE FROM {table} WHERE id % 100 = 7",), properties=in_mode("merge-on-read"))
         for size in growing(statement)(rows)

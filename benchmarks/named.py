@@ -45,7 +45,7 @@ def measure_case(
     sizes = case.sizes(options.rows)
     if sizes[0].peer is None:
         engines = {engine: one for engine, one in engines.items() if engine != "delta-rs"}
-    for one in engines.values():  # warm, on the first table: a smaller one may have another reader
+    for one in engines.values():  # warm up on the first table: a smaller one may use another reader
         run_once(one, sizes[0])
     for size in sizes:
         runs: dict[str, list[float]] = {engine: [] for engine in engines}

@@ -165,14 +165,14 @@ WALKS: dict[str, Walk] = {
         rows=of_rows(2),
     ),
     "scan-tasks": Walk(
-        crosses="scan.split.LEAST_SIZE: files of 16 MiB for one task that reads",
+        crosses="scan.split.MIN_PARALLEL_QUERY_BYTES: files of 8 MiB for one task of a query",
         axis="rows of a table of two files",
         sizes=growing_sizes(300_000, 1_000_000, 1.15),
         statement=same_statement("SELECT max(note), max(grp) FROM {table}"),
         rows=of_rows(2),
     ),
     "scan-vectorized": Walk(
-        crosses="limits.MIN_SPARK_READER_BYTES: files of 16 MiB for Spark's reader",
+        crosses="limits.MIN_SPARK_READER_BYTES: files of 6 MiB for Spark's reader",
         axis="rows of a table of two files",
         sizes=growing_sizes(400_000, 1_600_000, 1.15),
         statement=same_statement(READ_BY_SPARK),

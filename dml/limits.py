@@ -257,19 +257,19 @@ JVM."""
 
 # Batches. Arrow's kernels are efficient from a few thousand rows.
 
-COUNTED_BATCH_ROWS: Final = 1000
-"""Rows that Spark sends to a Python worker at a time, where it does not add up their bytes. Writing
-4 million rows takes up to a tenth longer than with 10,000, and half as long again with 500 (decision 066)."""
+WORKER_BATCH_ROWS: Final = 1000
+"""Rows per batch that Spark sends to a Python worker without a byte limit. Writing 4 million rows takes up to a tenth
+longer than with 10,000; with 500, a third to a half longer (decision 066)."""
 
-MAX_COUNTED_ROW_BYTES: Final = 1 << 16
-"""Bytes of the texts and binary values of a row of such a batch. Together, the limits are Spark's own: 64 MiB."""
+MAX_WORKER_ROW_BYTES: Final = 1 << 16
+"""Bytes of strings and binary values in a row of such a batch: 1,000 rows have at most 64 MiB, Spark's own limit."""
 
 MAX_CHECKED_COLUMNS: Final = 16
-"""Texts and binary values whose lengths are added up for each row. With 8 of 11 columns, writing takes four fifths of
-the time; with 24 of 27, 3 % more; and with 500, three times as long (decision 066)."""
+"""String and binary columns whose lengths are checked for each row. With 8, writing takes four fifths of the time; with
+24, a tenth more; and with 500, up to three times as long (decision 066)."""
 
 MAX_EXAMINED_EXPRESSIONS: Final = 64
-"""Expressions of a step of a plan that are searched for functions in Python, a tenth of a millisecond each."""
+"""Expressions of a plan node that are searched for Python functions, at a tenth of a millisecond each."""
 
 SPARK_BATCH_ROWS: Final = 1 << 15
 """Rows per batch that a task passes to Spark. A larger batch takes proportionally more memory. Estimate: speeds were

@@ -183,7 +183,7 @@ class Session:
             self._runner.check_not_stopped()
             runner = self._runner.for_data(*values.values())
             filled = fill_placeholders(text, values)
-            with filled.errors_show_placeholders():
+            with filled.restore_placeholders():
                 return runner.run_over(filled.text, filled.rows, args, idempotency_key, reruns)
         if args or idempotency_key is not None or reruns is not None:
             return self._runner.run_one(text, args, idempotency_key, reruns)

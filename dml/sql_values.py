@@ -93,8 +93,8 @@ class FilledStatement:
 
     Attributes:
         text: The statement.
-        rows: The rows that it names, by view.
-        placeholders: The placeholder of each view, in braces.
+        rows: The rows of the placeholders, by view.
+        placeholders: The placeholder that each view replaces, in braces, by view.
     """
 
     text: str
@@ -102,8 +102,8 @@ class FilledStatement:
     placeholders: Mapping[str, str]
 
     @contextmanager
-    def errors_show_placeholders(self) -> Iterator[None]:
-        """Let errors show the placeholders of rows, which the user wrote, instead of the names of their views."""
+    def restore_placeholders(self) -> Iterator[None]:
+        """Replace the generated view names in errors by the placeholders that the user wrote."""
         try:
             yield
         except DmlError as error:

@@ -30,7 +30,7 @@ from dml.errors import AlreadyExistsError, DataError, DmlError, ErrorKind, NotFo
 from dml.hints import did_you_mean
 from dml.model.columns import FILE_ORDINAL, METADATA_COLUMNS
 from dml.plan.table_read import table_read
-from dml.scan.split import LEAST_QUERY_SIZE
+from dml.scan.split import MIN_PARALLEL_QUERY_BYTES
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import empty_frame
 from dml.spark.errors import translate
@@ -206,7 +206,7 @@ def table_frame(
         return frames.read_frame(engine.spark, scan)
     # The query receives the Arrow batches of the Python workers: the connector API would copy each row once more.
     descriptions.append(f"{scan.description(own.plan)}, {readers.reader_text(reader)}")
-    return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism, LEAST_QUERY_SIZE))
+    return own.frame(engine.spark, scan.groups(own.plan.tasks, settings.parallelism, MIN_PARALLEL_QUERY_BYTES))
 
 
 def metadata_table_frame(

@@ -42,7 +42,7 @@ from dml.scan.table_scan import spark_schema
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt, was_cancelled
-from dml.spark.row_batches import COUNTED_BATCHES, may_count_rows, truncate_wide_values
+from dml.spark.row_batches import ROW_LIMIT_PROPERTIES, can_limit_by_rows, mask_long_rows
 from dml.spark.runtime import Runtime
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame
@@ -228,7 +228,7 @@ def columns_of_frame(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
     Spark's estimates may be far off: text in a file may be compressed, or computed by an expression.
 
     Args:
-        frame: The rows, without long values (`truncate_wide_values`).
+        frame: The rows, from `mask_long_rows`: the driver collects rows before it knows their total size.
         most_bytes: The limit for the rows.
     """
     fits = FITS if FITS in frame.columns else ""
@@ -238,7 +238,7 @@ def columns_of_frame(frame: DataFrame, most_bytes: int) -> list[pa.ChunkedArray]
         lambda write: frame.mapInArrow(cast("Any", write), TASK_COMMIT_SCHEMA),
         most_bytes,
         fits,
-        COUNTED_BATCHES if may_count_rows(frame) else {},
+        ROW_LIMIT_PROPERTIES if can_limit_by_rows(frame) else {},
     )
     if found == []:
         found = arrow_table(frame.limit(0)).columns
@@ -399,7 +399,7 @@ def stored_frame(plan: SentSourcePlan, source: MergeSourceFrame, expressions: Da
         if known is None
         else max(limits.MAX_SOURCE_ROW_BYTES, limits.MAX_TRIED_SOURCE_BYTES // (known + 1))
     )
-    return truncate_wide_values(expressions.selectExpr(*names, *columns), most)
+    return mask_long_rows(expressions.selectExpr(*names, *columns), most)
 
 
 def make_sent_source(

@@ -77,10 +77,10 @@ from dml.options import (
 )
 from dml.scan.split import TARGET_SIZE, ChangeDistribution
 from dml.spark.jobs import await_end_on_failure
-from dml.spark.row_batches import COUNTED_BATCHES, has_cheap_lengths, may_count_rows, truncate_wide_values
+from dml.spark.row_batches import ROW_LIMIT_PROPERTIES, can_limit_by_rows, has_cheap_lengths, mask_long_rows
 from dml.spark.workers import check_writes
 from dml.write.held_rows import write_joined_files
-from dml.write.sent_rows import LongRowError, ShortRows
+from dml.write.sent_rows import LongRowCheck, LongRowError
 from dml.write.writer_spec import WriterSpec
 
 if TYPE_CHECKING:
@@ -379,30 +379,30 @@ def run_writer(frame: DataFrame, function: ArrowFunction, table: Table, spec: Wr
         PySparkException: Spark failed; the files of all tasks are deleted.
     """
     check_writes(frame.sparkSession, table, spec.context)
-    if table.location() not in LONG_ROWED and may_count_rows(frame) and has_cheap_lengths(frame):
+    if table.location() not in TABLES_WITH_LONG_ROWS and can_limit_by_rows(frame) and has_cheap_lengths(frame):
         try:
-            return run_counted(frame, function, table, spec)
+            return run_with_row_limit(frame, function, table, spec)
         except LongRowError:
-            LONG_ROWED.add(table.location())
+            TABLES_WITH_LONG_ROWS.add(table.location())
     with delete_on_failure(table, spec):
         reports = task_reports(frame.mapInArrow(function, TASK_COMMIT_SCHEMA))
     return collect_outcome(reports, table, spec)
 
 
-LONG_ROWED: Final[set[str]] = set()
-"""Locations of tables to which this process has written a long row."""
+TABLES_WITH_LONG_ROWS: Final[set[str]] = set()
+"""Locations of tables to which this process has written a long row. Later writes to them keep Spark's byte limit."""
 
 
-def run_counted(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
-    """Run the writers with batches that end by their number of rows.
+def run_with_row_limit(frame: DataFrame, function: ArrowFunction, table: Table, spec: WriterSpec) -> WriteOutcome:
+    """Run the writers with batches that are limited by row count alone.
 
     Raises:
-        LongRowError: A row is long; the files of all tasks are deleted.
+        LongRowError: A row exceeds `MAX_WORKER_ROW_BYTES`; the files of all tasks are deleted.
     """
-    checked = truncate_wide_values(frame, limits.MAX_COUNTED_ROW_BYTES)
-    write = ShortRows(function) if FITS in checked.columns else function
+    checked = mask_long_rows(frame, limits.MAX_WORKER_ROW_BYTES)
+    write = LongRowCheck(function) if FITS in checked.columns else function
     with delete_on_failure(table, spec):
-        reports = task_reports(checked.mapInArrow(write, TASK_COMMIT_SCHEMA), COUNTED_BATCHES)
+        reports = task_reports(checked.mapInArrow(write, TASK_COMMIT_SCHEMA), ROW_LIMIT_PROPERTIES)
     return collect_outcome(reports, table, spec)
 
 

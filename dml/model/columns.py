@@ -54,7 +54,7 @@ DROPPED_PREFIX: Final = "__dropped_"
 """Prefix of a scan's names for dropped columns that equality deletes still compare."""
 
 FITS: Final = "__rowdelta_fits"
-"""boolean: whether the texts and binary values of a row are short; NULL replaces them in the others."""
+"""boolean: whether a row's variable-width values are within the limit; in other rows, they are NULL."""
 
 CLAUSE: Final = "__rowdelta_clause"
 """int32: the number of the clause that applies to a row of the delta query."""

@@ -17,8 +17,8 @@ from dml.model.scan_task import ScanTask
 from dml.options import DistributionMode
 
 __all__ = [
-    "LEAST_QUERY_SIZE",
-    "LEAST_SIZE",
+    "MIN_PARALLEL_BYTES",
+    "MIN_PARALLEL_QUERY_BYTES",
     "OPEN_FILE_COST",
     "TARGET_SIZE",
     "ChangeDistribution",
@@ -37,13 +37,13 @@ TARGET_SIZE = 128 * 1024 * 1024
 OPEN_FILE_COST = 4 * 1024 * 1024
 """The default of `read.split.open-file-cost`."""
 
-LEAST_SIZE = 16 * 1024 * 1024
-"""Scans up to this size, in which each file counts as at least the cost of opening it, are read by a single task,
-whatever the parallelism: Java's `MIN_SPLIT_SIZE`. Tasks may write files, and few tasks write few of them."""
+MIN_PARALLEL_BYTES = 16 * 1024 * 1024
+"""One task reads a scan of up to this size, regardless of the parallelism: Java's `MIN_SPLIT_SIZE`. Each file counts as
+at least `open_file_cost`. Tasks may write files, and fewer tasks write fewer files."""
 
-LEAST_QUERY_SIZE = 8 * 1024 * 1024
-"""The same for queries, which write nothing: four files of 1 to 2.5 MB take a quarter less time with two tasks, smaller
-ones the same (decision 066)."""
+MIN_PARALLEL_QUERY_BYTES = 8 * 1024 * 1024
+"""The same for queries, which write no files. Two tasks read four files of 1 to 2.5 MB in up to a quarter less time,
+and smaller files in about the same time (decision 066)."""
 
 
 SPLITTABLE = frozenset({"parquet"})
@@ -56,7 +56,7 @@ def split(
     parallelism: int = 1,
     *,
     open_file_cost: int = OPEN_FILE_COST,
-    least_size: int = LEAST_SIZE,
+    min_parallel_bytes: int = MIN_PARALLEL_BYTES,
 ) -> TaskGroups:
     """Group tasks for Spark's tasks to read.
 
@@ -65,7 +65,7 @@ def split(
         target_size: Maximum bytes of a group, as far as row groups allow; `read.split.target-size`.
         parallelism: The number of concurrent tasks: groups get smaller than `target_size` to keep all of them busy.
         open_file_cost: The weight of opening a file, in bytes; `read.split.open-file-cost`.
-        least_size: Scans up to this size are one group.
+        min_parallel_bytes: One group holds all tasks of a scan up to this size, in bytes.
 
     Returns:
         The groups, heaviest first; in each, tasks in the order of the files. Every row is in one task.
@@ -73,7 +73,7 @@ def split(
     if not tasks:
         return ()
     total = sum(weight(task, open_file_cost) for task in tasks)
-    if total <= min(least_size, target_size):
+    if total <= min(min_parallel_bytes, target_size):
         return pack_groups([[task] for task in tasks], 1, open_file_cost)
     share = -(-total // max(1, parallelism))
     size = max(1, open_file_cost, min(target_size, share))

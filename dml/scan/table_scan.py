@@ -27,7 +27,7 @@ from dml.rows.program import TRUE, Predicate
 from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import ScanSize, scan_size
 from dml.scan.split import (
-    LEAST_SIZE,
+    MIN_PARALLEL_BYTES,
     OPEN_FILE_COST,
     TARGET_SIZE,
     ChangeDistribution,
@@ -126,9 +126,17 @@ class TableScan:
             case_sensitive=self.case_sensitive,
         )
 
-    def groups(self, tasks: Sequence[ScanTask], parallelism: int, least_size: int = LEAST_SIZE) -> TaskGroups:
+    def groups(
+        self, tasks: Sequence[ScanTask], parallelism: int, min_parallel_bytes: int = MIN_PARALLEL_BYTES
+    ) -> TaskGroups:
         """Group tasks for Spark's tasks to read with `split`, by the table's properties."""
-        return split(tasks, self._target_size, parallelism, open_file_cost=self._open_file_cost, least_size=least_size)
+        return split(
+            tasks,
+            self._target_size,
+            parallelism,
+            open_file_cost=self._open_file_cost,
+            min_parallel_bytes=min_parallel_bytes,
+        )
 
     def whole_file_groups(
         self, tasks: Sequence[ScanTask], parallelism: int, distribution: ChangeDistribution

@@ -1,8 +1,8 @@
-"""Batches in which Spark sends rows to Python workers. Driver, classic only.
+"""Batches of rows that Spark sends to Python workers. Driver, classic only.
 
-Spark ends a batch after 10,000 rows or a number of bytes. To compare the bytes, it adds up the buffers of all columns
-after each row, which takes almost half of the time to send six columns (decision 066). The same bound costs little if
-Spark checks the length of each row instead: batches of short rows then end by their number alone.
+Spark ends a batch at 10,000 rows or at a byte limit. To enforce the byte limit, it sums the buffers of all columns
+after each row, which takes almost half of the JVM's time for six columns (decision 066). Checking the length of each
+row in the query is cheaper. If all rows are short, a limit on their number also limits the bytes.
 
 The limits are local properties of the jobs. Source: Spark's `BatchedPythonArrowInput` and
 `SQLExecution.withSQLConfPropagated`.
@@ -35,31 +35,32 @@ from dml.spark.settings import settings_of
 from dml.spark.versions import Feature, has_feature
 from dml.sqlparse.quoting import quoted
 
-__all__ = ["COUNTED_BATCHES", "has_cheap_lengths", "may_count_rows", "truncate_wide_values"]
+__all__ = ["ROW_LIMIT_PROPERTIES", "can_limit_by_rows", "has_cheap_lengths", "mask_long_rows"]
 
-COUNTED_BATCHES: Final[Mapping[str, str]] = {
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # the only value with which Spark adds up no bytes
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(limits.COUNTED_BATCH_ROWS),
+ROW_LIMIT_PROPERTIES: Final[Mapping[str, str]] = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # the only value for which Spark skips the sums
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(limits.WORKER_BATCH_ROWS),
 }
-"""Local properties of jobs whose batches end by the number of rows. Settings of a session override them."""
+"""Local properties of a job that limit its batches by row count alone. Session settings override them."""
 
 FIXED_WIDTH_TYPES: Final = (NumericType, DateType, TimestampType, TimestampNTZType, BooleanType, NullType)
 """Spark's types whose values all have a few bytes."""
 
 
 def has_cheap_lengths(frame: DataFrame) -> bool:
-    """Return whether Spark checks the lengths of rows in less time than the bytes of batches.
+    """Return whether checking row lengths is cheaper than Spark's byte limit.
 
-    Their columns are texts and binary values, whose lengths Spark knows, and few of them, or have a fixed width.
+    True if all columns have a fixed width, except for at most `MAX_CHECKED_COLUMNS` string and binary columns, whose
+    lengths Spark stores.
     """
     long = [column.dataType for column in frame.schema if not isinstance(column.dataType, FIXED_WIDTH_TYPES)]
     return len(long) <= limits.MAX_CHECKED_COLUMNS and all(isinstance(kind, (StringType, BinaryType)) for kind in long)
 
 
-def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
-    """Replace the long values of rows with more than `most_bytes` bytes of them by NULL, and mark such rows in `FITS`.
+def mask_long_rows(frame: DataFrame, most_bytes: int) -> DataFrame:
+    """Replace variable-width values by NULL in rows with more than `most_bytes` bytes of them; `FITS` is false there.
 
-    A filter would not do: Spark evaluates one below a projection, and would compute the texts twice.
+    This is not a filter, because Spark would push it below the projection and compute the strings twice.
     """
     long = [quoted(column.name) for column in frame.schema if not isinstance(column.dataType, FIXED_WIDTH_TYPES)]
     if not long:
@@ -70,11 +71,11 @@ def truncate_wide_values(frame: DataFrame, most_bytes: int) -> DataFrame:
     return named.selectExpr(*columns, FITS)
 
 
-def may_count_rows(frame: DataFrame) -> bool:
-    """Return whether batches may end by the number of rows, if the rows of the DataFrame itself are short.
+def can_limit_by_rows(frame: DataFrame) -> bool:
+    """Return whether batches may be limited by row count alone, provided that the rows of `frame` are short.
 
-    False on Connect and PySpark 3.5, where local properties have no effect; if the session has limits of its own; and
-    if steps of the plan that RowDelta does not know may send other rows to functions in Python.
+    False on Spark Connect and PySpark 3.5, where local properties have no effect; if the session sets a batch limit;
+    and if the plan needs Spark's byte limit (`needs_byte_limit`).
     """
     spark = frame.sparkSession
     if not is_classic(spark) or not has_feature(Feature.BATCH_PROPERTIES):
@@ -82,23 +83,23 @@ def may_count_rows(frame: DataFrame) -> bool:
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":  # another thread's jobs would get the properties
         return False
     setting = settings_of(spark)
-    if any(setting(name, None) is not None for name in COUNTED_BATCHES):
+    if any(setting(name, None) is not None for name in ROW_LIMIT_PROPERTIES):
         return False
     try:
-        return not runs_unknown_steps(analyzed_plan(frame))
-    except FAILURES:  # Spark's own bound is slower, and always right
+        return not needs_byte_limit(analyzed_plan(frame))
+    except FAILURES:  # Spark's byte limit is slower, but always safe
         return False
 
 
 NUMBERS: Final = "struct<id:bigint>"
-"""The rows that RowDelta's own functions receive: numbers of tasks."""
+"""Input schema of RowDelta's scan functions: a task number per row. A user's function on such rows is safe, too."""
 
-UNKNOWN_STEPS: Final = frozenset({"LogicalRDD", "ExternalRDD", "CollectMetrics"})
-"""Steps whose rows may come from functions in Python, and those that count rows of a job that may run twice."""
+BYTE_LIMITED_NODES: Final = frozenset({"LogicalRDD", "ExternalRDD", "CollectMetrics"})
+"""Nodes that scan an RDD, whose rows may come from Python functions, and `observe`, which would count a rerun twice."""
 
 
-def runs_unknown_steps(plan: JavaObject) -> bool:
-    """Return whether an analyzed plan calls functions in Python that are not RowDelta's own, or may do so."""
+def needs_byte_limit(plan: JavaObject) -> bool:
+    """Return whether a plan may pass long rows to a Python function, or must not run twice."""
     pattern = TREE_PATTERN.call("PYTHON_UDF")
     stack = [plan]
     while stack:
@@ -106,7 +107,7 @@ def runs_unknown_steps(plan: JavaObject) -> bool:
         name, below = str(node.nodeName()), elements(node.children())
         if name == "MapInArrow" and [str(child.schema().catalogString()) for child in below] == [NUMBERS]:
             continue
-        if name in UNKNOWN_STEPS or (name == "Generate" and "Python" in simple_name(node.generator())):
+        if name in BYTE_LIMITED_NODES or (name == "Generate" and "Python" in simple_name(node.generator())):
             return True
         if node.containsPattern(pattern) and calls_python(node, pattern):
             return True
@@ -115,7 +116,7 @@ def runs_unknown_steps(plan: JavaObject) -> bool:
 
 
 def calls_python(node: JavaObject, pattern: JavaObject) -> bool:
-    """Return whether an expression of a step calls a function in Python; True if it has too many to look."""
+    """Return whether a plan node calls a Python function; True if it has too many expressions to search."""
     expressions = node.expressions()
     if expressions.size() > limits.MAX_EXAMINED_EXPRESSIONS:
         return True

@@ -16,6 +16,7 @@ from dml.engine.engine import Engine, StatementSettings
 from dml.engine.ownership import parse_cached
 from dml.engine.query import run_query, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind
+from dml.scan.split import MIN_PARALLEL_QUERY_BYTES
 from dml.scan.table_scan import TableScan
 from dml.spark.handlers import run_as_handler
 from dml.spark_connect.errors import ErrorCondition, spark_error, translate_errors
@@ -128,7 +129,7 @@ class RemoteRead:
             schema=state.schema,
             columns=tuple(field.field_id for field in state.schema.fields),
         ).plan_for(self.engine.runtime)
-        return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism))
+        return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism, MIN_PARALLEL_QUERY_BYTES))
 
     def metadata_rows(self) -> DataFrame:
         """Return the rows of a metadata table at the requested version."""

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 
 from dml.scan.planner import ScanPlan
-from dml.scan.split import LEAST_QUERY_SIZE
+from dml.scan.split import MIN_PARALLEL_QUERY_BYTES
 from dml.scan.table_scan import Scan
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.proxies import Proxy
@@ -163,7 +163,7 @@ class AggregatedBatch(SparkBatch):
     def planInputPartitions(self) -> JavaObject:
         """Return a partition for each group of tasks; without grouping columns, at least one, to return a row."""
         scan = self.scan
-        tasks = list(scan.read.groups(scan.tasks, scan.read.parallelism, LEAST_QUERY_SIZE))
+        tasks = list(scan.read.groups(scan.tasks, scan.read.parallelism, MIN_PARALLEL_QUERY_BYTES))
         if not tasks and not self.groups.program.by:
             tasks = [()]
         partitions = (python_partition(number, pack(group)) for number, group in enumerate(tasks))

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from dml.commit import ancestors
 from dml.model.scan_task import ScanContext, ScanTask
 from dml.scan.planner import ScanPlan
-from dml.scan.split import LEAST_QUERY_SIZE
+from dml.scan.split import MIN_PARALLEL_QUERY_BYTES
 from dml.scan.table_scan import Scan, spark_schema
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.proxies import Proxy
@@ -200,7 +200,7 @@ class SparkBatch(Proxy):
     def planInputPartitions(self) -> JavaObject:
         """Return a partition for each task group."""
         scan = self.scan
-        groups = scan.read.groups(scan.tasks, scan.read.parallelism, LEAST_QUERY_SIZE)
+        groups = scan.read.groups(scan.tasks, scan.read.parallelism, MIN_PARALLEL_QUERY_BYTES)
         if scan.vectorized is not None:
             return scan.vectorized.partitions(groups, scan.read.schema)
         partitions = (python_partition(number, pack(tuple(group))) for number, group in enumerate(groups))

@@ -1,5 +1,7 @@
 """Carry a MERGE's source from the tasks that compute it to those that read the target. Worker and driver.
 
+Check the lengths of the rows that Spark sends to writers.
+
 Input: the rows, task by task. Output: each task returns a few rows itself, and writes more to an Arrow file that the
 driver can read. The driver combines all parts into one batch, which tasks receive with their function, by a broadcast
 variable, or in a file that they map into memory.
@@ -23,11 +25,11 @@ from dml.write.output_files import current_task
 
 __all__ = [
     "BroadcastBatch",
+    "LongRowCheck",
     "LongRowError",
     "MappedBatch",
     "PartWriter",
     "SentBatch",
-    "ShortRows",
     "StreamedBatch",
     "part_columns",
     "stream_bytes",
@@ -114,12 +116,12 @@ class MappedBatch:
 
 
 class LongRowError(DataError):
-    """A row is too long for batches that end by their number of rows."""
+    """A row is too long for batches limited by row count."""
 
 
 @dataclass(frozen=True, slots=True)
-class ShortRows:
-    """Run a function on rows that all fit. It can be pickled.
+class LongRowCheck:
+    """Run a task's function and fail at the first batch with a long row. It can be pickled.
 
     Attributes:
         function: Receives the rows without the column `FITS`.
@@ -128,22 +130,22 @@ class ShortRows:
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the function yields. It receives a `LongRowError` from its batches if a row is long."""
-        return self.function(map(checked_batch, batches))
+        """Yield the function's output. Its input raises `LongRowError` at a batch with a long row."""
+        return self.function(map(check_row_lengths, batches))
 
 
-def checked_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def check_row_lengths(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch without the column `FITS`.
 
     Raises:
         LongRowError: A row does not fit.
     """
-    if not fits_all(batch, FITS):
-        raise LongRowError("A row is too long for batches that end by their number of rows")
+    if not all_true(batch, FITS):
+        raise LongRowError("A row is too long for batches limited by row count")
     return batch.drop_columns([FITS])
 
 
-def fits_all(batch: pa.RecordBatch, column: str) -> bool:
+def all_true(batch: pa.RecordBatch, column: str) -> bool:
     """Return True if a boolean column is true in all rows."""
     return bool(pc.all(batch.column(column), min_count=0).as_py())
 
@@ -186,7 +188,7 @@ class PartWriter:
                 if not batch.num_rows:
                     continue
                 size += batch.nbytes
-                fits = (not self.fits or fits_all(batch, self.fits)) and self.has_room(batch, size, number)
+                fits = (not self.fits or all_true(batch, self.fits)) and self.has_room(batch, size, number)
                 if not fits:
                     break
                 held.append(batch.drop_columns([self.fits]) if self.fits else batch)

@@ -231,7 +231,7 @@ def test_errors_show_the_placeholders_of_rows() -> None:
     (view,) = filled.rows
     error = AnalysisError(f"{view} is unknown", hint=f"Replace {view}")
     error.point_at(filled.text, filled.text.rindex(view), len(filled.text))
-    with pytest.raises(AnalysisError) as caught, filled.errors_show_placeholders():
+    with pytest.raises(AnalysisError) as caught, filled.restore_placeholders():
         raise error
     assert str(caught.value) == (
         "{new_rows} is unknown (line 1, column 29)\n"

@@ -78,7 +78,7 @@ RANGE: Final = SparkClass(LOGICAL + "Range", "apply/4 maxRows/0 stats/0", fallba
 TREE_PATTERN: Final = SparkClass(
     CATALYST + "trees.TreePattern",
     "CURRENT_LIKE/0 AGGREGATE_EXPRESSION/0 PYTHON_UDF/0",
-    fallback=f"sources of literals are sized like others; {DISTINCT_READ}; Spark adds up the bytes of batches",
+    fallback=f"sources of literals are sized like others; {DISTINCT_READ}; batches keep Spark's byte limit",
 )
 SQL_EXECUTION: Final = SparkClass(EXECUTION + "SQLExecution", "EXECUTION_ID_KEY/0 getQueryExecution/1", since=V2)
 EXPLAINED_PLAN: Final = SparkClass(SQL + "api.python.PythonSQLUtils", "explainString/2", fallback=NOT_EXPLAINED)

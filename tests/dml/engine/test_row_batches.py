@@ -14,12 +14,12 @@ from dml import limits
 from dml.engine import writes
 from dml.errors import DataError
 from dml.spark.jobs import await_end_on_failure
-from dml.spark.row_batches import COUNTED_BATCHES, has_cheap_lengths, may_count_rows, truncate_wide_values
+from dml.spark.row_batches import ROW_LIMIT_PROPERTIES, can_limit_by_rows, has_cheap_lengths, mask_long_rows
 from tests.dml.engine.conftest import Lake
 
 pytestmark = pytest.mark.spark
 
-MOST = limits.MAX_COUNTED_ROW_BYTES
+MOST = limits.MAX_WORKER_ROW_BYTES
 
 
 def lengths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -29,7 +29,7 @@ def lengths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def test_batches_end_by_their_number_of_rows_unless_the_session_has_a_bound(spark: SparkSession) -> None:
     frame = spark.range(0, 2500, 1, 1).mapInArrow(lengths, "rows BIGINT")
-    with await_end_on_failure(spark, COUNTED_BATCHES):
+    with await_end_on_failure(spark, ROW_LIMIT_PROPERTIES):
         assert [row.rows for row in frame.collect()] == [1000, 1000, 500]
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
         try:
@@ -61,7 +61,7 @@ def test_other_functions_in_python_keep_the_bounds_of_spark(spark: SparkSession)
     hidden = texts.select(length("text").alias("id")).localCheckpoint(eager=False)
     try:
         for frame in (texts, numbers.where("id > 1"), numbers.join(texts, "id"), split, texts.cache()):
-            assert may_count_rows(frame)
+            assert can_limit_by_rows(frame)
         for frame in (
             texts.mapInArrow(identity, "id BIGINT, text STRING").select("id"),
             texts.select(length("text").alias("id")).where("id > 0"),
@@ -72,19 +72,19 @@ def test_other_functions_in_python_keep_the_bounds_of_spark(spark: SparkSession)
             words,
             hidden,
         ):
-            assert not may_count_rows(frame)
+            assert not can_limit_by_rows(frame)
     finally:
         spark.catalog.clearCache()
 
 
-@pytest.mark.parametrize("name", COUNTED_BATCHES)
+@pytest.mark.parametrize("name", ROW_LIMIT_PROPERTIES)
 def test_a_bound_of_the_session_is_kept(spark: SparkSession, name: str) -> None:
     spark.conf.set(name, "1000000")
     try:
-        assert not may_count_rows(spark.range(3))
+        assert not can_limit_by_rows(spark.range(3))
     finally:
         spark.conf.unset(name)
-    assert may_count_rows(spark.range(3))
+    assert can_limit_by_rows(spark.range(3))
 
 
 def test_only_the_sum_of_a_row_counts(spark: SparkSession) -> None:
@@ -94,7 +94,7 @@ def test_only_the_sum_of_a_row_counts(spark: SparkSession) -> None:
         f"VALUES (1, {half}, {half}), (2, 0, {MOST}), (3, NULL, {MOST + 1}), (4, {half}, {half + 1}), (5, NULL, 1) "
         "AS v (id, n, m)"
     )
-    rows = truncate_wide_values(frame, MOST).orderBy("id").collect()
+    rows = mask_long_rows(frame, MOST).orderBy("id").collect()
     assert [row[-1] for row in rows] == [True, True, False, False, True]
     assert [(row[1] is None, row[2] is None) for row in rows] == [
         (False, False),
@@ -103,7 +103,7 @@ def test_only_the_sum_of_a_row_counts(spark: SparkSession) -> None:
         (True, True),
         (True, False),
     ]
-    assert truncate_wide_values(spark.range(3), MOST).columns == ["id"]
+    assert mask_long_rows(spark.range(3), MOST).columns == ["id"]
 
 
 def test_rows_whose_lengths_cost_much_keep_the_bounds_of_spark(spark: SparkSession) -> None:
@@ -121,11 +121,11 @@ def test_a_statement_with_a_long_row_runs_again(lake: Lake) -> None:
     name = lake.create("id BIGINT, text STRING")
     text = f"initcap(repeat('a', IF(id = 1900, {MOST + 1}, 3)))"
     table = lake.table(name)
-    assert table.location() not in writes.LONG_ROWED
+    assert table.location() not in writes.TABLES_WITH_LONG_ROWS
     result = lake.session.sql(f"INSERT INTO {name} SELECT id, {text} FROM range(0, 2000, 1, 2)")
     assert result.rows_inserted == 2000
     assert lake.rows(f"SELECT count(*), sum(length(text)) FROM {name}") == [(2000, 1999 * 3 + MOST + 1)]
-    assert table.location() in writes.LONG_ROWED
+    assert table.location() in writes.TABLES_WITH_LONG_ROWS
     written = {path.name for path in lake.folder(name).rglob("*.parquet")}
     assert written == {Path(file.path).name for file in lake.data_files(name)}
 
@@ -136,5 +136,5 @@ def test_another_failure_of_a_job_is_reported(lake: Lake) -> None:
     before = lake.state(name)
     with pytest.raises(DataError, match="id"):
         lake.session.sql(f"INSERT INTO {name} SELECT nullif(id, 7), initcap('a') FROM range(0, 2000, 1, 2)")
-    assert lake.table(name).location() not in writes.LONG_ROWED
+    assert lake.table(name).location() not in writes.TABLES_WITH_LONG_ROWS
     assert lake.state(name) == before

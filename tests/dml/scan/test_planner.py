@@ -55,7 +55,7 @@ from dml.pruning.file_bounds import metric_columns
 from dml.pruning.pruner import Pruner
 from dml.read.reader import TaskReader
 from dml.scan.planner import delete_index, plan_scan, scan_task
-from dml.scan.split import LEAST_QUERY_SIZE, parts_of, split, weight
+from dml.scan.split import MIN_PARALLEL_QUERY_BYTES, parts_of, split, weight
 from tests.dml.commit.builders import equality_deletes
 
 SCHEMA = Schema(
@@ -608,9 +608,11 @@ def test_small_files_share_a_group_but_all_cores_are_busy_from_16_mb_on():
     assert len(split([task(n, 1000) for n in range(5)], parallelism=2)) == 2
     assert len(split([task(n, 1000) for n in range(3)], 2 * MB, parallelism=2, open_file_cost=MB)) == 2
     assert split([]) == ()
-    queried = split([task(n, 3 * MB) for n in range(3)], parallelism=2, least_size=LEAST_QUERY_SIZE)
+    queried = split([task(n, 3 * MB) for n in range(3)], parallelism=2, min_parallel_bytes=MIN_PARALLEL_QUERY_BYTES)
     assert [len(group) for group in queried] == [2, 1]
-    assert len(split([task(n, 3 * MB) for n in range(2)], parallelism=2, least_size=LEAST_QUERY_SIZE)) == 1
+    assert (
+        len(split([task(n, 3 * MB) for n in range(2)], parallelism=2, min_parallel_bytes=MIN_PARALLEL_QUERY_BYTES)) == 1
+    )
 
 
 def test_big_files_are_cut_at_row_groups():
