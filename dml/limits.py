@@ -174,8 +174,8 @@ MAX_LITERAL_PLAN_NODES: Final = 8
 # Whether Spark's own Parquet reader reads a scan (decision 023; walks `scan-vectorized` and `scan-files`).
 
 MIN_SPARK_READER_BYTES: Final = 6 * 2**20
-"""Below it, Python workers finish before Spark has prepared the job for its own reader. The two are equal at 2 MiB for
-six columns, at 4 to 6 MiB for one or two numbers, and at 15 MiB for one long string."""
+"""Below it, Python workers finish before Spark has prepared the job for its own reader. The two are equal at 2 to 4 MiB
+for six columns, at 4 to 6 MiB for one or two numbers, and at 15 MiB for one long string."""
 
 MAX_SPARK_READER_FILES: Final = 512
 """Above it, describing the files to the JVM, half a millisecond each, takes longer than starting Python workers."""

@@ -92,7 +92,7 @@ def can_limit_by_rows(frame: DataFrame) -> bool:
 
 
 NUMBERS: Final = "struct<id:bigint>"
-"""Input schema of RowDelta's scan functions: a task number per row. A user's function on such rows is safe, too."""
+"""Input schema of RowDelta's scan functions: a task number per row, from a leaf of the plan."""
 
 BYTE_LIMITED_NODES: Final = frozenset({"LogicalRDD", "ExternalRDD", "CollectMetrics"})
 """Nodes that scan an RDD, whose rows may come from Python functions, and `observe`, which would count a rerun twice."""
@@ -106,6 +106,7 @@ def needs_byte_limit(plan: JavaObject) -> bool:
         node = stack.pop()
         name, below = str(node.nodeName()), elements(node.children())
         if name == "MapInArrow" and [str(child.schema().catalogString()) for child in below] == [NUMBERS]:
+            stack += [child for child in below if child.children().size()]  # what computes a user's numbers
             continue
         if name in BYTE_LIMITED_NODES or (name == "Generate" and "Python" in simple_name(node.generator())):
             return True

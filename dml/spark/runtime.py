@@ -147,7 +147,7 @@ class Runtime:
 
     @property
     def is_deferred(self) -> bool:
-        """True if Spark has not started and its settings are known. If possible, statements then run without Spark."""
+        """Whether Spark has not started yet but its settings are known, so that statements can run without it."""
         return self.known is not None
 
     def settings(self) -> SettingReader:

@@ -1,4 +1,4 @@
-"""Batches of short rows end by their number; a job whose rows are long runs again with Spark's bounds."""
+"""Batches of short rows are limited by row count; a job with a long row runs again with Spark's limits."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +27,7 @@ def lengths(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch([pa.array([batch.num_rows])], names=["rows"])
 
 
-def test_batches_end_by_their_number_of_rows_unless_the_session_has_a_bound(spark: SparkSession) -> None:
+def test_batches_are_limited_by_row_count_unless_the_session_sets_a_limit(spark: SparkSession) -> None:
     frame = spark.range(0, 2500, 1, 1).mapInArrow(lengths, "rows BIGINT")
     with await_end_on_failure(spark, ROW_LIMIT_PROPERTIES):
         assert [row.rows for row in frame.collect()] == [1000, 1000, 500]
@@ -51,7 +51,7 @@ class Words:
             yield (word,)
 
 
-def test_other_functions_in_python_keep_the_bounds_of_spark(spark: SparkSession) -> None:
+def test_plans_with_other_python_functions_keep_the_limits_of_spark(spark: SparkSession) -> None:
     texts = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS text")
     numbers = spark.range(3).mapInArrow(identity, "id BIGINT, text STRING")  # as RowDelta's own scans
     length = pandas_udf(lambda values: pd.Series(values).str.len(), LongType())
@@ -64,6 +64,8 @@ def test_other_functions_in_python_keep_the_bounds_of_spark(spark: SparkSession)
             assert can_limit_by_rows(frame)
         for frame in (
             texts.mapInArrow(identity, "id BIGINT, text STRING").select("id"),
+            texts.mapInArrow(identity, "id BIGINT, text STRING").select("id").mapInArrow(identity, "id BIGINT"),
+            texts.select(length("text").alias("id")).mapInArrow(identity, "id BIGINT"),
             texts.select(length("text").alias("id")).where("id > 0"),
             texts.select(length("text").alias("id")).cache(),
             texts.groupBy("id").applyInPandas(lambda group: group, "id BIGINT, text STRING"),
@@ -78,7 +80,7 @@ def test_other_functions_in_python_keep_the_bounds_of_spark(spark: SparkSession)
 
 
 @pytest.mark.parametrize("name", ROW_LIMIT_PROPERTIES)
-def test_a_bound_of_the_session_is_kept(spark: SparkSession, name: str) -> None:
+def test_a_limit_of_the_session_is_kept(spark: SparkSession, name: str) -> None:
     spark.conf.set(name, "1000000")
     try:
         assert not can_limit_by_rows(spark.range(3))
@@ -106,7 +108,7 @@ def test_only_the_sum_of_a_row_counts(spark: SparkSession) -> None:
     assert mask_long_rows(spark.range(3), MOST).columns == ["id"]
 
 
-def test_rows_whose_lengths_cost_much_keep_the_bounds_of_spark(spark: SparkSession) -> None:
+def test_rows_whose_lengths_cost_much_keep_the_limits_of_spark(spark: SparkSession) -> None:
     assert has_cheap_lengths(spark.sql("SELECT 1, 'a', NULL, DATE '2020-01-01', CAST('a' AS BINARY), 1.5"))
     assert has_cheap_lengths(spark.range(1).selectExpr(*(f"id AS c{number}" for number in range(100))))
     assert not has_cheap_lengths(
