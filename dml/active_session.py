@@ -17,7 +17,7 @@ from dml.merge_builder import Condition, MergeBuilder, Source, Value
 from dml.result import Result
 from dml.session import ACTIVE, Session
 from dml.spark import interception
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.tracebacks import short_traceback
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def connect(
         warehouse = DEFAULT_WAREHOUSE
     loaded = load(name, warehouse, **properties)
     registry = CatalogRegistry(catalogs={name: loaded}, current_catalog=name)
-    session = Session(Runtime.of(spark, settings=settings), registry, progress=progress)
+    session = Session(LazySession.of(spark, settings=settings), registry, progress=progress)
     session.enable()
     ACTIVE[:] = [session]
     return session

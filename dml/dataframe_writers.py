@@ -26,10 +26,10 @@ from dml.merge_builder import (
     merge_rows,
 )
 from dml.result import Result
-from dml.spark.bridge.sessions import is_connect
 from dml.spark.classic_columns import output_names
 from dml.spark.handlers import StatementHandler, find_handler, run_statement, session_key
 from dml.spark.replaced_methods import Method
+from dml.spark.runtime import Runtime
 from dml.spark_connect.plans import named_plans
 from dml.sql_values import column_sql
 from dml.tracebacks import short_tracebacks
@@ -95,7 +95,7 @@ def merge_into(
 
 def begin_merge(handler: StatementHandler, source: DataFrame, table: str, condition: Condition) -> "MergeIntoWriter":
     """Begin a MERGE into a RowDelta table."""
-    names = named_plans if is_connect(source) else output_names
+    names = named_plans if Runtime.of(source.sparkSession).is_connect else output_names
     alias, columns = names(source, SOURCE)
     naming = Naming(columns=columns)
     text = MergeText(target=table, source_alias=alias, on=condition_text(naming.condition(condition)))

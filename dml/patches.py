@@ -15,7 +15,8 @@ from dml import dataframe_writers as writers
 from dml import format_calls as formats
 from dml.connector.install import register_format
 from dml.spark.interception import SQL_REPLACEMENTS
-from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
+from dml.spark.replaced_methods import Replacement, replace_methods
+from dml.spark.runtime import Runtime, SessionKind
 from dml.spark_connect import calls as connect
 from dml.spark_connect.catalog import CURRENT_METHODS, NAMESPACE_METHODS, TABLE_METHODS
 
@@ -134,4 +135,4 @@ PATCHES: Final[tuple[Replacement, ...]] = (
 
 def patch_pyspark(spark: SparkSession) -> None:
     """Replace the methods for a kind of session, each method once."""
-    replace_methods(patch for patch in PATCHES if SessionKind.of(spark) in patch.on)
+    replace_methods(patch for patch in PATCHES if Runtime.of(spark).kind in patch.on)

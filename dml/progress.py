@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from dml import limits
 from dml.spark.bridge.gateway import Py4JError
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 
 __all__ = ["TaskCounts", "progress_bar", "task_counts"]
 
@@ -30,18 +30,18 @@ TaskCounts = tuple[int, int]
 
 @contextmanager
 def progress_bar(
-    runtime: Runtime, description: str, *, enabled: bool = True, stream: TextIO | None = None
+    lazy_session: LazySession, description: str, *, enabled: bool = True, stream: TextIO | None = None
 ) -> Iterator[None]:
     """Show the progress of the Spark jobs of the enclosed code.
 
     Args:
-        runtime: The owner of the session; nothing is shown on Connect, or without a session.
+        lazy_session: The Spark session; nothing is shown on Connect, or without a session.
         description: The label of the bar, `MERGE lake.db.flights`.
         enabled: False shows nothing.
         stream: The stream to write to, by default standard error; nothing is shown unless it is a terminal.
     """
     target = stream or sys.stderr
-    context = spark_context(runtime.spark) if enabled and target.isatty() and runtime.is_started else None
+    context = spark_context(lazy_session.spark) if enabled and target.isatty() and lazy_session.is_started else None
     if context is None:
         yield
         return

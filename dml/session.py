@@ -64,7 +64,7 @@ from dml.result import (
 from dml.spark.handlers import (
     check_not_stopped,
 )
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.sql_values import StatementRows, fill_placeholders, parameter_sql, view_name
 from dml.sqlparse import split_statements
 from dml.sqlparse.quoting import quote_identifier, quoted
@@ -115,7 +115,7 @@ class Session:
 
     def __init__(
         self,
-        spark: SparkSession | Runtime,
+        spark: SparkSession | LazySession,
         registry: CatalogRegistry,
         *,
         progress: bool = True,

@@ -26,7 +26,7 @@ from dml.hooks import Callbacks
 from dml.merge_builder import key_of, name_text
 from dml.result import Result
 from dml.spark import interception
-from dml.spark.bridge.sessions import drop_view, is_classic
+from dml.spark.bridge.sessions import drop_view
 from dml.spark.foreign_data import ForeignRows
 from dml.spark.handlers import (
     Arguments,
@@ -39,7 +39,7 @@ from dml.spark.handlers import (
     run_as_handler,
     session_key,
 )
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.sql_values import StatementRows, parameter_sql
 from dml.sqlparse import Statement, bind_parameters, first_keyword
 from dml.sqlparse.names import name_parts
@@ -75,7 +75,7 @@ class StatementRunner:
 
     def __init__(
         self,
-        spark: SparkSession | Runtime,
+        spark: SparkSession | LazySession,
         registry: CatalogRegistry,
         *,
         progress: bool = True,
@@ -83,7 +83,7 @@ class StatementRunner:
     ) -> None:
         self.registry = registry
         self.engine = Engine(
-            runtime=spark if isinstance(spark, Runtime) else Runtime(spark),
+            lazy_session=spark if isinstance(spark, LazySession) else LazySession(spark),
             registry=registry,
             progress=progress,
             callbacks=Callbacks() if callbacks is None else callbacks,
@@ -102,7 +102,7 @@ class StatementRunner:
     @property
     def is_started(self) -> bool:
         """True if there is a Spark session."""
-        return self.engine.runtime.is_started
+        return self.engine.lazy_session.is_started
 
     def run_one(
         self,
@@ -162,7 +162,7 @@ class StatementRunner:
                 frame.createOrReplaceTempView(name)
                 views.callback(drop_view, frame.sparkSession, name)
             outcome = self.run_one(text, args, idempotency_key, reruns, rows)
-            if isinstance(outcome, DataFrame) and not is_classic(self.spark):
+            if isinstance(outcome, DataFrame) and self.engine.runtime.is_connect:
                 views.pop_all()  # a Connect server looks up the views when the query runs
         return outcome
 
@@ -246,7 +246,7 @@ class StatementRunner:
     @contextmanager
     def on_active_session(self, text: str) -> Iterator["StatementRunner"]:
         """Yield the runner for this thread's statement: in `foreachBatch`, one that sees the views of the batch."""
-        if self.engine.runtime.is_deferred:
+        if self.engine.lazy_session.is_deferred:
             yield self
             return
         self.check_not_stopped()
@@ -278,7 +278,7 @@ class StatementRunner:
             SetupError: Spark's settings define a catalog of the same name with a missing class.
         """
         if not self.is_started:
-            self.engine.runtime.announce(self.enable)
+            self.engine.lazy_session.announce(self.enable)
             return
         dml.connector.install.check_catalog_settings(self.spark, self.registry.catalogs)
         interception.enable(self.spark, self.handler)
@@ -293,7 +293,7 @@ class StatementRunner:
     def disable(self) -> None:
         """Restore Spark's own `spark.sql`, and remove the catalogs from it."""
         if not self.is_started:
-            self.engine.runtime.withdraw(self.enable)
+            self.engine.lazy_session.withdraw(self.enable)
             return
         is_own = self.is_enabled
         interception.disable(self.spark)

@@ -16,11 +16,11 @@ from pyspark.sql import DataFrame
 
 from dml.catalog.registry import CatalogRegistry, ResolvedTable
 from dml.errors import NotFoundError, NotSupportedError
-from dml.spark.bridge.sessions import is_classic, named_frames
+from dml.spark.bridge.sessions import named_frames
 from dml.spark.foreign_data import ForeignRows
 from dml.spark.iceberg_functions import replace_iceberg_functions
-from dml.spark.runtime import Runtime
-from dml.spark.versions import Feature, has_feature
+from dml.spark.lazy_session import LazySession
+from dml.spark.versions import Feature
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.render import relation_aliases, render
 from dml.sqlparse.statements import Fragment, Span, TableReference
@@ -39,13 +39,13 @@ class StatementTables:
 
     Attributes:
         statement: The statement's text.
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         registry: The catalogs.
         foreign_rows: The foreign rows that the statement names, by view.
     """
 
     statement: str
-    runtime: Runtime
+    lazy_session: LazySession
     registry: CatalogRegistry
     foreign_rows: Mapping[str, ForeignRows] = field(default_factory=dict, repr=False)
     _loaded: dict[tuple[str, ...], Table] = field(init=False, repr=False, default_factory=dict)
@@ -79,21 +79,22 @@ class StatementTables:
     def frame_of_rows(self, name: str) -> DataFrame:
         """Return the DataFrame of foreign rows, the same for all references to them."""
         if name not in self._frames:
-            self._frames[name] = self.foreign_rows[name].frame(self.runtime.spark)
+            self._frames[name] = self.foreign_rows[name].frame(self.lazy_session.spark)
         return self._frames[name]
 
     def is_temporary_view(self, name: str) -> bool:
         """Return whether Spark has a temporary view of a bare name: it hides a table of the same name, as in Spark."""
-        if self.runtime.is_deferred:
+        if self.lazy_session.is_deferred:
             return False
-        catalog, quoted_name = self.runtime.spark.catalog, quoted(name)
+        catalog, quoted_name = self.lazy_session.spark.catalog, quoted(name)
         return catalog.tableExists(quoted_name) and catalog.getTable(quoted_name).isTemporary
 
     def is_view(self, reference: TableReference) -> bool:
         """Return whether Spark finds a view in a RowDelta catalog."""
-        if not (is_classic(self.runtime.spark) and has_feature(Feature.CATALOG_VIEWS)):
+        runtime = self.lazy_session.runtime
+        if runtime.is_connect or Feature.CATALOG_VIEWS not in runtime.features:
             return False
-        return self.runtime.spark.catalog.tableExists(quote_name(reference.parts))
+        return self.lazy_session.spark.catalog.tableExists(quote_name(reference.parts))
 
     def missing(self, reference: TableReference) -> NotFoundError:
         """Return the error for a table that no RowDelta catalog has."""
@@ -113,7 +114,7 @@ class StatementViews:
 
     Attributes:
         statement: The statement's text.
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         catalogs: The names of RowDelta's catalogs.
         places: Placeholders by the place of the reference to a RowDelta table or to foreign rows.
         full_names: The full name of the table, or the view's name of foreign rows, by the same places.
@@ -122,7 +123,7 @@ class StatementViews:
     """
 
     statement: str
-    runtime: Runtime
+    lazy_session: LazySession
     catalogs: tuple[str, ...]
     places: Mapping[Span, str]
     full_names: Mapping[Span, tuple[str, ...]]
@@ -154,11 +155,11 @@ class StatementViews:
 
     def frame(self, text: str) -> DataFrame:
         """Do the work of `sql` for a text without Iceberg functions."""
-        spark = self.runtime.spark
+        spark = self.lazy_session.spark
         used: dict[str, Any] = {name: frame() for name, frame in self.frames.items() if name in text}
         if not used:
             return spark.sql(text)
-        if is_classic(spark):
+        if not self.lazy_session.runtime.is_connect:
             # Statements in other threads of this session use the same placeholders.
             unique = uuid.uuid4().hex
             for name in used:
@@ -222,7 +223,7 @@ def views_of(
             frame()
     return StatementViews(
         statement=tables.statement,
-        runtime=tables.runtime,
+        lazy_session=tables.lazy_session,
         catalogs=tuple(tables.registry.catalogs),
         places=places,
         full_names=full_names,

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, event
 from dml import tracebacks
 from dml.errors import SetupError
 from dml.spark.launch import LOG_SETTINGS, spark_session
-from dml.spark.versions import has_feature
+from dml.spark.versions import INSTALLED_FEATURES
 from tests.class_archive import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[1]
@@ -135,7 +135,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     lacking = [
         item
         for item in items
-        if not all(has_feature(feature) for mark in item.iter_markers("needs") for feature in mark.args)
+        if not all(feature in INSTALLED_FEATURES for mark in item.iter_markers("needs") for feature in mark.args)
     ]
     if lacking:
         config.hook.pytest_deselected(items=lacking)

@@ -14,12 +14,12 @@ import dml.engine
 from dml.commit import CommitKey
 from dml.ddl import DdlResult
 from dml.engine.dispatch import execute, frame_of_rows
-from dml.engine.engine import Engine, is_connect
+from dml.engine.engine import Engine
 from dml.engine.reruns import run_with_reruns
 from dml.result import Result
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import cache_manager
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import Feature
 from dml.sqlparse import Statement
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.statements import (
@@ -68,14 +68,14 @@ def run_and_refresh(
     """
 
     def run() -> DataFrame | DdlResult | Result:
-        if engine.runtime.is_deferred:
+        if engine.lazy_session.is_deferred:
             return execute(engine, statement, text, idempotency_key)
         with dml.connector.state.load_tables_once(engine.spark):
             return execute(engine, statement, text, idempotency_key)
 
     outcome = run_with_reruns(engine, statement, text, run, reruns)
     changed = changed_table(engine, statement)
-    if changed is not None and not engine.runtime.is_deferred:
+    if changed is not None and not engine.lazy_session.is_deferred:
         refresh_caches(engine, changed.parts, columns_may_differ=isinstance(statement, AlterTable | CreateTable))
     return outcome
 
@@ -111,11 +111,11 @@ def refresh_caches(engine: Engine, parts: tuple[str, ...], *, columns_may_differ
         columns_may_differ: True if the statement may have changed its columns.
     """
     try:
-        if is_connect(engine.spark) or cache_manager(engine.spark).isEmpty():
+        if engine.runtime.is_connect or cache_manager(engine.spark).isEmpty():
             return
         registry = engine.registry
         resolved = registry.resolve(parts) if parts else None
-        if resolved is None or (columns_may_differ and not has_feature(Feature.TABLE_RELOAD)):
+        if resolved is None or (columns_may_differ and Feature.TABLE_RELOAD not in engine.runtime.features):
             # REFRESH needs a name, and a dropped or renamed table has none. Before Spark 4.1 it also misses entries
             # cached with other columns, which would be used again once the table has those columns again.
             engine.spark.catalog.clearCache()

@@ -77,7 +77,7 @@ from dml.spark.bridge.values import (
 from dml.spark.handlers import run_as_handler
 from dml.spark.iceberg_functions import FUNCTIONS, NAMESPACE, replace_iceberg_functions
 from dml.spark.types import spark_field
-from dml.spark.versions import Feature, has_feature, require
+from dml.spark.versions import INSTALLED_FEATURES, Feature, require
 from dml.spark_scan.expressions import mark_call, wrap_column
 from dml.sqlparse.statements import (
     AlterTable,
@@ -381,7 +381,7 @@ class SparkCatalog(Proxy):
 
     interfaces: ClassVar[tuple[str, ...]] = (
         "catalog.StagingTableCatalog",
-        "catalog.RelationCatalog" if has_feature(Feature.CATALOG_VIEWS) else "catalog.TableCatalog",
+        "catalog.RelationCatalog" if Feature.CATALOG_VIEWS in INSTALLED_FEATURES else "catalog.TableCatalog",
         "catalog.SupportsNamespaces",
         "catalog.FunctionCatalog",
     )

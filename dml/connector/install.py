@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from dml.catalog.registry import CatalogRegistry
 from dml.connector.catalog import SparkCatalog
-from dml.engine.engine import Engine, is_connect
+from dml.engine.engine import Engine
 from dml.engine.ownership import SESSION_CATALOG
 from dml.errors import NotSupportedError, SetupError
 from dml.spark.bridge.gateway import JavaObject, Py4JError, Py4JJavaError, python_function
@@ -33,6 +33,7 @@ from dml.spark.bridge.sessions import jar_loader, session_state, weak_session
 from dml.spark.bridge.values import java_class
 from dml.spark.callbacks import take_callbacks
 from dml.spark.handlers import Binding, StatementHandler, session_key
+from dml.spark.lazy_session import LazySession
 from dml.spark.runtime import Runtime
 from dml.spark.settings import settings_below
 from dml.spark_scan.workers import has_python_readers, user_data_source
@@ -103,7 +104,7 @@ def check_catalog_settings(spark: SparkSession, names: Iterable[str]) -> None:
     Raises:
         SetupError: A setting names a missing class.
     """
-    if is_connect(spark):
+    if Runtime.of(spark).is_connect:
         return
     for name in (*names, SESSION_CATALOG):
         key = f"spark.sql.catalog.{name}"
@@ -181,13 +182,13 @@ def install_in_derived_sessions(binding: Binding, registry: CatalogRegistry) -> 
 
     def bind(spark: SparkSession) -> StatementHandler:
         key = session_key(spark)
-        if key not in seen and not is_connect(spark):
+        if key not in seen and not Runtime.of(spark).is_connect:
             seen.add(key)
             # Nothing reports the end of such a session: a catalog with a strong reference would keep both forever.
             session = weak_session(spark)
             put_catalogs(
-                Engine(runtime=Runtime(spark), registry=registry),
-                lambda: Engine(runtime=Runtime(session()), registry=registry),
+                Engine(lazy_session=LazySession(spark), registry=registry),
+                lambda: Engine(lazy_session=LazySession(session()), registry=registry),
             )
         return binding(spark)
 
@@ -201,7 +202,7 @@ def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
         engine: The session and its catalogs.
         provide: Returns both when a catalog needs them.
     """
-    if is_connect(engine.spark):
+    if engine.runtime.is_connect:
         return False
     if not has_python_readers() or not works(
         "the registry of catalogs", lambda: catalogs_of(engine), CATALOGS.fallback
@@ -218,7 +219,7 @@ def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
 
 def uninstall(engine: Engine) -> None:
     """Remove a session's catalogs from Spark. Do nothing if there are none or the session has ended."""
-    if is_connect(engine.spark):
+    if engine.runtime.is_connect:
         return
     try:
         catalogs = catalogs_of(engine)

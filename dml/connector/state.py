@@ -18,10 +18,11 @@ from pyspark.sql import SparkSession
 
 from dml.catalog.registry import ResolvedTable
 from dml.connector.table_changes import reference_of
-from dml.engine.engine import Engine, StatementSettings, is_connect
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.query import as_of_instant, as_of_version, snapshot_to_read
 from dml.errors import AnalysisError, ErrorKind, NotSupportedError
 from dml.spark.bridge.gateway import Py4JError
+from dml.spark.runtime import Runtime
 from dml.spark_scan.read import SparkRead
 
 __all__ = [
@@ -215,7 +216,7 @@ def load_tables_once(spark: SparkSession) -> Iterator[None]:
     Args:
         spark: The session that runs the statement.
     """
-    if is_connect(spark):
+    if Runtime.of(spark).is_connect:
         with load_tables_once_in_thread():
             yield
         return
@@ -259,7 +260,7 @@ def load_once(spark: SparkSession, key: tuple[object, ...], load: Callable[[], L
         key: The table's name and the requested state.
         load: Loads the table.
     """
-    if is_connect(spark):
+    if Runtime.of(spark).is_connect:
         tables = CONNECT_TABLES.found
     else:
         tables = LOADED.get(spark.sparkContext.getLocalProperty(STATEMENT) or "") if LOADED else None

@@ -36,7 +36,7 @@ from dml.spark.bridge.values import (
     simple_name,
     static_method,
 )
-from dml.spark.versions import Feature, has_feature, require
+from dml.spark.versions import Feature, require
 from dml.spark.workers import check_reads
 from dml.spark_scan.read import SparkRead
 from dml.spark_scan.readers import PythonRead, Reader
@@ -228,7 +228,7 @@ class SparkMicroBatchStream(Proxy):
         Raises:
             NotSupportedError: The query names a metadata column.
         """
-        plan = None if has_feature(Feature.METADATA_IN_STREAMS) else running_plan(self.engine.spark)
+        plan = None if Feature.METADATA_IN_STREAMS in self.engine.runtime.features else running_plan(self.engine.spark)
         for leaf in () if plan is None else java_collection(plan.collectLeaves()):
             is_mine = (
                 simple_name(leaf) == "StreamingDataSourceV2ScanRelation" and leaf.stream().toString() == self.toString()

@@ -57,7 +57,7 @@ from dml.spark.bridge.proxies import Proxy
 from dml.spark.bridge.sessions import analyzed_plan
 from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, options_of, python_schema, simple_name
 from dml.spark.jobs import await_tasks, new_tag, tag_jobs
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from dml.spark.workers import check_writes
 from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.running_query import running_plan
@@ -382,7 +382,7 @@ def relations(plan: JavaObject) -> Iterator[JavaObject]:
 
 def travels(relation: JavaObject) -> bool:
     """Return whether the relation time-travels, as with `VERSION AS OF`; plans before Spark 4.1 do not show it."""
-    return has_feature(Feature.TIME_TRAVEL_IN_PLANS) and bool(relation.timeTravelSpec().isDefined())
+    return Feature.TIME_TRAVEL_IN_PLANS in INSTALLED_FEATURES and bool(relation.timeTravelSpec().isDefined())
 
 
 def snapshot_id(relation: JavaObject) -> int | None:

@@ -31,7 +31,7 @@ from dml.errors import SetupError, ValidationFailedError
 from dml.hints import install_hint
 from dml.result import Result
 from dml.session import Session
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 
 __all__ = ["STATEMENTS", "Variant", "expected_rows", "run", "sorted_rows"]
 
@@ -248,7 +248,7 @@ def stream(session: Session, warehouse: str, flights: pa.Table, inputs: Path, co
     Raises:
         ValidationFailedError: A reader returns other rows than expected.
     """
-    if not has_feature(Feature.DATA_SOURCE_V2):
+    if Feature.DATA_SOURCE_V2 not in INSTALLED_FEATURES:
         console.print("Streams write to tables on PySpark 4.0 and later: that act is left out.")
         return
     console.print("[bold]streams[/bold]: flights of January by the day, corrected by a second stream")

@@ -35,7 +35,7 @@ from dml.model.write_task import SourceMatches, TaskCommit, TaskFailure, TaskRep
 from dml.options import DistributionMode
 from dml.rows.program import Changes, Program, column_ids
 from dml.scan.table_scan import Scan
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.spark.task_frames import task_frame
 from dml.spark.workers import check_writes
 from dml.tasks.row_task import RowTask, discard
@@ -63,7 +63,7 @@ TaskFunction = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def write_by_tasks(
-    runtime: Runtime,
+    lazy_session: LazySession,
     program: Program,
     context: ScanContext,
     groups: Sequence[Sequence[ScanTask]],
@@ -73,7 +73,7 @@ def write_by_tasks(
     """Run a program over a scan whose filters select exactly the rows of the statement, and write the result.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         program: A projection, or changes without a join.
         context: The scan context that all groups share.
         groups: The scan tasks that each task reads; for changes, whole files.
@@ -92,7 +92,9 @@ def write_by_tasks(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
     return collect_outcome(
-        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec), table, spec
+        TaskJob(lazy_session=lazy_session, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec),
+        table,
+        spec,
     )
 
 
@@ -103,14 +105,14 @@ class TaskJob:
     The driver runs them as one task, because names of new files are unique only within a task.
 
     Attributes:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         task: The function of the tasks.
         tasks: The number of tasks.
         files: The files that they read.
         inserted_bytes: The size of the rows that they insert, in bytes.
     """
 
-    runtime: Runtime
+    lazy_session: LazySession
     task: TaskFunction
     tasks: int
     files: Sequence[ScanTask]
@@ -147,13 +149,13 @@ class TaskJob:
         return checked_reports(self._run(max_failures, in_driver=self._fits_driver()))
 
     def _fits_driver(self) -> bool:
-        return fits_driver(self.runtime, self.files, self.inserted_bytes)
+        return fits_driver(self.lazy_session, self.files, self.inserted_bytes)
 
     def _place(self, table: Table, spec: WriterSpec) -> bool:
         """Decide whether the driver runs the tasks. Check the workers unless Spark stays deferred."""
         in_driver = self._fits_driver()
-        if not self.runtime.is_deferred or not in_driver:
-            check_writes(self.runtime.spark, table, spec.context)
+        if not self.lazy_session.is_deferred or not in_driver:
+            check_writes(self.lazy_session.spark, table, spec.context)
         return in_driver
 
     def _run(self, max_failures: int, *, in_driver: bool) -> list[TaskReport]:
@@ -164,13 +166,13 @@ class TaskJob:
             return decode_reports(self.task([numbers]))
         except Exception as error:
             # Tasks report permanent failures. What they raise may be temporary, so Spark's workers retry it.
-            if self.runtime.is_deferred or max_failures == 1:
+            if self.lazy_session.is_deferred or max_failures == 1:
                 raise
             LOG.warning("The tasks failed in the driver and run again as a Spark job: %s", shown(error))
         return [later_attempt(report) for report in task_reports(self._frame())]
 
     def _frame(self) -> DataFrame:
-        return task_frame(self.runtime.spark, self.tasks, self.task, TASK_COMMIT_SCHEMA, self.tasks)
+        return task_frame(self.lazy_session.spark, self.tasks, self.task, TASK_COMMIT_SCHEMA, self.tasks)
 
 
 def later_attempt(report: TaskReport) -> TaskReport:
@@ -180,40 +182,40 @@ def later_attempt(report: TaskReport) -> TaskReport:
     return report
 
 
-def fits_driver(runtime: Runtime, files: Sequence[ScanTask], inserted_bytes: float = 0) -> bool:
+def fits_driver(lazy_session: LazySession, files: Sequence[ScanTask], inserted_bytes: float = 0) -> bool:
     """Return whether the driver does the work faster than a Spark job, including the start of Spark if it is needed.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         files: The files to read.
         inserted_bytes: The size of the rows to insert, in bytes.
     """
-    if not runtime.is_deferred:
+    if not lazy_session.is_deferred:
         most_files, most_bytes = limits.MAX_DRIVER_JOB_FILES, limits.MAX_DRIVER_JOB_BYTES
     else:
         most_files, most_bytes = limits.MAX_DRIVER_FILES, limits.MAX_DRIVER_BYTES
     return len(files) <= most_files and sum(map(bytes_read, files)) + inserted_bytes <= most_bytes
 
 
-def combine_for_driver(runtime: Runtime, groups: Sequence[Sequence[ScanTask]]) -> Sequence[Sequence[ScanTask]]:
+def combine_for_driver(lazy_session: LazySession, groups: Sequence[Sequence[ScanTask]]) -> Sequence[Sequence[ScanTask]]:
     """Return one group instead of several if the driver reads their files, so that it writes fewer files."""
     files = flatten(groups)
-    return [files] if len(groups) > 1 and fits_driver(runtime, files) else groups
+    return [files] if len(groups) > 1 and fits_driver(lazy_session, files) else groups
 
 
 def flatten(groups: Iterable[Sequence[ScanTask]]) -> list[ScanTask]:
     return [task for group in groups for task in group]
 
 
-def write_batch(runtime: Runtime, batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
+def write_batch(lazy_session: LazySession, batch: pa.RecordBatch, table: Table, spec: WriterSpec) -> WriteOutcome:
     """Write rows that the driver holds.
 
     Raises:
         SetupError: The workers of a session cannot access the files.
         DmlError: Each of `spec.max_failures` attempts failed. No files are left behind.
     """
-    if not runtime.is_deferred:
-        check_writes(runtime.spark, table, spec.context)
+    if not lazy_session.is_deferred:
+        check_writes(lazy_session.spark, table, spec.context)
 
     def attempt(spec: WriterSpec) -> WriteOutcome:
         with delete_on_failure(table, spec):
@@ -237,7 +239,7 @@ def decode_reports(reports: Iterable[pa.RecordBatch]) -> list[TaskReport]:
 
 
 def copy_by_tasks(
-    runtime: Runtime,
+    lazy_session: LazySession,
     context: ScanContext,
     runs: Sequence[RewriteRun],
     table: Table,
@@ -249,7 +251,7 @@ def copy_by_tasks(
     """Copy the live rows of data files into new files.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         context: The scan context of the files, which projects `copied_columns`.
         runs: The files, or parts of files, that each task copies.
         table: The table to write.
@@ -263,13 +265,13 @@ def copy_by_tasks(
         PySparkException: Spark failed. No files are left behind.
     """
     task = CopyRows(input=TaskInput.of([(run,) for run in runs], context), spec=spec, reads_ahead=reads_ahead)
-    job = TaskJob(runtime=runtime, task=task, tasks=len(runs), files=flatten(run.tasks for run in runs))
+    job = TaskJob(lazy_session=lazy_session, task=task, tasks=len(runs), files=flatten(run.tasks for run in runs))
     reports = job.write(table, spec) if runs else []
     return collect_outcome(reports, table, spec, more)
 
 
 def convert_by_tasks(
-    runtime: Runtime,
+    lazy_session: LazySession,
     context: ScanContext,
     groups: Sequence[Sequence[ScanTask]],
     table: Table,
@@ -278,7 +280,7 @@ def convert_by_tasks(
     """Write position deletes of the rows that equality deletes delete.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         context: The scan context of the files, without columns.
         groups: The data files of each task, each with the equality deletes to replace.
         table: The table.
@@ -293,12 +295,14 @@ def convert_by_tasks(
         return collect_outcome([], table, spec)
     task = ConvertDeletes(input=TaskInput.of(groups, context), spec=spec)
     return collect_outcome(
-        TaskJob(runtime=runtime, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec), table, spec
+        TaskJob(lazy_session=lazy_session, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec),
+        table,
+        spec,
     )
 
 
 def write_merge_by_tasks(
-    runtime: Runtime,
+    lazy_session: LazySession,
     source: SentSource,
     scan: Scan,
     groups: Sequence[Sequence[ScanTask]],
@@ -315,7 +319,7 @@ def write_merge_by_tasks(
     or a second job if they are many.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         source: The source.
         scan: The scan of the target.
         groups: Its scan tasks by Spark task, whole files.
@@ -330,7 +334,7 @@ def write_merge_by_tasks(
         PySparkException: Spark failed. No files are left behind.
     """
     merge = MergeJobs(
-        runtime=runtime,
+        lazy_session=lazy_session,
         source=source,
         # Tasks probe the source itself, so the reader needs no key filter.
         context=replace(scan.context, key_filter=None),
@@ -338,7 +342,7 @@ def write_merge_by_tasks(
         table=table,
         distribution=distribution,
     )
-    groups = combine_for_driver(runtime, groups)
+    groups = combine_for_driver(lazy_session, groups)
     program = source.program
     if not program.not_matched:
         return collect_outcome(merge.run(groups), table, spec)
@@ -366,7 +370,7 @@ def matches_of(reports: Sequence[TaskReport]) -> BitMap:
 class MergeJobs:
     """The jobs of one MERGE. The attributes are those of `write_merge_by_tasks`."""
 
-    runtime: Runtime
+    lazy_session: LazySession
     source: SentSource
     context: ScanContext
     spec: WriterSpec
@@ -402,7 +406,7 @@ class MergeJobs:
         )
         inserts_rows = inserts_unmatched or inserts
         job = TaskJob(
-            runtime=self.runtime,
+            lazy_session=self.lazy_session,
             task=task,
             tasks=tasks,
             files=flatten(groups),
@@ -482,5 +486,5 @@ class MergeJobs:
             sink=discard,
             reports_matches=True,
         )
-        job = TaskJob(runtime=self.runtime, task=task, tasks=len(groups), files=flatten(groups))
+        job = TaskJob(lazy_session=self.lazy_session, task=task, tasks=len(groups), files=flatten(groups))
         return matches_of(job.probe(self.table, self.spec))

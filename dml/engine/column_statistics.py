@@ -182,7 +182,7 @@ def sketch_columns(
     """Sketch columns of the live rows of a snapshot, in tasks."""
     columns = list(dict.fromkeys(path[0].field_id for path in fields))
     scan = TableScan(table=table, snapshot_id=snapshot.snapshot_id, schema=schema, columns=tuple(columns)).plan_for(
-        engine.runtime
+        engine.lazy_session
     )
     sketches = [ThetaSketch() for _ in fields]
     groups = scan.read.groups(scan.plan.tasks, StatementSettings.of(engine).parallelism)
@@ -190,7 +190,9 @@ def sketch_columns(
     if not parts:
         return sketches
     task = SketchTask(input=TaskInput.of(parts, scan.context), paths=tuple(place_of(path, columns) for path in fields))
-    job = TaskJob(runtime=engine.runtime, task=task, tasks=len(parts), files=[file for part in parts for file in part])
+    job = TaskJob(
+        lazy_session=engine.lazy_session, task=task, tasks=len(parts), files=[file for part in parts for file in part]
+    )
     for report in job.run(engine.max_failures()):
         assert isinstance(report, ColumnSketches)
         for sketch, part in zip(sketches, report.sketches, strict=True):

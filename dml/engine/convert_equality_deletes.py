@@ -214,4 +214,4 @@ class EqualityDeleteConversion:
             joins_tasks=True,
         )
         check_writable(spec)
-        return spec, convert_by_tasks(self.engine.runtime, context, groups, self.table, spec)
+        return spec, convert_by_tasks(self.engine.lazy_session, context, groups, self.table, spec)

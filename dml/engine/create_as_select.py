@@ -47,7 +47,7 @@ def create_table(engine: Engine, statement: CreateTable, sql: str) -> ddl.DdlRes
         ddl.execute(statement, engine.registry, time_zone=settings.time_zone, case_sensitive=case_sensitive)
         return ddl.NO_ROWS
     started = time.perf_counter()
-    tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
+    tables = StatementTables(statement=sql, lazy_session=engine.lazy_session, registry=engine.registry)
     views = query_views(engine, statement.query, tables, settings)
     rows = views.sql(views.text(statement.query))
     if statement.if_not_exists and engine.registry.resolve(statement.table.parts) is not None:

@@ -17,7 +17,7 @@ from dml.commit import CommitKey
 from dml.ddl.tables import NO_ROWS, DdlResult, load_table
 from dml.engine.create_as_select import create_table
 from dml.engine.empty_branch import create_empty_branch
-from dml.engine.engine import Engine, StatementSettings, is_connect
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.explain import explain
 from dml.engine.insert import insert_options, run_insert
 from dml.engine.located import locate_error
@@ -156,7 +156,7 @@ def execute_and_translate(
 
 def spark_has_exited(error: BaseException, engine: Engine) -> bool:
     """Return whether the exit of Spark's JVM caused an error."""
-    return engine.runtime.is_started and is_jvm_exit(error, engine.spark)
+    return engine.lazy_session.is_started and is_jvm_exit(error, engine.spark)
 
 
 def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | DdlResult | Result:
@@ -176,7 +176,7 @@ def dispatch(engine: Engine, statement: Statement, text: str) -> DataFrame | Ddl
                 return run_in_spark(engine, text)
             return dml.engine.procedures.run_call(engine, statement, text)
         case UnknownStatement():
-            if engine.runtime.is_deferred:  # Spark would reject it too, but would have to start first
+            if engine.lazy_session.is_deferred:  # Spark would reject it too, but would have to start first
                 check_first_word(text)
             view = temporary_view(text)
             if view is not None and names_ours(engine, view.query):
@@ -379,7 +379,7 @@ def refresh_table(engine: Engine, statement: RefreshTable) -> DataFrame:
     catalog_name, identifier = engine.registry.split(statement.table.parts)
     load_table(engine.registry.catalog(catalog_name), identifier)
     name = (catalog_name, *identifier)
-    if not is_connect(engine.spark) and spark_has(engine, name):
+    if not engine.runtime.is_connect and spark_has(engine, name):
         spark_sql(engine, f"REFRESH TABLE {quote_name(name)}")
     return empty_frame(engine.spark, StructType([]))
 

@@ -36,8 +36,7 @@ from dml.rows.program import Literal, Value
 from dml.scan.split import TARGET_SIZE, TaskGroups, partition_groups
 from dml.scan.table_scan import TableScan
 from dml.spark.partition_number import partition_number, partition_number_sql, sort_field_sql
-from dml.spark.task_frames import rebalance
-from dml.spark.versions import repartition_by_id
+from dml.spark.task_frames import rebalance, repartition_by_id
 from dml.sqlparse.quoting import quoted
 from dml.write.partitioning import row_order
 

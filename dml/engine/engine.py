@@ -17,18 +17,18 @@ from dml.hooks import Callbacks
 from dml.model import summary_keys
 from dml.plan.names import SqlRules
 from dml.spark.bridge.gateway import Py4JError
-from dml.spark.bridge.sessions import is_connect
 from dml.spark.errors import is_jvm_exit, jvm_exit_error, translate
 from dml.spark.foreign_data import ForeignRows
-from dml.spark.runtime import Runtime, local_cores
+from dml.spark.lazy_session import LazySession
+from dml.spark.master import SettingReader, integer_setting, local_cores, max_task_failures, parallel_tasks
+from dml.spark.runtime import Runtime
 from dml.spark.settings import replaces_any
 from dml.spark.store_assignment import StoreAssignmentPolicy, store_assignment_policy
-from dml.spark.versions import Feature, has_feature
-from dml.spark.workers import SettingReader, integer_setting, max_task_failures, parallel_tasks
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from dml.sqlparse.dialect import BUILT_INS, NO_BUILT_INS, TreeReading, called_functions
 from dml.sqlparse.spellings import is_read_otherwise, is_surely_spark
 
-__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings", "is_connect"]
+__all__ = ["ICEBERG_SETTINGS", "Engine", "StatementSettings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class StatementSettings:
         Raises:
             AnalysisError: both `spark.wap.id` and `spark.wap.branch` are set.
         """
-        get = engine.runtime.settings()
+        get = engine.lazy_session.settings()
 
         def flag(key: str) -> bool:
             return (get(key, "false") or "false").lower() == "true"
@@ -100,12 +100,13 @@ class StatementSettings:
         return StatementSettings(
             rules=SqlRules(
                 case_sensitive=flag("spark.sql.caseSensitive"),
-                time_zone=engine.runtime.time_zone,
+                time_zone=engine.lazy_session.time_zone,
                 trees=tree_reading(
                     any(flag(key) for key in LITERAL_SETTINGS)
                     or (get("spark.sql.timestampType", TIMESTAMP_LTZ) or TIMESTAMP_LTZ).upper() != TIMESTAMP_LTZ
                     or (get(COLLATION, UTF8_BINARY) or UTF8_BINARY).upper() != UTF8_BINARY
-                    or differs_from_spark(engine.runtime, statement)
+                    or differs_from_spark(engine.lazy_session, statement),
+                    INSTALLED_FEATURES if engine.lazy_session.is_deferred else engine.runtime.features,
                 ),
                 catalogs=tuple(engine.registry.catalogs),
             ),
@@ -114,8 +115,8 @@ class StatementSettings:
             quoted_regex=flag("spark.sql.parser.quotedRegexColumnNames"),
             wap_branch=branch or None,
             wap_id=wap_id or None,
-            parallelism=parallelism_of(engine.runtime, get),
-            iceberg=engine.runtime.settings_below(ICEBERG_SETTINGS),
+            parallelism=parallelism_of(engine.lazy_session, get),
+            iceberg=engine.lazy_session.settings_below(ICEBERG_SETTINGS),
         )
 
 
@@ -140,7 +141,7 @@ UTF8_BINARY: Final = "UTF8_BINARY"
 """Spark 4.0 compares two strings without a column by this setting's collation. Its default is `UTF8_BINARY`."""
 
 
-def differs_from_spark(runtime: Runtime, statement: str) -> bool:
+def differs_from_spark(lazy_session: LazySession, statement: str) -> bool:
     """Return whether sqlglot's tree of a statement may have another meaning than the statement has in Spark.
 
     It may call a user-defined function that sqlglot parses as one of Spark's, or `is_read_otherwise`. Before Spark has
@@ -148,26 +149,30 @@ def differs_from_spark(runtime: Runtime, statement: str) -> bool:
     """
     if called_functions(statement, NO_BUILT_INS) or is_read_otherwise(statement):
         return True
-    if runtime.is_deferred:
+    if lazy_session.is_deferred:
         return not is_surely_spark(statement)
-    return replaces_any(runtime.spark, called_functions(statement, BUILT_INS))
+    return replaces_any(lazy_session.spark, called_functions(statement, BUILT_INS))
 
 
-def tree_reading(is_other: bool) -> TreeReading:
-    """Return how closely sqlglot's trees match Spark, given whether settings or functions change their meaning."""
+def tree_reading(is_other: bool, features: frozenset[Feature]) -> TreeReading:
+    """Return how closely sqlglot's trees match Spark.
+
+    Args:
+        is_other: Whether settings or functions change the meaning of trees.
+        features: The features of the Spark that parses the statements.
+    """
     if is_other:
         return TreeReading.OTHERWISE
-    return TreeReading.ALIKE if has_feature(Feature.DOUBLED_QUOTES) else TreeReading.WITHOUT_QUOTES
+    return TreeReading.ALIKE if Feature.DOUBLED_QUOTES in features else TreeReading.WITHOUT_QUOTES
 
 
-def parallelism_of(runtime: Runtime, get: SettingReader) -> int:
+def parallelism_of(lazy_session: LazySession, get: SettingReader) -> int:
     """Return how many tasks run at once. A Connect server does not report it: without a setting, 8 is assumed."""
-    known = runtime.known
+    known = lazy_session.known
     if known is not None:
         return parallel_tasks(get, local_cores(known["spark.master"]))
-    context = None if is_connect(runtime.spark) else runtime.spark.sparkContext
-    if context is not None:
-        return parallel_tasks(get, int(context.defaultParallelism))
+    if not lazy_session.runtime.is_connect:
+        return parallel_tasks(get, int(lazy_session.spark.sparkContext.defaultParallelism))
     return integer_setting(get, "spark.default.parallelism", 0) or integer_setting(
         get, LEAF_PARALLELISM, limits.CONNECT_PARALLELISM
     )
@@ -182,7 +187,7 @@ class Engine:
     """A session: Spark, its catalogs, and how it reports progress and commits.
 
     Attributes:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         registry: The catalogs.
         progress: Whether long statements show their progress.
         callbacks: Functions that are called after each commit.
@@ -191,7 +196,7 @@ class Engine:
             only if Spark reads them.
     """
 
-    runtime: Runtime
+    lazy_session: LazySession
     registry: CatalogRegistry
     progress: bool = False
     callbacks: Callbacks = field(default_factory=Callbacks)
@@ -201,7 +206,12 @@ class Engine:
     @property
     def spark(self) -> SparkSession:
         """The Spark session, which starts on first use."""
-        return self.runtime.spark
+        return self.lazy_session.spark
+
+    @property
+    def runtime(self) -> Runtime:
+        """What the Spark session is and can do; starts it."""
+        return self.lazy_session.runtime
 
     def commit_summary(self) -> dict[str, str]:
         """Return the summary entries that identify the engine, for every snapshot.
@@ -216,10 +226,10 @@ class Engine:
             raise (jvm_exit_error() if is_jvm_exit(error, self.spark) else translate(error)) from error
 
     def _commit_summary(self) -> dict[str, str]:
-        get = self.runtime.settings()
-        is_deferred = self.runtime.is_deferred
+        get = self.lazy_session.settings()
+        is_deferred = self.lazy_session.is_deferred
         app_id = get("spark.app.id", None)
-        if not app_id and not is_deferred and not is_connect(self.spark):
+        if not app_id and not is_deferred and not self.runtime.is_connect:
             app_id = self.spark.sparkContext.applicationId
         facts = {
             "engine-name": "spark",
@@ -233,4 +243,4 @@ class Engine:
 
     def max_failures(self) -> int:
         """Return how often Spark tries a task before the job fails."""
-        return max_task_failures(self.runtime.settings())
+        return max_task_failures(self.lazy_session.settings())

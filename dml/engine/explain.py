@@ -29,7 +29,6 @@ from dml.plan.names import column_text
 from dml.plan.row_delta_plan import DefaultValue, ThroughSpark
 from dml.pruning.filter_text import filter_text
 from dml.scan.planner import ScanPlan
-from dml.spark.bridge.sessions import is_classic
 from dml.spark_scan.running_query import explained_plan
 from dml.sqlparse.quoting import quote_identifier
 from dml.sqlparse.statements import (
@@ -92,11 +91,11 @@ def explain_row_level(
 
 def query_lines(engine: Engine, statement: Explain, fragment: Fragment, sql: str) -> Iterator[str]:
     """Yield each table that a query reads, its reader, and Spark's plan."""
-    tables = StatementTables(statement=sql, runtime=engine.runtime, registry=engine.registry)
+    tables = StatementTables(statement=sql, lazy_session=engine.lazy_session, registry=engine.registry)
     scans: list[str] = []
     views = query_views(engine, fragment, tables, StatementSettings.of(engine, sql), scans)
     frame = query_frame(views, fragment)
-    explained = explained_plan(frame, statement.mode or "simple") if is_classic(engine.spark) else None
+    explained = None if engine.runtime.is_connect else explained_plan(frame, statement.mode or "simple")
     if explained is not None:
         plan, planned = explained
         scans += planned

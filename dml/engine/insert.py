@@ -222,7 +222,7 @@ class DriverInsert:
             DmlError: Writing or committing failed. No files are left behind.
         """
         return commit_rows(
-            self.write, write_batch(self.write.engine.runtime, self.batch, self.write.target.table, self.spec)
+            self.write, write_batch(self.write.engine.lazy_session, self.batch, self.write.target.table, self.spec)
         )
 
 
@@ -241,7 +241,7 @@ def plan_driver_insert(
     is_held = (
         is_of_constants(query) and not query.tables and not statement.by_name
         if foreign is None
-        else fits_driver(engine.runtime, (), foreign.table.nbytes)
+        else fits_driver(engine.lazy_session, (), foreign.table.nbytes)
     )
     if statement.options or statement.partition or not is_held or not is_surely_spark(sql):
         return None
@@ -576,10 +576,10 @@ def write_rows(write: RowsWrite, rows: DataFrame | ScannedRows) -> Result:
         DmlError: Writing or committing failed. No files are left behind.
     """
     engine, target, table = write.engine, write.target, write.target.table
-    with progress_bar(engine.runtime, f"{write.command} {target.resolved.name}", enabled=engine.progress):
+    with progress_bar(engine.lazy_session, f"{write.command} {target.resolved.name}", enabled=engine.progress):
         if isinstance(rows, ScannedRows):
             spec = replace(write.task.spec, layout=DeltaLayout(value_ids=rows.value_ids))
-            written = write_by_tasks(engine.runtime, rows.program, rows.context, rows.groups, table, spec)
+            written = write_by_tasks(engine.lazy_session, rows.program, rows.context, rows.groups, table, spec)
         else:
             rows = distribute_rows(rows, table, write.context.properties)
             written = run_writer(rows, write.task, table, write.task.spec)

@@ -930,7 +930,7 @@ def run_rewrite(
     alone: set[int] = set()
     failed = started = 0
     todo = list(groups)
-    with progress_bar(rewrite.engine.runtime, f"REWRITE {rewrite.resolved.name}", enabled=rewrite.engine.progress):
+    with progress_bar(rewrite.engine.lazy_session, f"REWRITE {rewrite.resolved.name}", enabled=rewrite.engine.progress):
         while todo:
             try:
                 if started and is_over():

@@ -29,8 +29,8 @@ from dml.model.scan_task import KeyFilter
 from dml.plan.merge import when_clauses
 from dml.plan.predicates import equi_keys
 from dml.plan.row_delta_plan import JoinKey, MergeSource, PlanContext, ThroughSpark
-from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt
+from dml.spark.runtime import Runtime
 from dml.spark.task_frames import estimated_bytes, literal_row_limit
 from dml.spark.types import iceberg_type
 from dml.spark.versions import arrow_table
@@ -391,4 +391,4 @@ def key_name(place: int) -> str:
 def most_keys(columns: Sequence[NestedField], spark: SparkSession) -> int:
     """Return the maximum number of keys to send to tasks. A Connect client sends them with each plan to analyse."""
     is_integer = len(columns) == 1 and isinstance(columns[0].field_type, INTEGERS)
-    return limits.MAX_INTEGER_SOURCE_KEYS if is_integer and is_classic(spark) else limits.MAX_SOURCE_KEYS
+    return limits.MAX_INTEGER_SOURCE_KEYS if is_integer and not Runtime.of(spark).is_connect else limits.MAX_SOURCE_KEYS

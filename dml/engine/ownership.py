@@ -23,14 +23,15 @@ from pyspark.sql import SparkSession
 import dml.engine
 from dml import limits
 from dml.catalog import namespace_exists
-from dml.engine.engine import Engine, is_connect
+from dml.engine.engine import Engine
 from dml.engine.query import temporary_view
 from dml.errors import SqlError
 from dml.spark.bridge.gateway import Py4JError
 from dml.spark.bridge.sessions import activate
 from dml.spark.handlers import find_engine, is_temporary_view
 from dml.spark.iceberg_functions import calls_iceberg_function
-from dml.spark.versions import Feature, has_feature, sql_failure
+from dml.spark.runtime import SessionKind
+from dml.spark.versions import sql_failure
 from dml.sqlparse import dotted_names, parse
 from dml.sqlparse.names import name_parts
 from dml.sqlparse.quoting import quote_name, quoted
@@ -104,12 +105,11 @@ def follow_spark(engine: Engine) -> bool:
     Returns:
         Whether it is.
     """
-    if engine.runtime.is_deferred:
+    if engine.lazy_session.is_deferred:
         return False
-    if is_connect(engine.spark):
-        return engine.registry.is_current_on_connect
-    if not has_feature(Feature.DATA_SOURCE_V2):
-        return False
+    kind = engine.runtime.kind
+    if kind is not SessionKind.CLASSIC:
+        return kind is SessionKind.CONNECT and engine.registry.is_current_on_connect
     catalog, registry = engine.spark.catalog, engine.registry
     try:
         activate(engine.spark)
@@ -135,10 +135,9 @@ def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
         name: The catalog.
         namespace: The namespace, which exists unless it is the default one.
     """
-    if is_connect(engine.spark):
-        engine.registry.is_current_on_connect = True
-        return
-    if not has_feature(Feature.DATA_SOURCE_V2):
+    kind = engine.runtime.kind
+    if kind is not SessionKind.CLASSIC:
+        engine.registry.is_current_on_connect = kind is SessionKind.CONNECT
         return
     catalog = engine.spark.catalog
     with suppress(PySparkException, Py4JError):
@@ -421,7 +420,7 @@ def qualify_namespace_name(engine: Engine, parts: tuple[str, ...]) -> tuple[str,
 
 def is_current_on_connect(engine: Engine) -> bool:
     """Return whether names without a catalog are looked up in a RowDelta catalog, on Spark Connect."""
-    return is_connect(engine.spark) and engine.registry.is_current_on_connect
+    return engine.runtime.is_connect and engine.registry.is_current_on_connect
 
 
 def names_spark_catalog(engine: Engine, parts: tuple[str, ...]) -> bool:

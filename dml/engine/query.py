@@ -131,7 +131,7 @@ def run_query(engine: Engine, query: Query, statement: str, *, is_joined: bool =
         DmlError: a name is unknown, or time travel finds no snapshot.
     """
     settings = StatementSettings.of(engine, statement)
-    tables = StatementTables(statement=statement, runtime=engine.runtime, registry=engine.registry)
+    tables = StatementTables(statement=statement, lazy_session=engine.lazy_session, registry=engine.registry)
     return query_frame(query_views(engine, query.fragment, tables, settings, is_joined=is_joined), query.fragment)
 
 
@@ -195,13 +195,13 @@ def table_frame(
         parallelism=settings.parallelism,
     )
     readers, frames = dml.spark_scan.readers, dml.spark_scan.frames
-    runtime = readers.ReaderRuntime.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
-    if runtime.unplanned_reason is None and (is_joined or not read.is_row_select or not read.field_ids):
+    abilities = readers.ReaderAbilities.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
+    if abilities.unplanned_reason is None and (is_joined or not read.is_row_select or not read.field_ids):
         return frames.read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
-    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.runtime)
-    reader = readers.choose_reader(scan, own.plan, runtime)
+    own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.lazy_session)
+    reader = readers.choose_reader(scan, own.plan, abilities)
     if not isinstance(reader, readers.PythonRead):
         return frames.read_frame(engine.spark, scan)
     # The query receives the Arrow batches of the Python workers: the connector API would copy each row once more.

@@ -17,8 +17,7 @@ from dml.maintenance import FileGroup, RewriteOptions
 from dml.model.scan_task import ScanContext
 from dml.model.write_task import TaskReport
 from dml.scan.table_scan import TableScan
-from dml.spark.task_frames import task_frame
-from dml.spark.versions import repartition_by_id
+from dml.spark.task_frames import repartition_by_id, task_frame
 from dml.tasks.task_input import TaskInput, pack
 from dml.write.ranged_rows import RangeTarget, SampleKeys, SplitRows, SplitRun, WriteRanges, range_bounds
 from dml.write.writer_spec import WriterSpec

@@ -154,7 +154,7 @@ def rewrite_data_files(engine: Engine, parts: tuple[str, ...], call: RewriteData
     table, options = rewrite.table, rewrite.options
     if call.dry_run:
         return dry_run_rows(rewrite.expected_counters(), rewrite.decisions())
-    with progress_bar(engine.runtime, f"REWRITE {rewrite.resolved.name}", enabled=engine.progress):
+    with progress_bar(engine.lazy_session, f"REWRITE {rewrite.resolved.name}", enabled=engine.progress):
         rewritten, failed = rewrite.run()
     dangling = 0
     if options.remove_dangling_deletes:
@@ -536,7 +536,7 @@ class Rewrite:
             )
             more = partial(sort_by_ranges, self.engine.spark, sort)
         outcome = copy_by_tasks(
-            self.engine.runtime, context, runs, self.table, spec, reads_ahead=reads_ahead, more=more
+            self.engine.lazy_session, context, runs, self.table, spec, reads_ahead=reads_ahead, more=more
         )
         with UncommittedFiles(self.table, spec.context, outcome):
             data_files = with_joined_metrics(

@@ -61,7 +61,7 @@ from dml.scan.planner import ScanPlan, plan_scan
 from dml.scan.size import live_rows
 from dml.scan.split import ChangeDistribution, TaskGroups, whole_file_groups
 from dml.scan.table_scan import Scan, TableScan
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.spark.store_assignment import Assign
 from dml.sqlparse.diagnosis import at
 from dml.sqlparse.statements import MergeStatement, PartitionValue, Truncate
@@ -172,7 +172,7 @@ def run_planned(engine: Engine, planned: PlannedStatement, delta: "Delta", start
     spec = writer_spec(engine, planned, delta, len(groups), context)
     check_writable(spec)
     planned_at = time.perf_counter()
-    with progress_bar(engine.runtime, f"{command} {target.resolved.name}", enabled=engine.progress):
+    with progress_bar(engine.lazy_session, f"{command} {target.resolved.name}", enabled=engine.progress):
         written = write_delta(engine, planned, delta, way, groups, spec)
     uncommitted = UncommittedFiles(target.table, context, written)
     with uncommitted:
@@ -224,13 +224,13 @@ def write_delta(
         UncomputableValueError: Only Spark can compute a value. No files are left behind.
         DmlError: A job failed. No files are left behind.
     """
-    table, runtime = planned.target.table, engine.runtime
+    table, lazy_session = planned.target.table, engine.lazy_session
     if isinstance(way, ThroughSpark):
         return run_writer(distribute(delta, planned, spec.context), WriteTask(spec), table, spec)
     if way.source is None:
-        return write_by_tasks(runtime, way.program, delta.scan.context, groups, table, spec)
+        return write_by_tasks(lazy_session, way.program, delta.scan.context, groups, table, spec)
     mode = delta.distribution.mode
-    return write_merge_by_tasks(runtime, way.source, delta.scan, groups, spec, table, distribution=mode)
+    return write_merge_by_tasks(lazy_session, way.source, delta.scan, groups, spec, table, distribution=mode)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ class Delta:
     """A row delta, not yet evaluated.
 
     Attributes:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         planned: The statement.
         assign: The rules of store assignment.
         way: The way to compute it, if rows change.
@@ -247,7 +247,7 @@ class Delta:
         source_keys: The join keys of a MERGE's source, if the scan was filtered by them.
     """
 
-    runtime: Runtime
+    lazy_session: LazySession
     planned: PlannedStatement
     assign: Assign
     way: Way
@@ -277,7 +277,7 @@ class Delta:
         planned, scan = self.planned, self.scan
         parallelism = planned.settings.parallelism
         groups = self.groups if self.whole_files else scan.read.groups(scan.plan.tasks, parallelism)
-        views = planned.views.with_frame(planned.target_view, partial(scan.frame, self.runtime.spark, groups))
+        views = planned.views.with_frame(planned.target_view, partial(scan.frame, self.lazy_session.spark, groups))
         return delta_frame(views.sql, planned.plan.query, self.assign)
 
     @property
@@ -333,9 +333,9 @@ def build_delta(engine: Engine, planned: PlannedStatement, through_spark: Throug
     )
     # A DELETE removes files whose rows all match without opening them.
     finds_whole_files = plan.command is Command.DELETE and plan.condition.pruning_is_exact
-    scan = read.plan_for(engine.runtime, find_whole_files=finds_whole_files)
+    scan = read.plan_for(engine.lazy_session, find_whole_files=finds_whole_files)
     delta = Delta(
-        runtime=engine.runtime,
+        lazy_session=engine.lazy_session,
         planned=planned,
         assign=assign,
         way=select_way(plan, scan.plan, computed),
@@ -370,7 +370,7 @@ def select_computation(engine: Engine, planned: PlannedStatement, assign: Assign
 
 def most_sent(engine: Engine, planned: PlannedStatement) -> int:
     """Return the limit, in bytes, for the source of a MERGE that tasks receive."""
-    if engine.runtime.is_deferred:
+    if engine.lazy_session.is_deferred:
         default = limits.MAX_TRIED_SOURCE_BYTES
     else:
         default = default_limit(engine.spark, planned.settings.parallelism)

@@ -58,7 +58,7 @@ from dml.read.applied_deletes import DeleteLoader
 from dml.read.reader import TaskReader
 from dml.scan.planner import ScanPlan
 from dml.scan.table_scan import TableScan, dataframe
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.write.delete_files import write_late_deletes
 
 __all__ = ["check_rows", "compares_rows", "depends_on_rows", "row_level_action", "row_level_summary", "statement_probe"]
@@ -71,7 +71,7 @@ class StatementProbe:
     """Searches files for rows that a statement matches.
 
     Attributes:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         planned: The statement.
         matching: SQL over the target's view that returns a row if the statement matches one.
         row_filter: Rows for which it is not true match nothing.
@@ -80,7 +80,7 @@ class StatementProbe:
         max_bytes: The maximum total size of the files to search.
     """
 
-    runtime: Runtime = field(repr=False)
+    lazy_session: LazySession = field(repr=False)
     planned: PlannedStatement
     matching: str
     row_filter: BooleanExpression = field(repr=False)
@@ -149,7 +149,7 @@ class StatementProbe:
         if not tasks:
             return False
         groups = scan.groups(tasks, self.planned.settings.parallelism)
-        rows = dataframe(self.runtime.spark, groups, scan.context(tasks))
+        rows = dataframe(self.lazy_session.spark, groups, scan.context(tasks))
         if self.keys_decide:
             return bool(rows.limit(1).collect())
         views = self.planned.views.with_frame(self.planned.target_view, lambda: rows)
@@ -157,7 +157,7 @@ class StatementProbe:
 
 
 def statement_probe(
-    runtime: Runtime,
+    lazy_session: LazySession,
     planned: PlannedStatement,
     source_keys: SourceKeys | None = None,
     *,
@@ -168,7 +168,7 @@ def statement_probe(
     A source that is not kept could return other rows when it is read again.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         planned: The statement.
         source_keys: The join keys of a MERGE's source, if known.
         keys_decide: Whether all rows with such a key count as matches, because the source cannot be read again.
@@ -180,7 +180,7 @@ def statement_probe(
         return None
     conflicts = planned.plan.condition.pruning
     return StatementProbe(
-        runtime=runtime,
+        lazy_session=lazy_session,
         planned=planned,
         matching=matching,
         row_filter=conflicts if source_keys is None else And(conflicts, source_keys.row_filter),
@@ -255,7 +255,7 @@ def row_level_action(
         "depends_on_rows": depends_on_rows(planned, outcome),
         "starting_snapshot_id": target.snapshot_id,
         "case_sensitive": settings.case_sensitive,
-        "row_probe": statement_probe(engine.runtime, planned, source_keys, keys_decide=keys_decide),
+        "row_probe": statement_probe(engine.lazy_session, planned, source_keys, keys_decide=keys_decide),
     }
     rows = row_level_changes(planned, scan.tasks, context, outcome)
     if plan.inserts_only:

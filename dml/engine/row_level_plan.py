@@ -290,7 +290,7 @@ def plan_statement(
             plan = plan_update(statement, context)
         case MergeStatement():
             source = None if held is None else describe_source(statement, context, views, *held)
-            if source is None or (not source.pushable and not engine.runtime.is_deferred):
+            if source is None or (not source.pushable and not engine.lazy_session.is_deferred):
                 scan = source_rows(engine, start, statement, sql)
                 source = prepare_source(statement, context, views, scan, data_bytes(target.table, target.snapshot_id))
             views = views.with_frame(source.described.view, partial(frame_of_source, source, statement, views))
@@ -335,7 +335,7 @@ def driver_source(
     if statement.ctes is not None or statement.with_schema_evolution:
         return None
     fragment, rules = source_fragment(statement, sql), start.settings.rules
-    names, is_deferred = statement.source_column_aliases, engine.runtime.is_deferred
+    names, is_deferred = statement.source_column_aliases, engine.lazy_session.is_deferred
     foreign = selected_foreign_rows(engine.foreign_rows, fragment)
     if foreign is not None:
         most = limits.MAX_DRIVER_SOURCE_ROW_BYTES if is_deferred else limits.MAX_TRIED_SOURCE_BYTES

@@ -40,15 +40,15 @@ from dml.rows.lookup import KeyLookup, has_length
 from dml.rows.program import Changes, Projection
 from dml.scan.table_scan import spark_schema
 from dml.spark.bridge.gateway import Py4JError
-from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import cancel_on_interrupt, was_cancelled
+from dml.spark.lazy_session import LazySession
 from dml.spark.row_batches import ROW_LIMIT_PROPERTIES, can_limit_by_rows, mask_long_rows
 from dml.spark.runtime import Runtime
 from dml.spark.store_assignment import Assign, default_sql
 from dml.spark.task_frames import estimated_bytes, task_frame
 from dml.spark.types import spark_type, type_text
 from dml.spark.versions import arrow_table
-from dml.spark.workers import check_reads, check_workers, scratch_folder, shares_files
+from dml.spark.workers import check_reads, check_workers, scratch_folder
 from dml.tasks.row_task import RowTask, project
 from dml.tasks.task_input import TaskInput
 from dml.views import StatementViews
@@ -112,15 +112,15 @@ def send_source(
     """
     try:
         if source.rows is None:
-            return send_from_driver(plan, source, views.runtime, assign, most_bytes)
+            return send_from_driver(plan, source, views.lazy_session, assign, most_bytes)
         expressions = source_expressions(plan, source, views)
         with cancel_on_interrupt(expressions.sparkSession):
             columns, through_spark = source_columns(plan, source, expressions, assign, most_bytes)
         if columns is None:
             return ThroughSpark(reason="the source, or one of its rows, is too large to send to each task")
         is_repeatable = through_spark is None or source.known_rows is not None or source.frame.is_cached
-        runtime = Runtime(expressions.sparkSession)
-        return make_sent_source(plan, source, columns, through_spark, runtime, is_repeatable=is_repeatable)
+        lazy_session = LazySession(expressions.sparkSession)
+        return make_sent_source(plan, source, columns, through_spark, lazy_session, is_repeatable=is_repeatable)
     except (PySparkException, Py4JError, DmlError, pa.ArrowException, OSError) as error:
         if was_cancelled(error):
             raise
@@ -129,22 +129,22 @@ def send_source(
 
 
 def send_from_driver(
-    plan: SentSourcePlan, source: MergeSourceFrame, runtime: Runtime, assign: Assign, most_bytes: int
+    plan: SentSourcePlan, source: MergeSourceFrame, lazy_session: LazySession, assign: Assign, most_bytes: int
 ) -> SentSource | ThroughSpark:
     """Do the work of `send_source` for a source without a DataFrame; `ThroughSpark` also if it is too large."""
     program = source_program(plan, source, None, assign.policy)
     if isinstance(program, ThroughSpark):
         return program
-    if runtime.is_deferred:
+    if lazy_session.is_deferred:
         most_bytes = min(most_bytes, limits.MAX_DRIVER_SOURCE_ROW_BYTES)
     try:
-        columns = scanned_columns(runtime, program, most_bytes, in_driver=True)
+        columns = scanned_columns(lazy_session, program, most_bytes, in_driver=True)
     except UncomputableValueError as error:
         return ThroughSpark(reason=str(error))
     if columns is None:
         return ThroughSpark(reason="the source is too large for the driver to read")
     # While Spark is deferred, keys alone decide conflicts: comparing the full condition would start it.
-    return make_sent_source(plan, source, columns, None, runtime, is_repeatable=not runtime.is_deferred)
+    return make_sent_source(plan, source, columns, None, lazy_session, is_repeatable=not lazy_session.is_deferred)
 
 
 def source_columns(
@@ -165,7 +165,7 @@ def source_columns(
     program = source_program(plan, source, types_of(expressions), assign.policy)
     if isinstance(program, SourceProgram):
         try:
-            return scanned_columns(Runtime(expressions.sparkSession), program, most_bytes), None
+            return scanned_columns(LazySession(expressions.sparkSession), program, most_bytes), None
         except UncomputableValueError as error:
             program = ThroughSpark(reason=str(error))
     return computed_columns(source, stored_frame(plan, source, expressions, assign), most_bytes), program
@@ -179,7 +179,7 @@ def computed_columns(source: MergeSourceFrame, frame: DataFrame, most_bytes: int
         frame: The keys and columns of the source.
         most_bytes: The limit for the rows.
     """
-    if not is_classic(frame.sparkSession):  # the rows travel with each plan that a client sends
+    if Runtime.of(frame.sparkSession).is_connect:  # the rows travel with each plan that a client sends
         most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
     size = estimated_bytes(source.frame)  # cheap: Spark has optimized this frame already
     if size is not None and size > limits.MAX_CACHED_SOURCE_BYTES:
@@ -206,7 +206,7 @@ def default_limit(spark: SparkSession, tasks: int) -> int:
     """
     return (
         max(limits.MAX_TRIED_SOURCE_BYTES, limits.MAX_SHARED_SOURCE_BYTES // max(1, tasks))
-        if shares_files(spark)
+        if Runtime.of(spark).shares_files
         else limits.MAX_CLUSTER_SOURCE_BYTES
     )
 
@@ -270,7 +270,7 @@ def columns_of_parts(
         PySparkException: Spark failed.
     """
     with ExitStack() as stack:
-        folder = stack.enter_context(scratch_folder(spark.sparkContext)) if shares_files(spark) else ""
+        folder = stack.enter_context(scratch_folder(spark.sparkContext)) if Runtime.of(spark).shares_files else ""
         write = PartWriter(folder=folder, most_bytes=most_bytes, held_bytes=limits.MAX_INLINE_SOURCE_BYTES, fits=fits)
         parts = [part for part in checked_reports(task_reports(job(write), properties)) if isinstance(part, SourcePart)]
         if not all(part.fits for part in parts):
@@ -280,12 +280,12 @@ def columns_of_parts(
 
 
 def scanned_columns(
-    runtime: Runtime, program: SourceProgram, most_bytes: int, *, in_driver: bool = False
+    lazy_session: LazySession, program: SourceProgram, most_bytes: int, *, in_driver: bool = False
 ) -> list[pa.ChunkedArray] | None:
     """Read a source by RowDelta's own scan, and compute its keys and columns; None if they exceed the limit.
 
     Args:
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         program: The program of the source.
         most_bytes: The limit for the rows.
         in_driver: Whether tasks must not read it: None if its files are too many or too large for the driver.
@@ -300,12 +300,12 @@ def scanned_columns(
     rows, values = program.rows, program.fields
     if isinstance(rows, DriverRows):
         return computed_by(program, [rows.columns[number - 1] for number in program.field_ids], most_bytes)
-    spark = None if runtime.is_deferred else runtime.spark
+    spark = None if lazy_session.is_deferred else lazy_session.spark
     scan = rows.scan(values)
     tasks = scan.plan().tasks
     context = replace(scan.context(tasks), decides_rows=True)  # Spark does not filter the rows again
     size = scan.size(tasks, spark_schema(context)).size
-    if (spark is not None and not is_classic(spark)) or size is None or size > most_bytes:
+    if (spark is not None and Runtime.of(spark).is_connect) or size is None or size > most_bytes:
         most_bytes = min(most_bytes, limits.MAX_TRIED_SOURCE_BYTES)
     found: list[pa.ChunkedArray] | None
     if len(tasks) <= limits.MAX_DRIVER_SOURCE_FILES and sum(map(bytes_read, tasks)) <= limits.MAX_DRIVER_SOURCE_BYTES:
@@ -322,7 +322,7 @@ def scanned_columns(
         found = columns_of_parts(
             spark,
             lambda write: task_frame(
-                runtime.spark, len(groups), replace(task, sink=write), TASK_COMMIT_SCHEMA, len(groups)
+                lazy_session.spark, len(groups), replace(task, sink=write), TASK_COMMIT_SCHEMA, len(groups)
             ),
             most_bytes,
         )
@@ -407,7 +407,7 @@ def make_sent_source(
     source: MergeSourceFrame,
     columns: list[pa.ChunkedArray],
     through_spark: ThroughSpark | None,
-    runtime: Runtime,
+    lazy_session: LazySession,
     *,
     is_repeatable: bool,
 ) -> SentSource | ThroughSpark:
@@ -418,7 +418,7 @@ def make_sent_source(
         source: The source.
         columns: Its keys and columns. They are removed from the list one by one, so that none is held twice.
         through_spark: As in `SentSource`.
-        runtime: The owner of the Spark session.
+        lazy_session: The Spark session, which starts on first use.
         is_repeatable: As in `SentSource`.
     """
     keys = [
@@ -445,7 +445,7 @@ def make_sent_source(
     rows = pa.RecordBatch.from_arrays(arrays, names=[*names, *(f"c{place}" for place in range(len(plan.columns)))])
     return SentSource(
         program=plan.program,
-        rows=sent_batch(source, rows, runtime),
+        rows=sent_batch(source, rows, lazy_session),
         keys=source_keys(source, known),
         row_count=rows.num_rows,
         row_bytes=rows.nbytes / max(1, rows.num_rows),
@@ -454,14 +454,14 @@ def make_sent_source(
     )
 
 
-def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch, runtime: Runtime) -> SentBatch:
+def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch, lazy_session: LazySession) -> SentBatch:
     """Return a batch in the form that tasks receive. Its file or variable exists until the source is released."""
     if batch.nbytes <= limits.MAX_INLINE_SOURCE_BYTES:
         return StreamedBatch.of(batch)
-    spark = runtime.spark
-    if not is_classic(spark):
+    spark, runtime = lazy_session.spark, lazy_session.runtime
+    if runtime.is_connect:
         return StreamedBatch.of(batch)
-    if shares_files(spark):
+    if runtime.shares_files:
         folder = source.resources.enter_context(scratch_folder(spark.sparkContext))
         return MappedBatch.write(f"{folder}/source.arrow", batch)
     variable = spark.sparkContext.broadcast(stream_bytes([batch], batch.schema))

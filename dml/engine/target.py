@@ -29,7 +29,6 @@ from dml.hints import did_you_mean
 from dml.model.columns import INTERNAL_PREFIX
 from dml.options import WRITE_AUDIT_PUBLISH_ENABLED, boolean
 from dml.plan.names import TargetNames
-from dml.spark.bridge.sessions import is_classic
 from dml.spark.jobs import local_property, set_local_property
 from dml.sqlparse.quoting import quote_name, quoted
 from dml.sqlparse.statements import Span, TableReference
@@ -255,7 +254,7 @@ def start_statement(
     if not may_stage:
         settings = replace(settings, wap_id=None, wap_branch=None)
     tables = StatementTables(
-        statement=sql, runtime=engine.runtime, registry=engine.registry, foreign_rows=engine.foreign_rows
+        statement=sql, lazy_session=engine.lazy_session, registry=engine.registry, foreign_rows=engine.foreign_rows
     )
     target = resolve_target(
         reference, sql, tables, settings, command, branch_option=branch_option, idempotency_key=idempotency_key
@@ -528,8 +527,8 @@ def missing_target(reference: TableReference, sql: str, tables: StatementTables,
     """Return the error for a target that no RowDelta catalog has."""
     name = ".".join(reference.parts)
     # A Spark Connect server does not have RowDelta's catalogs: it would fail on names of three parts.
-    asks = is_classic(tables.runtime.spark) or reference.parts[0] not in tables.registry.catalogs
-    if asks and tables.runtime.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
+    asks = not tables.lazy_session.runtime.is_connect or reference.parts[0] not in tables.registry.catalogs
+    if asks and tables.lazy_session.spark.catalog.tableExists(".".join(map(quoted, reference.parts))):
         return rejection(
             reference,
             sql,

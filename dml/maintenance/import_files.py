@@ -47,8 +47,9 @@ from dml.model.manifest import ContentFile, ManifestContent, ManifestFile
 from dml.model.transforms import partition_path
 from dml.options import DEFAULT_NAME_MAPPING
 from dml.spark.jobs import await_end_on_failure
+from dml.spark.runtime import Runtime
 from dml.spark.task_frames import task_frame
-from dml.spark.workers import check_workers, shares_files
+from dml.spark.workers import check_workers
 from dml.tasks.task_input import TaskInput
 from dml.write.column_metrics import metrics_modes
 from dml.write.imported_files import ImportContext, ImportedFile, ImportTask, SourceFile, try_source_file
@@ -547,7 +548,7 @@ def examine(
 ) -> list[ImportedFile]:
     """Examine files: a few in threads of the driver, many in Spark tasks."""
     remote = all(local_path(file.location) is None for file in files)
-    if len(files) > limits.MAX_DRIVER_IMPORT_FILES and (remote or shares_files(spark)):
+    if len(files) > limits.MAX_DRIVER_IMPORT_FILES and (remote or Runtime.of(spark).is_local):
         return examine_by_tasks(spark, context, files)
     with ThreadPoolExecutor(parallelism, thread_name_prefix="rowdelta-import") as pool:
         return list(pool.map(lambda file: try_source_file(context, file, io), files))

@@ -36,7 +36,7 @@ from dml.scan.split import (
     whole_file_groups,
 )
 from dml.spark.bridge.sessions import empty_frame
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.spark.task_frames import task_frame
 from dml.spark.types import spark_field
 from dml.spark.workers import check_reads
@@ -92,15 +92,15 @@ class TableScan:
             bounded_id=bounded_id,
         )
 
-    def plan_for(self, runtime: Runtime, *, find_whole_files: bool = False) -> "Scan":
+    def plan_for(self, lazy_session: LazySession, *, find_whole_files: bool = False) -> "Scan":
         """Plan the scan for tasks of a session.
 
         Raises:
             SetupError: Tasks cannot open the table's files.
             DmlError: As `plan_scan`.
         """
-        if not runtime.is_deferred:  # before Spark has started, all workers are local
-            check_reads(runtime.spark, self.table)
+        if not lazy_session.is_deferred:  # before Spark has started, all workers are local
+            check_reads(lazy_session.spark, self.table)
         return Scan(read=self, plan=self.plan(find_whole_files=find_whole_files))
 
     def context(self, tasks: Iterable[ScanTask], *, all_match: bool = False) -> ScanContext:

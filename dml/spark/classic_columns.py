@@ -38,7 +38,7 @@ from dml.spark.column_text import (
     too_deep_error,
     unknown_node,
 )
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 
 __all__ = ["classic_sql", "output_names"]
 
@@ -56,7 +56,7 @@ def classic_sql(column: Column, bound: Mapping[int, tuple[str, ...]]) -> str:
         NotSupportedError: a part of it has no SQL text, or this version does not know it.
     """
     handle = COLUMN.of(column)
-    if has_feature(Feature.CLASSIC_COLUMN_NODES):
+    if Feature.CLASSIC_COLUMN_NODES in INSTALLED_FEATURES:
         return read_sql(ClassicReader(bound).read, handle.node())
     return read_sql(CatalystReader(bound).read, handle.expr())
 

@@ -31,7 +31,7 @@ from dml.errors import (
 )
 from dml.hints import did_you_mean
 from dml.spark.bridge.gateway import Py4JError, Py4JJavaError, Py4JNetworkError, gateway
-from dml.spark.bridge.sessions import is_classic
+from dml.spark.bridge.sessions import is_connect
 from dml.spark.versions import java_failure, sql_failure
 from dml.sqlparse.quoting import quoted_parts
 
@@ -464,7 +464,7 @@ def is_jvm_exit(error: BaseException, spark: SparkSession) -> bool:
     is_bare = type(error) is Py4JError and "Trace:" not in str(error)
     if not (is_bare or isinstance(error, OSError | Py4JNetworkError)):
         return False
-    process = getattr(gateway(), "proc", None) if is_classic(spark) else None
+    process = None if is_connect(spark) else getattr(gateway(), "proc", None)
     if process is None:
         return False
     try:

@@ -22,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.errors import SetupError
 from dml.result import Result
 from dml.spark.bridge.names import CONTEXT
-from dml.spark.bridge.sessions import classic_session, is_classic, session_state
+from dml.spark.bridge.sessions import classic_session, is_connect, session_state
 from dml.spark.bridge.values import elements
+from dml.spark.runtime import Runtime
 from dml.sqlparse.quoting import quoted
 from dml.sqlparse.tokens import read_source
 
@@ -245,7 +246,7 @@ def parent_of(spark: SparkSession) -> StatementHandler | None:
 
 def application_of(spark: SparkSession) -> str:
     """Return the identity of the Spark application, or the host of the Connect server."""
-    return str(spark.sparkContext.applicationId if is_classic(spark) else cast("Any", spark).client.host)
+    return str(cast("Any", spark).client.host if is_connect(spark) else spark.sparkContext.applicationId)
 
 
 def check_not_stopped(spark: SparkSession) -> None:
@@ -255,7 +256,7 @@ def check_not_stopped(spark: SparkSession) -> None:
         SetupError: the session has been stopped.
     """
     session: Any = spark
-    stopped = CONTEXT.of(session.sparkContext) is None if is_classic(spark) else session.is_stopped
+    stopped = session.is_stopped if is_connect(spark) else CONTEXT.of(session.sparkContext) is None
     if stopped:
         raise SetupError("The Spark session has been stopped", hint="Open a new session with dml.connect(...)")
 
@@ -267,7 +268,7 @@ def active_clone(spark: SparkSession) -> Iterator[SparkSession | None]:
     PySpark activates a session whenever it creates a DataFrame in it, so the clone is activated again at the end. On
     Spark Connect `foreachBatch` runs in a separate process, whose only session is the batch's.
     """
-    if not is_classic(spark):
+    if Runtime.of(spark).is_connect:
         yield None
         return
     own = classic_session(spark)  # PySpark's own "active session" is the application's
@@ -294,7 +295,7 @@ def names_view_of_clone(spark: SparkSession, text: str, *, but_not_of: SparkSess
 
 def is_temporary_view(spark: SparkSession, name: str) -> bool:
     """Return True if an unqualified name is a temporary view of a session."""
-    if is_classic(spark):
+    if not Runtime.of(spark).is_connect:
         return name.lower() in temporary_views(spark)
     with run_as_handler():
         catalog = spark.catalog
@@ -308,7 +309,7 @@ def temporary_views(spark: SparkSession) -> frozenset[str]:
 
 def names_without_namespace(spark: SparkSession) -> list[str]:
     """Return the unqualified names that Spark resolves: temporary views and tables of its current database."""
-    if not is_classic(spark):
+    if Runtime.of(spark).is_connect:
         return [table.name for table in spark.catalog.listTables()]
     catalog = session_state(spark).catalog()  # without a job, unlike listTables
     return [str(found.table()) for found in elements(catalog.listTables(catalog.getCurrentDatabase()))]

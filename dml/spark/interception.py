@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dml.errors import NotSupportedError
 from dml.result import Result
 from dml.spark.bridge.gateway import original_error
-from dml.spark.bridge.sessions import frames_of_formatter, is_classic
+from dml.spark.bridge.sessions import frames_of_formatter, is_connect
 from dml.spark.callbacks import restore_python_side
 from dml.spark.handlers import (
     Arguments,
@@ -32,7 +32,8 @@ from dml.spark.handlers import (
     session_key,
     unregister_handler,
 )
-from dml.spark.replaced_methods import Method, Replacement, SessionKind, replace_methods, restore_methods
+from dml.spark.replaced_methods import Method, Replacement, replace_methods, restore_methods
+from dml.spark.runtime import Runtime, SessionKind
 
 __all__ = ["SQL_REPLACEMENTS", "disable", "enable"]
 
@@ -43,7 +44,7 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
     It runs statements from Python and, if the session has RowDelta's parser, from the JVM.
     """
     register_handler(spark, handler)
-    replace_methods([replacement for replacement in SQL_REPLACEMENTS if SessionKind.of(spark) in replacement.on])
+    replace_methods([replacement for replacement in SQL_REPLACEMENTS if Runtime.of(spark).kind in replacement.on])
 
 
 def disable(spark: SparkSession) -> None:
@@ -149,7 +150,7 @@ def fill_placeholders(spark: SparkSession, text: str, values: Mapping[str, Any])
     if not values:
         yield text
         return
-    package = "pyspark.sql" if is_classic(spark) else "pyspark.sql.connect"
+    package = "pyspark.sql.connect" if is_connect(spark) else "pyspark.sql"
     formatter = importlib.import_module(f"{package}.sql_formatter").SQLStringFormatter(spark)
     try:
         filled = formatter.format(text, **values)

@@ -27,11 +27,11 @@ from dml.errors import SetupError
 from dml.spark.bridge.sessions import start_gateway, start_jvm
 from dml.spark.errors import failure_of
 from dml.spark.extension import extend, is_remote
+from dml.spark.master import is_local_master, usable_cores
 from dml.spark.versions import MINIMUM_JAVA, Feature, query_loggers, require
-from dml.spark.workers import is_local
 from dml.status_line import status_line
 
-__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session", "usable_cores"]
+__all__ = ["active_session", "check_java", "check_python", "default_settings", "spark_session"]
 
 MINIMUM_PYTHON: Final = (3, 11)
 JAVA_HINT: Final = (
@@ -100,7 +100,7 @@ def new_session(chosen: dict[str, str]) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return start_session(unsubmitted_settings() | chosen)
     chosen = default_settings(os.environ, chosen) | chosen
-    if is_local(chosen["spark.master"]) and not may_keep_tables(os.environ, chosen):
+    if is_local_master(chosen["spark.master"]) and not may_keep_tables(os.environ, chosen):
         chosen = {WAREHOUSE: temporary_warehouse()} | chosen
     with jvm_messages() as stderr:
         return start_session(chosen, stderr)
@@ -220,7 +220,7 @@ def default_settings(environment: Mapping[str, str], chosen: Mapping[str, str] |
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **WORKER_SETTINGS,
     }
-    if not is_local(master):
+    if not is_local_master(master):
         return settings
     settings |= {
         "spark.driver.bindAddress": "127.0.0.1",
@@ -238,11 +238,6 @@ def unsubmitted_settings() -> dict[str, str]:
     start_gateway()
     submitted = SparkConf()
     return {key: value for key, value in WORKER_SETTINGS.items() if not submitted.contains(key)}
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def usable_memory() -> int:

@@ -16,18 +16,15 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Flag, auto
 from inspect import signature
 from typing import Any, Final
 
 import pyspark
-from pyspark.sql import SparkSession
 
 from dml.errors import DmlError
 from dml.spark.bridge.internals import UnknownInternalsError
-from dml.spark.bridge.sessions import is_classic
 from dml.spark.handlers import has_handlers
-from dml.spark.versions import Feature, has_feature
+from dml.spark.runtime import SessionKind
 from dml.tracebacks import shorten_traceback
 
 __all__ = [
@@ -35,7 +32,6 @@ __all__ = [
     "Method",
     "Question",
     "Replacement",
-    "SessionKind",
     "is_about_tables",
     "replace_methods",
     "restore_methods",
@@ -53,21 +49,6 @@ Action = Callable[..., Any]
 ORIGINALS: Final[dict[tuple[Any, str], Method]] = {}
 LOCK: Final = threading.Lock()
 WARNED: Final[set[tuple[str, type[BaseException]]]] = set()
-
-
-class SessionKind(Flag):
-    """A kind of session."""
-
-    CLASSIC = auto()
-    CLASSIC_WITHOUT_CATALOGS = auto()  # before Spark 4.0, which does not find RowDelta's tables in catalogs
-    CONNECT = auto()
-
-    @staticmethod
-    def of(spark: SparkSession) -> "SessionKind":
-        """Return the kind of a session."""
-        if not is_classic(spark):
-            return SessionKind.CONNECT
-        return SessionKind.CLASSIC if has_feature(Feature.DATA_SOURCE_V2) else SessionKind.CLASSIC_WITHOUT_CATALOGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,11 @@ from dml.model.columns import FITS
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES
 from dml.spark.bridge.names import TREE_PATTERN
-from dml.spark.bridge.sessions import analyzed_plan, is_classic
+from dml.spark.bridge.sessions import analyzed_plan
 from dml.spark.bridge.values import elements, simple_name
+from dml.spark.runtime import Runtime
 from dml.spark.settings import settings_of
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import Feature
 from dml.sqlparse.quoting import quoted
 
 __all__ = ["ROW_LIMIT_PROPERTIES", "can_limit_by_rows", "has_cheap_lengths", "mask_long_rows"]
@@ -78,7 +79,8 @@ def can_limit_by_rows(frame: DataFrame) -> bool:
     and if the plan needs Spark's byte limit (`needs_byte_limit`).
     """
     spark = frame.sparkSession
-    if not is_classic(spark) or not has_feature(Feature.BATCH_PROPERTIES):
+    runtime = Runtime.of(spark)
+    if runtime.is_connect or Feature.BATCH_PROPERTIES not in runtime.features:
         return False
     if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":  # another thread's jobs would get the properties
         return False

@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 from dml.errors import AnalysisError, ErrorKind, NotFoundError, NotSupportedError
 from dml.spark.bridge.internals import internals
-from dml.spark.bridge.sessions import is_classic, session_state
+from dml.spark.bridge.sessions import session_state
 from dml.spark.bridge.values import java_class
 from dml.spark.handlers import run_as_handler
+from dml.spark.runtime import Runtime
 from dml.sqlparse.quoting import quote_name
 
 __all__ = ["SESSION_CATALOG", "SessionPartition", "SessionTable", "session_partitions", "session_table"]
@@ -128,7 +129,7 @@ def session_partitions(spark: SparkSession, table: SessionTable) -> tuple[Sessio
     """
     if not table.partition_columns:
         return ()
-    if not is_classic(spark):
+    if Runtime.of(spark).is_connect:
         reason = "a Spark Connect server does not report their locations"
     elif not table.lists_partitions:
         reason = "Spark finds them by listing the folder"

@@ -15,8 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dml.spark.bridge.gateway import JavaObject, java_class
-from dml.spark.bridge.sessions import is_classic, session_state
-from dml.spark.versions import Feature, server_has
+from dml.spark.bridge.sessions import session_state
+from dml.spark.runtime import Runtime
+from dml.spark.versions import Feature
 
 __all__ = ["replaces_any", "settings_below", "settings_of"]
 
@@ -32,8 +33,9 @@ class SettingsReader:
 
     def __init__(self, spark: SparkSession) -> None:
         self._get = spark.conf.get
-        self._client = None if is_classic(spark) else cast("Any", spark).client
-        self._settings = session_state(spark).conf().settings() if is_classic(spark) else None
+        is_remote = Runtime.of(spark).is_connect
+        self._client = cast("Any", spark).client if is_remote else None
+        self._settings = None if is_remote else session_state(spark).conf().settings()
         self._read: tuple[JavaObject | None, dict[str, str | None]] = (None, {})
         self._names: tuple[JavaObject | None, list[str]] = (None, [])
 
@@ -113,7 +115,7 @@ def replaces_any(spark: SparkSession, names: Iterable[str]) -> bool:
     get = settings_of(spark)
     if (get(ORDER, None) or "last").lower() not in BUILT_INS_FIRST or (get(PATH, None) or "false").lower() != "false":
         return True
-    if server_has(spark, Feature.FUNCTION_PATH):
+    if Feature.FUNCTION_PATH in Runtime.of(spark).features:
         return False
     return not all(is_built_in(spark, name) for name in names)
 

@@ -1,4 +1,4 @@
-"""DataFrames with known sizes: rows that tasks read, rows of literal plans, rebalanced rows. Driver.
+"""DataFrames with known sizes or partitions: rows that tasks read, literal rows, distributed rows. Driver.
 
 `task_frame` creates a DataFrame whose rows are read by a function in a number of tasks. The function receives the
 number of its task. Spark estimates that `mapInArrow` returns as many bytes as it receives. From one number per task it
@@ -14,6 +14,9 @@ execution combines, and whose large ones it splits, by their actual sizes. It ma
 `repartition` or `repartitionByRange`. PySpark's hint for this takes columns but no size. Spark Connect allows neither:
 the distribution stays as requested. Source: Spark's `RebalancePartitions`, which it plans for the writes of tables that
 request a distribution.
+
+`repartition_by_id` sends each row to the partition of its number, on older versions by the inverse of Spark's hash.
+Source: `HashPartitioning` and `Murmur3_x86_32` of Spark.
 """
 
 import re
@@ -24,22 +27,28 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as spark_types
+from pyspark.sql.functions import element_at, expr
 
 from dml import limits
 from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import FAILURES, UnknownInternalsError, warn_degraded
 from dml.spark.bridge.names import DATASET, FILTERED, LOGICAL_RDD, NOT_BALANCED, RANGE, REBALANCE, TREE_PATTERN
-from dml.spark.bridge.sessions import analyzed_plan, classic_session, is_classic, optimized_plan, query_execution
+from dml.spark.bridge.sessions import analyzed_plan, classic_session, optimized_plan, query_execution
 from dml.spark.bridge.values import companion, elements, scala_none, static_method
+from dml.spark.runtime import Runtime
+from dml.spark.versions import Feature
 
 __all__ = [
     "estimated_bytes",
     "filtered_numbers",
+    "invert_hash",
     "known_numbers",
     "literal_row_limit",
     "rebalance",
+    "repartition_by_id",
+    "repartition_by_key",
     "task_frame",
     "value_size",
 ]
@@ -58,7 +67,7 @@ def literal_row_limit(frame: DataFrame) -> int | None:
     Returns:
         None for other DataFrames, and on Connect, where the plan is unknown.
     """
-    if not is_classic(frame.sparkSession):
+    if Runtime.of(frame.sparkSession).is_connect:
         return None
     try:
         plan = optimized_plan(frame)
@@ -77,7 +86,7 @@ def literal_row_limit(frame: DataFrame) -> int | None:
 
 def estimated_bytes(frame: DataFrame) -> int | None:
     """Return Spark's estimate of a DataFrame's size in bytes, on which its join selection is based; None on Connect."""
-    if not is_classic(frame.sparkSession):
+    if Runtime.of(frame.sparkSession).is_connect:
         return None
     try:
         return int(str(optimized_plan(frame).stats().sizeInBytes()))
@@ -110,7 +119,7 @@ def rebalance(frame: DataFrame, size: int) -> DataFrame:
         size: The target size of a task in shuffled bytes.
     """
     spark = frame.sparkSession
-    if not is_classic(spark):
+    if Runtime.of(spark).is_connect:
         return frame
     try:
         distributed = analyzed_plan(frame)
@@ -187,7 +196,7 @@ def task_frame(
         schema: The columns of the rows.
         size: The estimated size of all rows in bytes, for Spark's join selection.
     """
-    numbers = known_numbers(spark, tasks, size) if is_classic(spark) else filtered_numbers(spark, tasks, size)
+    numbers = (filtered_numbers if Runtime.of(spark).is_connect else known_numbers)(spark, tasks, size)
     return numbers.mapInArrow(cast("Any", read), schema)
 
 
@@ -276,3 +285,49 @@ class TaskNumbers:
 
 
 LEAVES: Final[WeakKeyDictionary[SparkContext, dict[int, TaskNumbers]]] = WeakKeyDictionary()
+
+
+def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
+    """Repartition a DataFrame by a column of partition numbers.
+
+    Args:
+        frame: The rows.
+        partitions: The number of partitions.
+        number: An int from 0 up to, but not including, `partitions`; never NULL.
+    """
+    if Feature.REPARTITION_BY_ID in Runtime.of(frame.sparkSession).features:
+        return frame.repartitionById(partitions, number)
+    return repartition_by_key(frame, partitions, number)
+
+
+def repartition_by_key(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
+    """Implement `repartition_by_id` with hash partitioning: replace each number by a key with that hash."""
+    keys = expr(f"array({', '.join(str(invert_hash(each)) for each in range(max(1, partitions)))})")
+    return frame.repartition(partitions, element_at(keys, number + 1))
+
+
+WORD: Final = 0xFFFFFFFF
+SEED: Final = 42
+FIRST, SECOND = 0xCC9E2D51, 0x1B873593
+LAST, BEFORE_LAST = 0xC2B2AE35, 0x85EBCA6B
+
+
+def invert_hash(hashed: int) -> int:
+    """Return the int that has a given hash: the inverse of 32-bit Murmur3 with Spark's seed."""
+    state = hashed & WORD
+    state ^= state >> 16
+    state = state * pow(LAST, -1, 1 << 32) & WORD
+    state ^= state >> 13 ^ state >> 26
+    state = state * pow(BEFORE_LAST, -1, 1 << 32) & WORD
+    state ^= state >> 16
+    state ^= 4  # the length of an int
+    state = (state - 0xE6546B64) * pow(5, -1, 1 << 32) & WORD
+    state = rotate_left(state, 32 - 13) ^ SEED
+    state = state * pow(SECOND, -1, 1 << 32) & WORD
+    state = rotate_left(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
+    return state - (1 << 32) if state >> 31 else state
+
+
+def rotate_left(word: int, bits: int) -> int:
+    """Rotate a 32-bit word to the left."""
+    return (word << bits | word >> 32 - bits) & WORD

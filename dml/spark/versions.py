@@ -3,7 +3,7 @@
 RowDelta runs on PySpark 3.5 and later. No other module compares versions: it calls a function here that uses the newest
 API available, or tests for a `Feature`. If a required feature is missing, the user gets a one-line error.
 
-Source: the release notes of Spark 4.0 and 4.1; `HashPartitioning` and `Murmur3_x86_32` of Spark.
+Source: the release notes of Spark 4.0 and 4.1.
 """
 
 import logging
@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyspark
 import pyspark.util
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql.functions import element_at, expr
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -27,21 +25,19 @@ from dml.hints import page
 
 __all__ = [
     "CLASSIC_PACKAGE",
+    "INSTALLED_FEATURES",
     "MINIMUM_JAVA",
     "VERSION",
     "Feature",
     "SqlFailure",
     "arrow_table",
     "default_mode",
+    "features_of",
     "frame_of_table",
-    "has_feature",
     "is_client_only",
     "java_failure",
     "query_loggers",
-    "repartition_by_id",
-    "repartition_by_key",
     "require",
-    "server_has",
     "sql_failure",
 ]
 
@@ -80,21 +76,14 @@ class Feature(Enum):
         return self.value[1]
 
 
-def has_feature(feature: Feature) -> bool:
-    """Return True if this PySpark has a feature."""
-    return feature.since <= VERSION
+def features_of(version: str) -> frozenset[Feature]:
+    """Return the features of a version of Spark, such as `4.1.2`."""
+    number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return frozenset(feature for feature in Feature if feature.since <= number)
 
 
-SERVERS: Final[WeakKeyDictionary[SparkSession, tuple[int, ...]]] = WeakKeyDictionary()
-
-
-def server_has(spark: SparkSession, feature: Feature) -> bool:
-    """Return True if a session's Spark has a feature: a Connect server may be older than its client."""
-    version = SERVERS.get(spark)
-    if version is None:
-        parts = str(spark.version).split(".")[:2]
-        version = SERVERS[spark] = tuple(int(part) for part in parts if part.isdigit())
-    return feature.since <= version
+INSTALLED_FEATURES: Final = features_of(pyspark.__version__)
+"""The features of the installed PySpark. `Runtime.features` has those of a session."""
 
 
 def require(feature: Feature) -> None:
@@ -103,7 +92,7 @@ def require(feature: Feature) -> None:
     Raises:
         NotSupportedError: it does.
     """
-    if not has_feature(feature):
+    if feature not in INSTALLED_FEATURES:
         needed = ".".join(map(str, feature.since))
         raise NotSupportedError(
             f"{feature.called} needs PySpark {needed} or later, and this is {pyspark.__version__}",
@@ -112,11 +101,11 @@ def require(feature: Feature) -> None:
 
 
 CLASSIC_PACKAGE: Final = (
-    "org.apache.spark.sql.classic" if has_feature(Feature.CLASSIC_COLUMN_NODES) else "org.apache.spark.sql"
+    "org.apache.spark.sql.classic" if Feature.CLASSIC_COLUMN_NODES in INSTALLED_FEATURES else "org.apache.spark.sql"
 )
 """The package of the JVM's classic sessions, which share only interfaces with those of Connect."""
 
-MINIMUM_JAVA: Final = 17 if has_feature(Feature.JAVA_17) else 8
+MINIMUM_JAVA: Final = 17 if Feature.JAVA_17 in INSTALLED_FEATURES else 8
 """The oldest Java that this Spark runs on."""
 
 
@@ -147,7 +136,7 @@ def query_loggers() -> list[logging.Logger]:
 
 def arrow_table(frame: DataFrame) -> pa.Table:
     """Collect a DataFrame as an Arrow table."""
-    if has_feature(Feature.ARROW_FRAMES):
+    if Feature.ARROW_FRAMES in INSTALLED_FEATURES:
         return frame.toArrow()
     schema = to_arrow_schema(frame.schema)
     batches = cast("Any", frame)._collect_as_arrow()  # noqa: SLF001  no public name
@@ -162,7 +151,7 @@ def frame_of_table(spark: SparkSession, table: pa.Table, schema: StructType) -> 
         table: The rows.
         schema: The Spark types of the columns.
     """
-    if has_feature(Feature.ARROW_FRAMES):
+    if Feature.ARROW_FRAMES in INSTALLED_FEATURES:
         return spark.createDataFrame(table, schema)
     if not table.num_rows:
         return spark.createDataFrame([], schema)
@@ -186,55 +175,6 @@ class SentTable:
         """Yield the rows; called by `mapInArrow`."""
         with pa.ipc.open_stream(self.stream) as reader:
             yield from reader
-
-
-# ---- partitions by number ---------------------------------------------------------------------------------------
-
-
-def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
-    """Repartition a DataFrame by a column of partition numbers.
-
-    Args:
-        frame: The rows.
-        partitions: The number of partitions.
-        number: An int from 0 up to, but not including, `partitions`; never NULL.
-    """
-    if has_feature(Feature.REPARTITION_BY_ID):
-        return frame.repartitionById(partitions, number)
-    return repartition_by_key(frame, partitions, number)
-
-
-def repartition_by_key(frame: DataFrame, partitions: int, number: Column) -> DataFrame:
-    """Implement `repartition_by_id` with hash partitioning: replace each number by a key with that hash."""
-    keys = expr(f"array({', '.join(str(invert_hash(each)) for each in range(max(1, partitions)))})")
-    return frame.repartition(partitions, element_at(keys, number + 1))
-
-
-WORD: Final = 0xFFFFFFFF
-SEED: Final = 42
-FIRST, SECOND = 0xCC9E2D51, 0x1B873593
-LAST, BEFORE_LAST = 0xC2B2AE35, 0x85EBCA6B
-
-
-def invert_hash(hashed: int) -> int:
-    """Return the int that has a given hash: the inverse of 32-bit Murmur3 with Spark's seed."""
-    state = hashed & WORD
-    state ^= state >> 16
-    state = state * pow(LAST, -1, 1 << 32) & WORD
-    state ^= state >> 13 ^ state >> 26
-    state = state * pow(BEFORE_LAST, -1, 1 << 32) & WORD
-    state ^= state >> 16
-    state ^= 4  # the length of an int
-    state = (state - 0xE6546B64) * pow(5, -1, 1 << 32) & WORD
-    state = rotate_left(state, 32 - 13) ^ SEED
-    state = state * pow(SECOND, -1, 1 << 32) & WORD
-    state = rotate_left(state, 32 - 15) * pow(FIRST, -1, 1 << 32) & WORD
-    return state - (1 << 32) if state >> 31 else state
-
-
-def rotate_left(word: int, bits: int) -> int:
-    """Rotate a 32-bit word to the left."""
-    return (word << bits | word >> 32 - bits) & WORD
 
 
 # ---- errors -----------------------------------------------------------------------------------------------------
@@ -261,7 +201,7 @@ class SqlFailure:
 
 def sql_failure(error: PySparkException) -> SqlFailure:
     """Read the parts of a PySpark exception with the attribute names of this version."""
-    if has_feature(Feature.CONDITIONS):
+    if Feature.CONDITIONS in INSTALLED_FEATURES:
         return SqlFailure(
             condition=error.getCondition(),
             state=error.getSqlState(),
@@ -286,7 +226,7 @@ def java_failure(error: Any) -> SqlFailure:
     Raises:
         Py4JError: it is not one of Spark's own exceptions.
     """
-    condition = error.getCondition() if has_feature(Feature.CONDITIONS) else error.getErrorClass()
+    condition = error.getCondition() if Feature.CONDITIONS in INSTALLED_FEATURES else error.getErrorClass()
     return SqlFailure(
         condition=condition, state=error.getSqlState(), fragments=fragments_of(error.getQueryContext() or ())
     )
@@ -295,6 +235,8 @@ def java_failure(error: Any) -> SqlFailure:
 def fragments_of(contexts: Iterable[Any]) -> tuple[str, ...]:
     """Return the fragments of SQL contexts; before Spark 4.0 all contexts are SQL."""
     of_sql = (
-        each for each in contexts if not has_feature(Feature.CONDITIONS) or str(each.contextType()).endswith("SQL")
+        each
+        for each in contexts
+        if Feature.CONDITIONS not in INSTALLED_FEATURES or str(each.contextType()).endswith("SQL")
     )
     return tuple(context.fragment() for context in of_sql)

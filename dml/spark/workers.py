@@ -1,8 +1,4 @@
-"""Check the workers of a session: where tasks run, their Python, and whether they see local files. Driver.
-
-The Spark master URL and settings, as `get(key, default)`, determine whether tasks run in the driver's JVM, how often
-they are tried, and how many run at once. No session is needed, so code that starts a session can use it too. Source:
-Spark documentation, "Submitting Applications" (master URLs), "Configuration" and "Dynamic Allocation".
+"""Check the workers of a session: their Python, and whether they see local files. Driver.
 
 A session that RowDelta did not start may run its workers with another Python than the driver. PySpark runs `python3`
 from PATH if `PYSPARK_PYTHON` is not set, and a driver started as `venv/bin/python job.py` is not in PATH. The user
@@ -22,7 +18,6 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import re
 import shutil
 import sys
 import threading
@@ -52,85 +47,17 @@ from dml.model.write_task import WriteContext
 from dml.spark.bridge.gateway import Py4JJavaError
 from dml.spark.bridge.internals import FAILURES, warn_degraded
 from dml.spark.bridge.names import CONTEXT, ONE_DISK, UTILS
-from dml.spark.bridge.sessions import classic_session, is_classic
+from dml.spark.bridge.sessions import classic_session
 from dml.spark.handlers import session_key
+from dml.spark.runtime import Runtime
 
 __all__ = [
-    "SettingReader",
     "check_files",
     "check_reads",
     "check_workers",
     "check_writes",
-    "integer_setting",
-    "is_local",
-    "max_task_failures",
-    "parallel_tasks",
     "scratch_folder",
-    "shares_files",
 ]
-
-SettingReader = Callable[[str, str | None], str | None]
-"""Returns the value of a setting by its key, or the default."""
-
-LOCAL: Final = re.compile(r"local(\[\s*[\d*]+\s*(,\s*(?P<failures>\d+)\s*)?\])?")
-"""Masters whose tasks run in the driver's JVM. `local-cluster[...]` is not one: it starts separate processes."""
-
-TASK_FAILURES: Final = 4
-SHUFFLE_PARTITIONS: Final = 200
-LEAST_PARALLELISM: Final = 2
-
-
-def is_local(master: str | None) -> bool:
-    """Return True if tasks run in the driver's JVM, and so see its files and run its Python."""
-    return LOCAL.fullmatch((master or "").strip()) is not None
-
-
-def max_task_failures(get: SettingReader) -> int:
-    """Return how many attempts Spark gives a task: one with a local master, unless its URL gives another number."""
-    local = LOCAL.fullmatch((get("spark.master", None) or "").strip())
-    if local is not None:
-        return int(local["failures"] or 1)
-    return integer_setting(get, "spark.task.maxFailures", TASK_FAILURES)
-
-
-def parallel_tasks(get: SettingReader, live: int) -> int:
-    """Return how many concurrent tasks to divide work into.
-
-    An explicit `spark.default.parallelism` takes precedence. On a local master it is the number of cores. A cluster may
-    still be starting its executors, so configured executors count as well as live ones. With dynamic allocation the
-    number of live executors follows from the number of waiting tasks: dividing work by it would keep a cluster at its
-    current size. There `spark.sql.shuffle.partitions` limits the tasks of a stage, as it does for Spark's own shuffles.
-
-    Args:
-        get: Reads a setting.
-        live: `SparkContext.defaultParallelism`: the cores of the executors that have registered.
-    """
-    explicit = integer_setting(get, "spark.default.parallelism", 0)
-    if explicit:
-        return explicit
-    if is_local(get("spark.master", None)):
-        return max(1, live)
-    slots = max(
-        1, integer_setting(get, "spark.executor.cores", 1) // max(1, integer_setting(get, "spark.task.cpus", 1))
-    )
-    executors = integer_setting(get, "spark.executor.instances", 0)
-    if (get("spark.dynamicAllocation.enabled", None) or "").strip().lower() != "true":
-        return max(LEAST_PARALLELISM, live, executors * slots)
-    started = max(
-        executors,
-        integer_setting(get, "spark.dynamicAllocation.minExecutors", 0),
-        integer_setting(get, "spark.dynamicAllocation.initialExecutors", 0),
-    )
-    width = integer_setting(get, "spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
-    most = integer_setting(get, "spark.dynamicAllocation.maxExecutors", 0) * slots
-    return max(LEAST_PARALLELISM, live, started * slots, min(most, width) if most else width)
-
-
-def integer_setting(get: SettingReader, key: str, default: int) -> int:
-    """Return a setting as an integer, or the default if it is not set or not an integer (`infinity`)."""
-    text = (get(key, None) or "").strip()
-    return int(text) if text.isdecimal() else default
-
 
 DISTRIBUTION: Final = "rowdelta"
 UNKNOWN: Final = "?"
@@ -154,22 +81,9 @@ def check_workers(spark: SparkSession) -> None:
     with LOCK:
         if key in CHECKED:
             return
-        if not is_classic(spark) or not runs_own_python(spark.sparkContext):
+        if not (Runtime.of(spark).is_local and runs_own_python(spark.sparkContext)):
             check(*python_of_workers(spark))
         CHECKED.add(key)
-
-
-def has_local_workers(context: SparkContext) -> bool:
-    """Return True if the workers run on the driver's machine, as its child processes."""
-    return is_local(context.master)
-
-
-def shares_files(spark: SparkSession) -> bool:
-    """Return True if tasks and driver may exchange rows in files: one machine, and no encryption of Spark's files."""
-    if not is_classic(spark) or not has_local_workers(spark.sparkContext):
-        return False
-    encrypts = CONTEXT.of(spark.sparkContext).sc().conf().get("spark.io.encryption.enabled", "false")
-    return str(encrypts).lower() != "true"
 
 
 def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
@@ -184,9 +98,7 @@ def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
 
 
 def runs_own_python(context: SparkContext) -> bool:
-    """Return True if the workers run the driver's Python on its machine. Configures it if no other is."""
-    if not has_local_workers(context):
-        return False
+    """Return True if local workers run the driver's Python. Configures it if no other is."""
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen:
         # Python functions read it when they are created, so it applies to an existing session too.
@@ -323,11 +235,11 @@ def root_of(table: Table, path: str) -> str:
 
 def check_once(spark: SparkSession, root: str, check: Callable[[int], None], *, writes: bool) -> None:
     """Run a check unless it has passed for all hosts that now have executors."""
-    context = spark.sparkContext if is_classic(spark) else None
-    if context is not None and is_local(context.master):
+    runtime = Runtime.of(spark)
+    if runtime.is_local:
         return
     key = (session_key(spark), root, writes)
-    hosts = frozenset() if context is None else executor_hosts(spark)
+    hosts = frozenset() if runtime.is_connect else executor_hosts(spark)
     if is_covered(key, hosts):
         return  # without the lock: another session's check may wait for executors
     with FILES_LOCK:

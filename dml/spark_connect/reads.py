@@ -128,7 +128,7 @@ class RemoteRead:
             snapshot_id=state.snapshot_id,
             schema=state.schema,
             columns=tuple(field.field_id for field in state.schema.fields),
-        ).plan_for(self.engine.runtime)
+        ).plan_for(self.engine.lazy_session)
         return scan.frame(spark, scan.read.groups(scan.plan.tasks, self.settings.parallelism, MIN_PARALLEL_QUERY_BYTES))
 
     def metadata_rows(self) -> DataFrame:

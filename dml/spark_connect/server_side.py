@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dml.catalog.loading import load
 from dml.catalog.registry import CatalogRegistry
-from dml.engine.engine import Engine, is_connect
+from dml.engine.engine import Engine
 from dml.errors import CorruptFileError
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.streaming.sink import LocalBatches, WriteBatch
 
 __all__ = ["batch_function"]
@@ -35,7 +35,7 @@ def batch_function(engine: Engine, write: WriteBatch, checkpoint: str) -> Callab
         write: Writes a micro-batch. It can be pickled.
         checkpoint: The location of the query's checkpoint.
     """
-    if is_connect(engine.spark):
+    if engine.runtime.is_connect:
         return RemoteBatches(catalogs=pack_catalogs(engine.registry), write=write, checkpoint=checkpoint)
     return LocalBatches(engine=replace(engine, registry=replace(engine.registry)), write=write)
 
@@ -56,7 +56,7 @@ class RemoteBatches:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write the micro-batch with the catalogs of the session that started the query."""
-        engine = Engine(runtime=Runtime(batch.sparkSession), registry=registry_of(self.catalogs))
+        engine = Engine(lazy_session=LazySession(batch.sparkSession), registry=registry_of(self.catalogs))
         self.write(engine, batch, query_id_of(batch.sparkSession, self.checkpoint), number)
 
 

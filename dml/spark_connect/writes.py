@@ -26,7 +26,7 @@ from dml.connector.table_changes import RESERVED_PROPERTIES
 from dml.connector.write import writer_options
 from dml.ddl.terms import bind_term, term_text, transform_text
 from dml.engine.create_as_select import CreateAsSelect, run_create
-from dml.engine.engine import Engine, StatementSettings, is_connect
+from dml.engine.engine import Engine, StatementSettings
 from dml.engine.insert import GivenRows, run_insert
 from dml.engine.ownership import parse_cached
 from dml.errors import AlreadyExistsError, AnalysisError, ErrorKind
@@ -258,7 +258,7 @@ def start_stream(
             hint="Set the option checkpointLocation",
         )
     options = stream_options(call.options)
-    translation = translate_errors(engine, call.table, creates=True) if is_connect(engine.spark) else nullcontext()
+    translation = translate_errors(engine, call.table, creates=True) if engine.runtime.is_connect else nullcontext()
     with run_as_handler(), translation:
         resolved = engine.registry.resolve(call.table)
         if resolved is None:

@@ -20,9 +20,10 @@ from dml.spark.bridge.gateway import JavaObject
 from dml.spark.bridge.internals import works
 from dml.spark.bridge.names import ALIAS_IDENTIFIER, DATASET, PYTHON_PLANS, SUBQUERY_ALIAS, TABLE_RELATION
 from dml.spark.bridge.proxies import Proxy, default_method
-from dml.spark.bridge.sessions import classic_session, is_classic, weak_session
+from dml.spark.bridge.sessions import classic_session, weak_session
 from dml.spark.bridge.values import capabilities, scala_list, scala_none, struct_type
 from dml.spark.callbacks import take_callbacks
+from dml.spark.runtime import Runtime
 from dml.spark.workers import check_reads
 from dml.spark_scan.read import SparkRead
 from dml.spark_scan.scan_builder import cheapest, scan_builder
@@ -38,7 +39,7 @@ def unplanned_reason(spark: SparkSession, schema: Schema | None = None) -> str |
         spark: The session.
         schema: The schema of the table; None to check the session alone.
     """
-    if not is_classic(spark):
+    if Runtime.of(spark).is_connect:
         return "the session uses Spark Connect"
     if not has_python_readers():
         return f"PySpark {pyspark.__version__} lacks the data source API that RowDelta's scans need"

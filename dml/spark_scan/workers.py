@@ -27,7 +27,7 @@ from dml.spark.bridge.names import (
 )
 from dml.spark.bridge.values import scala_none, struct_type
 from dml.spark.handlers import session_key
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from dml.spark.workers import check_workers
 
 __all__ = [
@@ -60,7 +60,9 @@ WriteFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def has_python_readers() -> bool:
     """Return whether RowDelta can use the classes by which this Spark runs Python data sources on executors."""
-    return has_feature(Feature.DATA_SOURCE_V2) and works("the readers of Python data sources", try_readers, NO_CATALOGS)
+    return Feature.DATA_SOURCE_V2 in INSTALLED_FEATURES and works(
+        "the readers of Python data sources", try_readers, NO_CATALOGS
+    )
 
 
 def try_readers() -> None:

@@ -45,7 +45,7 @@ from dml.options import boolean
 from dml.spark.bridge.gateway import to_callback_error
 from dml.spark.handlers import run_as_handler
 from dml.spark.jobs import running_query_id
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.sqlparse.quoting import quote_name
 from dml.sqlparse.statements import Span
 from dml.streaming.columns import stream_columns
@@ -209,7 +209,7 @@ class LocalBatches:
 
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Write the micro-batch in its own session, a clone of the one that started the query."""
-        engine = replace(self.engine, runtime=Runtime(batch.sparkSession), progress=False)
+        engine = replace(self.engine, lazy_session=LazySession(batch.sparkSession), progress=False)
         try:
             self.write(engine, batch, running_query_id(), number)
         except DmlError as error:

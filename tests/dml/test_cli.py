@@ -21,7 +21,7 @@ from dml.engine.procedures import PROCEDURES
 from dml.errors import AnalysisError
 from dml.session import ACTIVE
 from dml.shell import plain, print_rows
-from dml.spark import interception, runtime
+from dml.spark import interception, lazy_session
 
 FULL_DISK = Path("/dev/full")
 OWN_COMMANDS = {"health", "maintain", "verify"}
@@ -47,9 +47,9 @@ def dml(*arguments, stdin=b"", stdout=subprocess.PIPE, **environment):
 @pytest.fixture
 def without_spark(monkeypatch, capsys) -> Callable[..., SimpleNamespace]:
     """Run a command in this process, as if Spark had not started; it fails the test if it starts Spark."""
-    monkeypatch.setattr(runtime, "active_session", lambda: None)
-    monkeypatch.setattr(runtime, "active_context", lambda: None)
-    monkeypatch.setattr(runtime, "spark_session", lambda **_: pytest.fail("the command starts Spark"))
+    monkeypatch.setattr(lazy_session, "active_session", lambda: None)
+    monkeypatch.setattr(lazy_session, "active_context", lambda: None)
+    monkeypatch.setattr(lazy_session, "spark_session", lambda **_: pytest.fail("the command starts Spark"))
     # A session that has not started replaces `getOrCreate`; this restores it afterwards.
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", SparkSession.Builder.getOrCreate)
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from dml.errors import AnalysisError, DataError, DmlError, ErrorKind
 from dml.spark.foreign_data import foreign_rows, spark_column
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from dml.sql_values import fill_placeholders
 from tests.dml.connector.conftest import connector_lake, lake  # noqa: F401
 
@@ -287,7 +287,9 @@ def test_inserts_merges_and_placeholders_take_the_same_data(lake, people) -> Non
     )
     merge = session.merge_into(pd.DataFrame({"id": [9], "name": ["Fay"]}), f"{people} t", "t.id = source.id")
     assert merge.whenMatched().update({"name": "source.name"}).merge().rows_updated == 1
-    assert lake.rows(people if not has_feature(Feature.ARROW_FRAMES) else f"SELECT id, name FROM {people}")[:2] == [
+    assert lake.rows(people if Feature.ARROW_FRAMES not in INSTALLED_FEATURES else f"SELECT id, name FROM {people}")[
+        :2
+    ] == [
         (2, "Bob"),
         (9, "Fay"),
     ]

@@ -40,7 +40,7 @@ dml.shell.run_sql(lake, "ALTER TABLE db.t DROP COLUMN extra", output="table", li
 dml.shell.run_sql(lake, "ALTER TABLE db.t ADD COLUMN extra DOUBLE", output="table", limit=10)
 lake.health("db.t")
 report("before", lake.verify("db.t").ok, SparkContext._gateway is None)
-known = dict(dml.session.runner_of(lake).engine.runtime.known)
+known = dict(dml.session.runner_of(lake).engine.lazy_session.known)
 lake.sql("INSERT INTO db.t SELECT 1, 'a', 0.5D")
 sessions = []
 threads = [threading.Thread(target=lambda: sessions.append(lake.spark)) for _ in range(4)]

@@ -8,7 +8,7 @@ import pytest
 
 from dml import limits, progress
 from dml.progress import JOB_GROUP, progress_bar, task_counts
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 
 pytestmark = pytest.mark.spark
 
@@ -38,24 +38,24 @@ def slow(seconds):
 
 
 def test_a_long_statement_shows_its_tasks(spark, terminal):
-    with progress_bar(Runtime(spark), "MERGE lake.db.t", stream=terminal):
+    with progress_bar(LazySession(spark), "MERGE lake.db.t", stream=terminal):
         spark.range(0, 4, 1, 4).mapInArrow(slow(1), "id BIGINT").count()
     assert "MERGE lake.db.t" in terminal.getvalue()
     assert "/4" in terminal.getvalue() or "/5" in terminal.getvalue()
 
 
 def test_a_short_statement_shows_nothing(spark, terminal):
-    with progress_bar(Runtime(spark), "DELETE lake.db.t", stream=terminal):
+    with progress_bar(LazySession(spark), "DELETE lake.db.t", stream=terminal):
         spark.range(3).collect()
     assert terminal.getvalue() == ""
 
 
 def test_nothing_is_shown_where_it_is_not_wanted(spark, terminal, monkeypatch):
     monkeypatch.setattr(limits, "PROGRESS_DELAY_SECONDS", 0.0)
-    with progress_bar(Runtime(spark), "DELETE lake.db.t", enabled=False, stream=terminal):
+    with progress_bar(LazySession(spark), "DELETE lake.db.t", enabled=False, stream=terminal):
         time.sleep(0.3)
     no_terminal = io.StringIO()
-    with progress_bar(Runtime(spark), "DELETE lake.db.t", stream=no_terminal):
+    with progress_bar(LazySession(spark), "DELETE lake.db.t", stream=no_terminal):
         time.sleep(0.3)
     assert terminal.getvalue() == no_terminal.getvalue() == ""
 
@@ -72,7 +72,7 @@ def test_the_users_own_job_group_comes_back_also_after_an_error(spark, terminal)
     context.setLocalProperty(JOB_GROUP, "mine")
     try:
         with pytest.raises(ZeroDivisionError):
-            fail(context, progress_bar(Runtime(spark), "DELETE lake.db.t", stream=terminal))
+            fail(context, progress_bar(LazySession(spark), "DELETE lake.db.t", stream=terminal))
         assert context.getLocalProperty(JOB_GROUP) == "mine"
     finally:
         context.setLocalProperty(JOB_GROUP, None)
@@ -85,7 +85,7 @@ def test_a_tracker_that_fails_stops_the_bar_and_nothing_else(spark, terminal, mo
 
     monkeypatch.setattr(limits, "PROGRESS_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(progress, "task_counts", broken)
-    with progress_bar(Runtime(spark), "DELETE lake.db.t", stream=terminal):
+    with progress_bar(LazySession(spark), "DELETE lake.db.t", stream=terminal):
         time.sleep(0.8)
         assert spark.range(3).count() == 3
 

@@ -27,7 +27,7 @@ from pyspark.sql.functions import expr, lit
 from dml.errors import DmlError, SqlError
 from dml.result import Result
 from dml.session import Session
-from dml.spark.versions import VERSION, Feature, arrow_table, has_feature, sql_failure
+from dml.spark.versions import INSTALLED_FEATURES, VERSION, Feature, arrow_table, sql_failure
 from dml.sqlparse import (
     Assignment,
     DeleteAction,
@@ -336,7 +336,7 @@ def merge(lake: Session, sql: str, statement: MergeStatement) -> Result:
     fragments += [clause.condition for clause in clauses if clause.condition is not None]
     is_default = any(one.value is None for each in lists_of(statement) for one in each)
     in_text = is_default or any(fragment.has_subquery for fragment in fragments)
-    if statement.target.alias is None and not in_text and has_feature(Feature.ARROW_FRAMES):
+    if statement.target.alias is None and not in_text and Feature.ARROW_FRAMES in INSTALLED_FEATURES:
         name = full_name(sql[statement.target.span.start : statement.target.span.end])
         return clauses_of(source.alias(alias).mergeInto(name, expr(statement.condition.text)), sql, statement, expr)
     target = target_of(sql, statement.target)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from tests.golden.doors import LOCAL_DOORS, Door, fits
 from tests.golden.runner import leading_tables
 from tests.golden.script import Combination, Script, parse_script
@@ -49,7 +49,7 @@ def in_turn(combinations: Sequence[Combination], number: int) -> Combination:
 
 def possible(door: Door, script: Script) -> bool:
     """Return whether a script is for a door, and the door has words of its own for some of its statements."""
-    if door is Door.PYTHON and not has_feature(Feature.DATA_SOURCE_V2):
+    if door is Door.PYTHON and Feature.DATA_SOURCE_V2 not in INSTALLED_FEATURES:
         return False
     tested = script.steps[len(leading_tables(script)) :]
     return (not script.doors or door in script.doors) and any(fits(door, step.sql) for step in tested)

@@ -115,7 +115,7 @@ def conversion_rows(engine: Engine, parts: tuple[str, ...], values: Mapping[str,
         if values.get("dry_run"):
             return dry_run_rows((len(conversion.chosen), None), conversion.decisions())
         check_reads(engine.spark, resolved.table)
-        with progress_bar(engine.runtime, f"CONVERT {resolved.name}", enabled=engine.progress):
+        with progress_bar(engine.lazy_session, f"CONVERT {resolved.name}", enabled=engine.progress):
             done = conversion.run()
     return [(done.converted, done.added)]
 

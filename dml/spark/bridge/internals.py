@@ -19,7 +19,7 @@ from pyspark.errors import PySparkException
 from dml.errors import SetupError
 from dml.spark.bridge.gateway import CallbackError, JavaObject, Py4JError, Py4JJavaError, field_of, gateway, keep_alive
 from dml.spark.bridge.values import array, companion, java_class, static_method
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 
 __all__ = [
     "FAILURES",
@@ -127,7 +127,9 @@ class Internal:
     @property
     def is_used(self) -> bool:
         """True if RowDelta uses it on this PySpark."""
-        return (self.since is None or has_feature(self.since)) and (self.until is None or not has_feature(self.until))
+        return (self.since is None or self.since in INSTALLED_FEATURES) and (
+            self.until is None or self.until not in INSTALLED_FEATURES
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ PySpark that runs it, and another replaces each with a missing one.
 from typing import Final
 
 from dml.spark.bridge.internals import Internal, JavaField, PrivateField, SparkClass
-from dml.spark.versions import CLASSIC_PACKAGE, Feature, has_feature
+from dml.spark.versions import CLASSIC_PACKAGE, INSTALLED_FEATURES, Feature
 
 __all__ = ["INTERNALS"]
 
@@ -32,7 +32,7 @@ EXPRESSIONS: Final = CATALYST + "expressions."
 FILES: Final = EXECUTION + "datasources."
 PYTHON: Final = FILES + "v2.python."
 CLASSIC_STREAMS: Final = (
-    CLASSIC_PACKAGE if has_feature(Feature.CLASSIC_COLUMN_NODES) else f"{CLASSIC_PACKAGE}.streaming"
+    CLASSIC_PACKAGE if Feature.CLASSIC_COLUMN_NODES in INSTALLED_FEATURES else f"{CLASSIC_PACKAGE}.streaming"
 )
 V2: Final = Feature.DATA_SOURCE_V2
 FUNCTIONS: Final = Feature.CATALOG_FUNCTIONS

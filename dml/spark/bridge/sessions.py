@@ -33,7 +33,6 @@ __all__ = [
     "has_pending_context",
     "instantiated_session",
     "internal_rows",
-    "is_classic",
     "is_connect",
     "jar_loader",
     "java_session_state",
@@ -50,13 +49,11 @@ __all__ = [
 
 
 def is_connect(value: object) -> bool:
-    """Return True if a session, a DataFrame, a Column, a reader or a writer is one of Spark Connect's client."""
+    """Return True if a session, a DataFrame, a Column, a reader or a writer is one of Spark Connect's client.
+
+    Nothing is asked of Spark. `Runtime` tells more of a session.
+    """
     return type(value).__module__.startswith("pyspark.sql.connect.")
-
-
-def is_classic(spark: SparkSession) -> bool:
-    """Return True if this process is the driver of a session; False on Spark Connect."""
-    return not is_connect(spark)
 
 
 def classic_session(spark: SparkSession) -> JavaObject:
@@ -114,7 +111,7 @@ def has_pending_context() -> bool:
 
 def spark_context(spark: SparkSession) -> SparkContext | None:
     """Return the context of a classic session; None on Connect."""
-    return spark.sparkContext if is_classic(spark) else None
+    return None if is_connect(spark) else spark.sparkContext
 
 
 def instantiated_session() -> SparkSession | None:
@@ -203,7 +200,7 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
         spark: A session, classic or Connect.
         schema: The columns.
     """
-    if not is_classic(spark):
+    if is_connect(spark):
         frame = spark.createDataFrame([], schema)
         return frame if schema.fields else finished(frame)
     session = classic_session(spark)
@@ -257,7 +254,7 @@ def named_frames(spark: SparkSession, frames: Mapping[str, DataFrame]) -> Iterat
 
 def drop_view(spark: SparkSession, name: str) -> None:
     """Drop a temporary view without uncaching its rows."""
-    catalog = session_state(spark).catalog() if is_classic(spark) else spark.catalog
+    catalog = spark.catalog if is_connect(spark) else session_state(spark).catalog()
     catalog.dropTempView(name)
 
 

@@ -18,10 +18,10 @@ def test_a_catalog_that_does_not_answer_afterwards_is_no_failure_of_a_committed_
         raise ExecutionError("The catalog does not answer")
 
     engine = SimpleNamespace(
+        runtime=SimpleNamespace(is_connect=False),
         spark=SimpleNamespace(catalog=SimpleNamespace(clearCache=lambda: cleared.append(True))),
         registry=SimpleNamespace(split=lambda parts: (parts[0], parts[1:]), resolve=refuse),
     )
-    monkeypatch.setattr(caches, "is_connect", lambda _: False)
     monkeypatch.setattr(caches, "cache_manager", lambda _: SimpleNamespace(isEmpty=lambda: False))
     caches.refresh_caches(engine, ("lake", "db", "t"), columns_may_differ=False)  # type: ignore[arg-type]
     assert cleared == [True]

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from dml.errors import AnalysisError, DmlError, NotFoundError, NotSupportedError
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from tests.dml.engine.conftest import Lake
 from tests.fixtures.java.tables import HERE, place_of_tables
 
@@ -109,7 +109,7 @@ def test_metadata_columns(lake: Lake, spark: SparkSession, name: str, tmp_path: 
     seen: list[tuple[int, str, int]] = []
     writer = chosen.writeStream.foreachBatch(lambda batch, _: seen.extend(map(tuple, batch.collect())))
     query = writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    if has_feature(Feature.METADATA_IN_STREAMS) or spark.version == "4.2.1":
+    if Feature.METADATA_IN_STREAMS in INSTALLED_FEATURES or spark.version == "4.2.1":
         assert query.awaitTermination(120)
         assert sorted(number for number, _, _ in seen) == [0, 2, 4]
         assert all(files[path] + pos == number for number, path, pos in seen)

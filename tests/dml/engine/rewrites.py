@@ -77,7 +77,7 @@ class NoSpark:
     """The parts of an engine that a compaction needs. Its tasks are small, so the driver runs them."""
 
     spark = None
-    runtime = SimpleNamespace(is_deferred=True)
+    lazy_session = SimpleNamespace(is_deferred=True)
 
     @staticmethod
     def commit_summary() -> dict[str, str]:

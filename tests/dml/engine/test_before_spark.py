@@ -17,8 +17,8 @@ from dml.engine.row_level_plan import plan_statement
 from dml.errors import DmlError
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.session import Session, runner_of
-from dml.spark import runtime
-from dml.spark.runtime import Runtime, known_settings, machine_time_zone
+from dml.spark import lazy_session
+from dml.spark.lazy_session import LazySession, known_settings, machine_time_zone
 from dml.sqlparse import parse
 from dml.views import StatementViews
 from tests.marks import by_night
@@ -152,11 +152,11 @@ def refuse(**_):
 def cold(lake, spark, monkeypatch):
     """A session on the tables of the lake, for which Spark has not started and does not start."""
     zone = spark.conf.get("spark.sql.session.timeZone")
-    monkeypatch.setattr(runtime, "active_session", lambda: None)
-    monkeypatch.setattr(runtime, "active_context", lambda: None)
-    monkeypatch.setattr(runtime, "spark_session", refuse)
+    monkeypatch.setattr(lazy_session, "active_session", lambda: None)
+    monkeypatch.setattr(lazy_session, "active_context", lambda: None)
+    monkeypatch.setattr(lazy_session, "spark_session", refuse)
     chosen = {"spark.sql.session.timeZone": zone, "spark.master": spark.sparkContext.master}
-    return Session(Runtime(settings=chosen), lake.session.registry, progress=False)
+    return Session(LazySession(settings=chosen), lake.session.registry, progress=False)
 
 
 def filled(lake, version, mode):
@@ -273,7 +273,7 @@ def test_a_statement_without_spark_does_the_same_as_with_it(lake, cold, version,
             assert repr(lake.rows(here)) == repr(lake.rows(there)), what
             assert summary(lake.table(here)) == summary(lake.table(there)), what
             assert len(lake.data_files(here)) == len(lake.data_files(there)), what
-        assert not runner_of(cold).engine.runtime.is_started
+        assert not runner_of(cold).engine.lazy_session.is_started
 
 
 DOUBTFUL_CALLS = {
@@ -369,21 +369,21 @@ def test_conditions_and_values_that_tasks_compute_are_valid_in_spark(lake, cold,
 
 @pytest.mark.spark
 def test_a_context_that_the_program_has_started_decides_the_settings(cold, monkeypatch, spark):
-    assert runner_of(cold).engine.runtime.is_deferred
-    monkeypatch.setattr(runtime, "active_context", lambda: spark.sparkContext)
-    assert not runner_of(cold).engine.runtime.is_deferred
+    assert runner_of(cold).engine.lazy_session.is_deferred
+    monkeypatch.setattr(lazy_session, "active_context", lambda: spark.sparkContext)
+    assert not runner_of(cold).engine.lazy_session.is_deferred
 
 
 @pytest.mark.spark
 def test_settings_that_decide_a_statement_count_before_spark_starts(lake, cold, monkeypatch):
     name = filled(lake, *KINDS[0])
     spoken = {"spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.caseSensitive": "true"}
-    other = Session(Runtime(settings=spoken), lake.session.registry, progress=False)
+    other = Session(LazySession(settings=spoken), lake.session.registry, progress=False)
     gone = other.sql(f"DELETE FROM {name} WHERE at < TIMESTAMP '2024-01-01 12:00:00'")
     assert gone.rows_deleted == 3  # 03:00 in UTC
     with pytest.raises(SparkStartsError):
         other.sql(f"DELETE FROM {name} WHERE ID = 5")
-    unknown = Session(Runtime(settings={"spark.sql.extensions": "a.B"}), lake.session.registry, progress=False)
+    unknown = Session(LazySession(settings={"spark.sql.extensions": "a.B"}), lake.session.registry, progress=False)
     with pytest.raises(SparkStartsError):
         unknown.sql(f"DELETE FROM {name} WHERE id = 5")
     monkeypatch.setattr("dml.limits.MAX_DRIVER_BYTES", 100)
@@ -411,7 +411,7 @@ def test_settings_are_known_only_if_nothing_else_can_set_them(monkeypatch, tmp_p
     assert known_settings({"TZ": "UTC", "MASTER": "spark://a:7077"}, {}) is None
     assert known_settings({"TZ": "UTC"}, {"spark.sql.catalog.lake": "a.B"}) is None
     (tmp_path / "conf").mkdir()
-    monkeypatch.setattr(runtime.pyspark, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(lazy_session.pyspark, "__file__", str(tmp_path / "__init__.py"))
     assert known_settings({"TZ": "UTC"}, {}) is not None
     (tmp_path / "conf" / "spark-defaults.conf").touch()
     assert known_settings({"TZ": "UTC"}, {}) is None
@@ -419,8 +419,8 @@ def test_settings_are_known_only_if_nothing_else_can_set_them(monkeypatch, tmp_p
 
 def test_the_machine_names_its_time_zone(monkeypatch, tmp_path):
     link, named = tmp_path / "localtime", tmp_path / "timezone"
-    monkeypatch.setattr(runtime, "LOCAL_TIME", link)
-    monkeypatch.setattr(runtime, "NAMED_ZONE", named)
+    monkeypatch.setattr(lazy_session, "LOCAL_TIME", link)
+    monkeypatch.setattr(lazy_session, "NAMED_ZONE", named)
     assert machine_time_zone({}) is None
     link.symlink_to("/usr/share/zoneinfo/Europe/Berlin")
     assert machine_time_zone({}) == "Europe/Berlin"
@@ -437,20 +437,20 @@ def test_builders_of_other_threads_wait_while_a_session_starts(monkeypatch):
     def slow(**_):
         is_starting.set()
         assert goes_on.wait(10)
-        assert runtime.get_or_create(SparkSession.builder) == "created"  # by the thread that starts it
+        assert lazy_session.get_or_create(SparkSession.builder) == "created"  # by the thread that starts it
         calls.append("started")
         return "session"
 
-    monkeypatch.setattr(runtime, "spark_session", slow)
+    monkeypatch.setattr(lazy_session, "spark_session", slow)
 
     def create(_):
         calls.append("created")
         return "created"
 
-    monkeypatch.setattr(runtime, "ORIGINAL", [create])
-    monkeypatch.setattr(runtime, "PENDING", [pending := Runtime()])
+    monkeypatch.setattr(lazy_session, "ORIGINAL", [create])
+    monkeypatch.setattr(lazy_session, "PENDING", [pending := LazySession()])
     first = threading.Thread(target=lambda: pending.spark)
-    other = threading.Thread(target=lambda: runtime.get_or_create(SparkSession.builder))
+    other = threading.Thread(target=lambda: lazy_session.get_or_create(SparkSession.builder))
     first.start()
     assert is_starting.wait(10)
     other.start()

@@ -54,7 +54,7 @@ def rows_read(lake: Lake, query: str) -> int:
     statement = parse(query)
     assert isinstance(statement, Query)
     engine = lake.engine
-    tables = StatementTables(statement=query, runtime=engine.runtime, registry=engine.registry)
+    tables = StatementTables(statement=query, lazy_session=engine.lazy_session, registry=engine.registry)
     views = query_views(engine, statement.fragment, tables, StatementSettings.of(engine, query))
     (frame,) = views.frames.values()
     return len(frame().collect())

@@ -87,7 +87,7 @@ def test_the_driver_and_a_job_of_one_statement_write_other_files(lake: Lake, mon
     monkeypatch.setattr("dml.limits.MIN_INSERTS_PER_TASK", 10)
     monkeypatch.setattr("dml.limits.MAX_DRIVER_INSERT_BYTES", 0)
     monkeypatch.setattr("dml.limits.MAX_TASK_HELD_BYTES", 0)
-    monkeypatch.setattr("dml.engine.by_tasks.fits_driver", lambda runtime, files, inserted_bytes=0: bool(files))
+    monkeypatch.setattr("dml.engine.by_tasks.fits_driver", lambda lazy_session, files, inserted_bytes=0: bool(files))
     changed = lake.session.sql(
         f"MERGE INTO {name} AS t USING (SELECT id, 'm' AS s FROM range(150, 250)) AS v ON t.id = v.id "
         "WHEN MATCHED THEN UPDATE SET s = v.s WHEN NOT MATCHED THEN INSERT *"

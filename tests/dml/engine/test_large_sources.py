@@ -276,9 +276,9 @@ def size_of_source(lake: Lake, name: str, source: str) -> int:
     sizes: list[int] = []
     original = sent_source.sent_batch
 
-    def noted(frame: Any, batch: Any, runtime: Any) -> Any:
+    def noted(frame: Any, batch: Any, lazy_session: Any) -> Any:
         sizes.append(batch.nbytes)
-        return original(frame, batch, runtime)
+        return original(frame, batch, lazy_session)
 
     with mock.patch.object(sent_source, "sent_batch", noted):
         lake.session.sql(f"EXPLAIN {merge(lake, name, UPSERT, source)}")

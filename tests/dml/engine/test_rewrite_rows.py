@@ -229,8 +229,8 @@ def test_rows_are_counted_before_the_commit(catalog: Catalog, monkeypatch: pytes
     history = filled(catalog, 2, spec=UNPARTITIONED_PARTITION_SPEC)
     old = files(history.table)
 
-    def lose_a_run(runtime: Any, context: Any, runs: Sequence[Any], *further: Any, **given: Any) -> WriteOutcome:
-        return copy_by_tasks(runtime, context, runs[:-1], *further, **given)
+    def lose_a_run(lazy_session: Any, context: Any, runs: Sequence[Any], *further: Any, **given: Any) -> WriteOutcome:
+        return copy_by_tasks(lazy_session, context, runs[:-1], *further, **given)
 
     monkeypatch.setattr(rewriting, "copy_by_tasks", lose_a_run)
     with pytest.raises(RowConservationError, match="30 rows by the manifests"):

@@ -14,7 +14,7 @@ from dml.engine import insert
 from dml.errors import DataError, ErrorKind
 from dml.session import Session
 from dml.spark.settings import ORDER
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from tests.dml.engine.conftest import Lake
 from tests.dml.engine.test_scanned_rows import PAST_SPARK, by_spark, check_twins, explained
 
@@ -286,7 +286,7 @@ def test_dates_have_no_time_zone(lake: Lake, ends: str, spark: SparkSession, zon
 def own_session(spark: SparkSession, tmp_path: Path) -> Iterator[Session]:
     """A session in which functions of the user replace built-in ones, as they always do before Spark 4.3."""
     own = spark.newSession()
-    if has_feature(Feature.FUNCTION_PATH):
+    if Feature.FUNCTION_PATH in INSTALLED_FEATURES:
         own.conf.set(ORDER, "first")
     session = dml.connect(str(tmp_path), spark=own, progress=False)
     session.sql("CREATE NAMESPACE db")

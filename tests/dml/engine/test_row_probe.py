@@ -48,7 +48,7 @@ def matches(kind: Kind, name: str, statement: str, files: list[ContentFile]) -> 
     planned = plan_statement(engine, parse(text), text)
     try:
         keys = None if planned.source is None else planned.source.keys()
-        probe = statement_probe(engine.runtime, planned, keys)
+        probe = statement_probe(engine.lazy_session, planned, keys)
         table = kind.lake.table(name)
         assert probe is not None
         return probe(table.metadata, table.current_snapshot().snapshot_id, files)
@@ -77,7 +77,7 @@ def test_neither_a_scan_nor_a_probe_fills_in_the_views_of_a_plan(kind: Kind, sta
         planned_frames = set(planned.views.frames)
         rows = build_delta(engine, planned).frame().count()
         files, table = new_files(kind, name, "(20L, 0, 'theirs')"), kind.lake.table(name)
-        probe = statement_probe(engine.runtime, planned)
+        probe = statement_probe(engine.lazy_session, planned)
         assert probe is not None
         assert probe(table.metadata, table.current_snapshot().snapshot_id, files)
         assert set(planned.views.frames) == planned_frames
@@ -127,7 +127,7 @@ def test_a_column_that_became_wider_meanwhile_is_judged_by_files_if_its_values_d
 
     def answer(rows: str) -> bool:
         files, table = new_files(kind, name, rows, "id, k, s, more"), kind.lake.table(name)
-        probe = statement_probe(engine.runtime, planned)
+        probe = statement_probe(engine.lazy_session, planned)
         assert probe is not None
         return probe(table.metadata, table.current_snapshot().snapshot_id, files)
 
@@ -147,7 +147,7 @@ def test_spark_reads_a_source_of_the_driver_where_keys_do_not_decide(
     assert planned.source is not None
     assert planned.source.rows is None
     delta = build_delta(engine, planned)
-    probe = statement_probe(engine.runtime, planned, delta.source_keys, keys_decide=not delta.source_is_repeatable)
+    probe = statement_probe(engine.lazy_session, planned, delta.source_keys, keys_decide=not delta.source_is_repeatable)
     assert probe is not None
     for row, expected in (("(20L, 0, 'theirs')", True), ("(20L, 9, 'theirs')", False)):
         files, table = new_files(kind, name, row), kind.lake.table(name)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write it
 
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 
 FRAME = """
     SELECT * FROM VALUES
@@ -22,7 +22,7 @@ FRAME = """
 
 def cases(spark):
     """Columns by a short description: those that Spark itself runs."""
-    found = older_cases() | (newer_cases() if has_feature(Feature.CLASSIC_COLUMN_NODES) else {})
+    found = older_cases() | (newer_cases() if Feature.CLASSIC_COLUMN_NODES in INSTALLED_FEATURES else {})
     try:
         spark.range(1).select(F.call_function("system.builtin.upper", F.lit("a"))).collect()
     except AnalysisException:
@@ -206,7 +206,7 @@ def literals():
         "list": [1, 2, 3],
         "list of strings": ["it's", "b"],
     }
-    if not has_feature(Feature.TIME):
+    if Feature.TIME not in INSTALLED_FEATURES:
         values.pop("time")
     found = {f"literal {name}": F.lit(value) for name, value in values.items()}
     for kind in ["tinyint", "smallint", "timestamp_ntz", "array<int>", "interval day to second", "decimal(5,1)"]:

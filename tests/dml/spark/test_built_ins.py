@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException
 
 from dml.spark import settings as settings_module
 from dml.spark.settings import replaces_any
+from dml.spark.versions import Feature
 
 CLASSES = {
     "upper": "org.apache.spark.sql.catalyst.expressions.Upper",
@@ -28,7 +29,8 @@ def session(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], *, has_pa
         return SimpleNamespace(className=CLASSES[name])
 
     monkeypatch.setattr(settings_module, "settings_of", lambda _: settings.get)
-    monkeypatch.setattr(settings_module, "server_has", lambda *_: has_path)
+    runtime = SimpleNamespace(features={Feature.FUNCTION_PATH} if has_path else {})
+    monkeypatch.setattr(settings_module, "Runtime", SimpleNamespace(of=lambda _: runtime))
     return SimpleNamespace(catalog=SimpleNamespace(getFunction=function)), asked
 
 

@@ -14,7 +14,7 @@ from dml.errors import (
     SqlError,
 )
 from dml.spark.errors import failure_of, parse_names, translate
-from dml.spark.versions import Feature, has_feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from dml.sqlparse.quoting import quoted_parts
 
 
@@ -37,7 +37,9 @@ def failing(spark):
 
 # Spark 3.5 does not say that it was the statement that raised an error.
 USER_RAISED = (
-    (DataError, ErrorKind.INVALID_VALUE) if has_feature(Feature.CONDITIONS) else (ExecutionError, ErrorKind.EXECUTION)
+    (DataError, ErrorKind.INVALID_VALUE)
+    if Feature.CONDITIONS in INSTALLED_FEATURES
+    else (ExecutionError, ErrorKind.EXECUTION)
 )
 CASES = [
     ("SELECT nope FROM s", AnalysisError, ErrorKind.UNRESOLVED_COLUMN, "There is no column 'nope' here"),

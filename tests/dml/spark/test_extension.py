@@ -21,7 +21,7 @@ from dml.spark.bridge.gateway import CARRIED
 from dml.spark.bridge.internals import SparkClass
 from dml.spark.extension import EXTENDED, extend
 from dml.spark.handlers import INHERITED, session_key
-from dml.spark.versions import Feature, has_feature, sql_failure
+from dml.spark.versions import INSTALLED_FEATURES, Feature, sql_failure
 from tests.dml.spark.conftest import LakeHandler
 
 pytestmark = pytest.mark.spark
@@ -178,7 +178,7 @@ def test_parameters_reach_spark_and_the_handler(spark, handler):
         ("DELETE FROM lake.t WHERE a = :a", {"a": lit(3)._jc}),
         ("DELETE FROM lake.t WHERE a = ?", spark._jvm.PythonUtils.toArray([lit("z")._jc])),
     )
-    if not has_feature(Feature.JVM_PARAMETERS):
+    if Feature.JVM_PARAMETERS not in INSTALLED_FEATURES:
         for text, values in statements:
             with pytest.raises(Exception, match=r"A parameter in a statement .* needs PySpark 4\.1 or later"):
                 jvm_rows(spark, text, values)

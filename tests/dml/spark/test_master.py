@@ -2,7 +2,7 @@
 
 import pytest
 
-from dml.spark.workers import is_local, max_task_failures, parallel_tasks
+from dml.spark.master import is_local_master, max_task_failures, parallel_tasks
 
 
 def settings(**chosen):
@@ -13,14 +13,14 @@ def settings(**chosen):
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]", "local[*, 3]", " local[ 2 ]"])
 def test_tasks_run_in_the_drivers_jvm_with_a_local_master(master):
-    assert is_local(master)
+    assert is_local_master(master)
 
 
 @pytest.mark.parametrize(
     "master", ["local-cluster[2,1,1024]", "spark://a:1,b:2", "yarn", "k8s://https://h:1", "localhost", "", None]
 )
 def test_all_others_have_machines_of_their_own(master):
-    assert not is_local(master)
+    assert not is_local_master(master)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What stands in for what a version of PySpark lacks does the same as what newer ones have."""
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
@@ -9,14 +10,12 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 
 from dml.errors import NotSupportedError
 from dml.spark import versions
+from dml.spark.task_frames import invert_hash, repartition_by_id, repartition_by_key
 from dml.spark.versions import (
     Feature,
     arrow_table,
+    features_of,
     frame_of_table,
-    has_feature,
-    invert_hash,
-    repartition_by_id,
-    repartition_by_key,
     require,
     sql_failure,
 )
@@ -60,14 +59,14 @@ def test_a_number_is_the_hash_of_what_stands_for_it(spark: SparkSession) -> None
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("version", [versions.VERSION, (3, 5)])
+@pytest.mark.parametrize("version", [pyspark.__version__, "3.5.7"])
 @pytest.mark.parametrize("rows", [0, 3])
 def test_arrow_tables_go_through_spark_as_they_are(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, version: tuple[int, ...], rows: int
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, version: str, rows: int
 ) -> None:
     """Values, types and NULLs, also where PySpark takes no Arrow tables."""
     with monkeypatch.context() as patched:
-        patched.setattr(versions, "VERSION", version)
+        patched.setattr(versions, "INSTALLED_FEATURES", features_of(version))
         frame = frame_of_table(spark, TABLE.slice(0, rows), SCHEMA)
     table = arrow_table(frame)
     assert table.to_pylist() == TABLE.slice(0, rows).to_pylist()
@@ -86,13 +85,12 @@ def test_an_exception_says_its_condition_its_message_and_the_sql(spark: SparkSes
 
 
 def test_a_feature_that_is_lacking_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "VERSION", (3, 5))
-    assert not has_feature(Feature.CONNECT)
+    monkeypatch.setattr(versions, "INSTALLED_FEATURES", features_of("3.5.7"))
     with pytest.raises(NotSupportedError, match=r"^Spark Connect needs PySpark 4\.0 or later, and this is "):
         require(Feature.CONNECT)
 
 
 def test_a_feature_that_is_there_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(versions, "VERSION", (4, 10))
+    monkeypatch.setattr(versions, "INSTALLED_FEATURES", features_of("4.10.0"))
     for feature in Feature:
         require(feature)

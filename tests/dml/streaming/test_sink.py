@@ -12,7 +12,7 @@ from dml.catalog.registry import CatalogRegistry
 from dml.commit import StreamEpoch
 from dml.engine.engine import Engine
 from dml.errors import NotSupportedError
-from dml.spark.runtime import Runtime
+from dml.spark.lazy_session import LazySession
 from dml.spark_connect.server_side import RemoteBatches, batch_function, pack_catalogs
 from dml.streaming.sink import LocalBatches, StreamSink, stream_options
 
@@ -46,7 +46,7 @@ def test_names_are_resolved_as_when_the_query_started() -> None:
     """A later USE in the session affects no running query, neither in its process nor beside a server."""
     spark: Any = object()
     registry = CatalogRegistry(catalogs={}, current_catalog="lake", current_namespace=("before",))
-    engine = Engine(runtime=Runtime(spark), registry=registry)
+    engine = Engine(lazy_session=LazySession(spark), registry=registry)
     function = cast("LocalBatches", batch_function(engine, ignore, "c"))
     packed = pickle.loads(pack_catalogs(registry))
     registry.current_namespace = ("after",)
