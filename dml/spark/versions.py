@@ -27,7 +27,6 @@ __all__ = [
     "CLASSIC_PACKAGE",
     "INSTALLED_FEATURES",
     "MINIMUM_JAVA",
-    "VERSION",
     "Feature",
     "SqlFailure",
     "arrow_table",
@@ -40,8 +39,6 @@ __all__ = [
     "require",
     "sql_failure",
 ]
-
-VERSION: Final = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 
 class Feature(Enum):

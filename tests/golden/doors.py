@@ -27,7 +27,7 @@ from pyspark.sql.functions import expr, lit
 from dml.errors import DmlError, SqlError
 from dml.result import Result
 from dml.session import Session
-from dml.spark.versions import INSTALLED_FEATURES, VERSION, Feature, arrow_table, sql_failure
+from dml.spark.versions import INSTALLED_FEATURES, Feature, arrow_table, features_of, sql_failure
 from dml.sqlparse import (
     Assignment,
     DeleteAction,
@@ -378,7 +378,7 @@ def insert(lake: Session, sql: str, statement: InsertStatement) -> None:
     name = full_name(sql[statement.target.span.start : statement.target.span.end])
     known = lake.spark.table(BRANCH.sub("", name)).columns
     columns = statement.columns or known
-    if VERSION < (4, 1) and set(rows.columns if statement.by_name else columns) < set(known):
+    if features_of("4.1") > INSTALLED_FEATURES and set(rows.columns if statement.by_name else columns) < set(known):
         lake.spark.sql(sql)
         return
     dynamic = lake.spark.conf.get(OVERWRITE_MODE, "static").lower() == "dynamic"
