@@ -158,8 +158,8 @@ def tree_reading(is_other: bool, features: frozenset[Feature]) -> TreeReading:
     """Return how closely sqlglot's trees match Spark.
 
     Args:
-        is_other: Whether settings or functions change the meaning of trees.
-        features: The features of the Spark that parses the statements.
+        is_other: Whether settings or user-defined functions change how Spark interprets the statement.
+        features: The features of the Spark that parses the statement: before Spark has started, those of PySpark.
     """
     if is_other:
         return TreeReading.OTHERWISE
@@ -210,7 +210,7 @@ class Engine:
 
     @property
     def runtime(self) -> Runtime:
-        """What the Spark session is and can do; starts it."""
+        """The kind and capabilities of the Spark session. Starts it if necessary."""
         return self.lazy_session.runtime
 
     def commit_summary(self) -> dict[str, str]:

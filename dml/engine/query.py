@@ -195,13 +195,13 @@ def table_frame(
         parallelism=settings.parallelism,
     )
     readers, frames = dml.spark_scan.readers, dml.spark_scan.frames
-    abilities = readers.ReaderAbilities.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
-    if abilities.unplanned_reason is None and (is_joined or not read.is_row_select or not read.field_ids):
+    capabilities = readers.ReaderCapabilities.of(engine.spark, frames.unplanned_reason(engine.spark, schema))
+    if capabilities.unplanned_reason is None and (is_joined or not read.is_row_select or not read.field_ids):
         return frames.read_frame(engine.spark, scan)
     # Rows without any column are lost on the way to Spark: `count(*)` reads the cheapest one.
     metadata_columns = read.metadata_columns or (() if read.field_ids else (FILE_ORDINAL,))
     own = replace(scan, metadata_columns=metadata_columns).plan_for(engine.lazy_session)
-    reader = readers.choose_reader(scan, own.plan, abilities)
+    reader = readers.choose_reader(scan, own.plan, capabilities)
     if not isinstance(reader, readers.PythonRead):
         return frames.read_frame(engine.spark, scan)
     # The query receives the Arrow batches of the Python workers: the connector API would copy each row once more.

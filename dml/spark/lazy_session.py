@@ -38,7 +38,7 @@ TIME_ZONE: Final = "spark.sql.session.timeZone"
 
 
 class LazySession:
-    """The Spark session of a `Session`.
+    """A Spark session that starts on first use, or wraps an existing one.
 
     Args:
         spark: The session; None starts one on first use, unless the program has started one by then.
@@ -56,9 +56,9 @@ class LazySession:
 
     @staticmethod
     def of(spark: SparkSession | None, *, settings: Mapping[str, str] | None = None) -> "LazySession":
-        """Return the owner of a session, or of the active one, or of one that starts on first use.
+        """Wrap the given session, else the pending or active one, else a new one that starts on first use.
 
-        A session of Spark Connect, and one in a JVM that spark-submit has started, starts at once.
+        A new session starts immediately on Spark Connect and in a JVM that spark-submit has started.
         """
         pending = pending_session()
         if spark is None and pending is not None:
@@ -70,7 +70,7 @@ class LazySession:
 
     @property
     def is_started(self) -> bool:
-        """Whether there is a session, of this owner or of the program: then it decides what statements mean."""
+        """Whether a session exists, started here or by the program. Its settings then apply to statements."""
         return self._spark is not None or (not has_pending_context() and active_session() is not None)
 
     @property
@@ -103,10 +103,11 @@ class LazySession:
 
     @property
     def runtime(self) -> Runtime:
-        """What the session is and can do; starts it.
+        """The kind and capabilities of the session. Starts it if necessary.
 
         Raises:
-            SetupError: As `spark`.
+            SetupError: Java is missing or too old, or Spark does not start.
+            PySparkException: The Connect server does not respond.
         """
         return Runtime.of(self.spark)
 
@@ -180,14 +181,14 @@ class LazySession:
 
 
 PENDING: Final[list[LazySession]] = []
-"""The owner of the session that PySpark's own calls start, if there is one."""
+"""The session that PySpark's own calls will start; empty or one element."""
 
 ORIGINAL: Final[list[Callable[[Any], SparkSession]]] = []
 """PySpark's `SparkSession.Builder.getOrCreate`, once it has been replaced."""
 
 
 def pending_session() -> LazySession | None:
-    """Return the owner of the pending session. Another thread may start it at any time."""
+    """Return the session that PySpark's own calls will start, or None. Another thread may start it at any time."""
     return next(iter(PENDING), None)
 
 

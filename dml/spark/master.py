@@ -1,7 +1,7 @@
-"""What the master URL and the settings of Spark say about tasks: where they run, their attempts, their number. Driver.
+"""Derive task location, attempts and parallelism from Spark's master URL and settings. Driver.
 
-Input: a master URL, or settings as `get(key, default)`: code that starts a session uses it too. Source: Spark
-documentation, "Submitting Applications" (master URLs), "Configuration" and "Dynamic Allocation".
+Input: a master URL, or settings as `get(key, default)`. No session is needed, so code that starts one can use it.
+Source: Spark documentation, "Submitting Applications" (master URLs), "Configuration" and "Dynamic Allocation".
 """
 
 import os
@@ -31,7 +31,7 @@ LEAST_PARALLELISM: Final = 2
 
 
 def is_local_master(master: str | None) -> bool:
-    """Return True if tasks run in the driver's JVM, and so see its files and run its Python."""
+    """Return True if tasks run in the driver's JVM, so they can read its local files."""
     return LOCAL.fullmatch((master or "").strip()) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a Spark session is and what it can do: one frozen value per session. Driver.
+"""Describe a Spark session: its kind, its features, and where its tasks run. Driver.
 
 Input: a session. Output: its `Runtime`.
 """
@@ -19,24 +19,25 @@ __all__ = ["RUNTIMES", "Runtime", "SessionKind"]
 
 
 class SessionKind(Flag):
-    """A kind of session."""
+    """How RowDelta integrates with a session. A flag, so that `Replacement.on` can combine kinds."""
 
     CLASSIC = auto()
-    CLASSIC_WITHOUT_CATALOGS = auto()  # before Spark 4.0, which does not find RowDelta's tables in catalogs
+    CLASSIC_WITHOUT_CATALOGS = auto()  # PySpark 3.5: RowDelta's catalogs cannot be registered in Spark
     CONNECT = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a Spark session is and what it can do.
+    """The kind and capabilities of a Spark session, read once.
 
     Attributes:
         kind: The kind of the session.
-        features: The features that both the installed PySpark and the session's Spark have: a Connect server may be
-            older than its client.
-        is_local: Whether tasks run in the driver's JVM, and so see its files and run its Python.
-        shares_files: Whether tasks and driver may exchange rows in files: tasks run locally, and Spark does not encrypt
-            its files.
+        features: The features that the installed PySpark and the session's Spark have in common. A Connect server may
+            be older than its client.
+        is_local: Whether tasks run in the driver's JVM, so they can read its local files. False on Connect, where the
+            master is unknown.
+        shares_files: Whether tasks and the driver may exchange rows through local files. Requires a local master and
+            no `spark.io.encryption.enabled`.
     """
 
     kind: SessionKind
@@ -46,13 +47,12 @@ class Runtime:
 
     @staticmethod
     def of(spark: SparkSession) -> "Runtime":
-        """Return the runtime of a session. The first call for a session of Spark Connect asks its server.
+        """Return the runtime of a session, cached per Spark application or Connect session.
 
-        Args:
-            spark: A session, classic or Connect. Classic sessions of an application share one runtime.
+        The first call for a Connect session requests the server's version.
 
         Raises:
-            PySparkException: The Connect server does not answer.
+            PySparkException: The Connect server does not respond.
         """
         key = spark if is_connect(spark) else spark.sparkContext
         runtime = RUNTIMES.get(key)
@@ -62,21 +62,19 @@ class Runtime:
 
     @property
     def is_connect(self) -> bool:
-        """Whether another process is the driver of the session."""
+        """Whether this is a Spark Connect session, whose client cannot access the driver's JVM."""
         return self.kind is SessionKind.CONNECT
 
 
 RUNTIMES: Final[WeakKeyDictionary[Any, Runtime]] = WeakKeyDictionary()
-"""The runtimes so far, by the context of classic sessions and by the session of Spark Connect."""
+"""Cached runtimes, keyed by SparkContext for classic sessions and by session for Spark Connect."""
 
 
 def connect_runtime(spark: SparkSession) -> Runtime:
-    """Return the runtime of a session of Spark Connect."""
     return Runtime(kind=SessionKind.CONNECT, features=INSTALLED_FEATURES & features_of(spark.version))
 
 
 def classic_runtime(spark: SparkSession) -> Runtime:
-    """Return the runtime of a classic session."""
     has_catalogs = Feature.DATA_SOURCE_V2 in INSTALLED_FEATURES
     is_local = is_local_master(spark.sparkContext.master)
     conf = CONTEXT.of(spark.sparkContext).sc().conf()

@@ -1,4 +1,4 @@
-"""DataFrames with known sizes or partitions: rows that tasks read, literal rows, distributed rows. Driver.
+"""DataFrames with known sizes or partitions: task rows, literal rows, repartitioned rows. Driver.
 
 `task_frame` creates a DataFrame whose rows are read by a function in a number of tasks. The function receives the
 number of its task. Spark estimates that `mapInArrow` returns as many bytes as it receives. From one number per task it
@@ -15,8 +15,8 @@ execution combines, and whose large ones it splits, by their actual sizes. It ma
 the distribution stays as requested. Source: Spark's `RebalancePartitions`, which it plans for the writes of tables that
 request a distribution.
 
-`repartition_by_id` sends each row to the partition of its number, on older versions by the inverse of Spark's hash.
-Source: `HashPartitioning` and `Murmur3_x86_32` of Spark.
+`repartition_by_id` sends each row to the partition with a given number. Before Spark 4.1 it uses hash partitioning,
+with keys found by inverting Spark's hash function. Source: Spark's `HashPartitioning` and `Murmur3_x86_32`.
 """
 
 import re

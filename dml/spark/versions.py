@@ -74,13 +74,13 @@ class Feature(Enum):
 
 
 def features_of(version: str) -> frozenset[Feature]:
-    """Return the features of a version of Spark, such as `4.1.2`."""
+    """Return the features of a Spark version, such as `4.1.2`. Only its major and minor numbers matter."""
     number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     return frozenset(feature for feature in Feature if feature.since <= number)
 
 
 INSTALLED_FEATURES: Final = features_of(pyspark.__version__)
-"""The features of the installed PySpark. `Runtime.features` has those of a session."""
+"""Features of the installed PySpark. For a session use `Runtime.features`: a Connect server may be older."""
 
 
 def require(feature: Feature) -> None:

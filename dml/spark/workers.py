@@ -98,7 +98,7 @@ def scratch_folder(context: SparkContext) -> "TemporaryDirectory[str]":
 
 
 def runs_own_python(context: SparkContext) -> bool:
-    """Return True if local workers run the driver's Python. Configures it if no other is."""
+    """Use the driver's Python for local workers unless another is configured. Return True if they run it."""
     chosen = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
     if not chosen:
         # Python functions read it when they are created, so it applies to an existing session too.

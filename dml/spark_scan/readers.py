@@ -1,8 +1,8 @@
 """Choose the reader of a query's rows. Driver.
 
-Input: the read that Spark requests, the planned data files, the abilities of the session. Output: a `Reader`, with the
-reason that EXPLAIN shows. `choose_reader` is the only place that chooses one, for SQL, `spark.table`, DataFrames and
-views.
+Input: the read that Spark requests, the planned data files, the capabilities of the session. Output: a `Reader`, with
+the reason that EXPLAIN shows. `choose_reader` is the only place that chooses one, for SQL, `spark.table`, DataFrames
+and views.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from dml.spark_scan.vectorized import (
 )
 from dml.spark_scan.workers import can_run_tasks
 
-__all__ = ["GroupedRead", "KnownValues", "PythonRead", "Reader", "ReaderAbilities", "choose_reader", "reader_text"]
+__all__ = ["GroupedRead", "KnownValues", "PythonRead", "Reader", "ReaderCapabilities", "choose_reader", "reader_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +100,8 @@ Reader = KnownValues | GroupedRead | VectorizedRead | PythonRead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderAbilities:
-    """The settings and abilities of a session. The functions open files or run jobs, so they are called last.
+class ReaderCapabilities:
+    """The settings and capabilities of a session. The functions open files or run jobs, so they are called last.
 
     Attributes:
         setting: Returns a setting of the session, or the default.
@@ -125,9 +125,9 @@ class ReaderAbilities:
     unplanned_reason: str | None = None
 
     @staticmethod
-    def of(spark: SparkSession, unplanned_reason: str | None = None) -> "ReaderAbilities":
-        """Return the abilities of a session. Use it for one query: it caches an answer about that query."""
-        return ReaderAbilities(
+    def of(spark: SparkSession, unplanned_reason: str | None = None) -> "ReaderCapabilities":
+        """Return the capabilities of a session. Use it for one query: it caches an answer about that query."""
+        return ReaderCapabilities(
             setting=spark.conf.get,
             counts_rows=cache(partial(counts_no_values, spark)),
             runs_tasks=partial(can_run_tasks, spark),
@@ -136,7 +136,7 @@ class ReaderAbilities:
         )
 
 
-def choose_reader(read: SparkRead, plan: ScanPlan, abilities: ReaderAbilities) -> Reader:
+def choose_reader(read: SparkRead, plan: ScanPlan, capabilities: ReaderCapabilities) -> Reader:
     """Choose the reader of a query's rows by the first matching row of this table.
 
     | session, query and files | reader |
@@ -166,22 +166,22 @@ def choose_reader(read: SparkRead, plan: ScanPlan, abilities: ReaderAbilities) -
     Args:
         read: The columns, the filter, and the aggregation if it covers all rows of the files.
         plan: The data files to read.
-        abilities: The settings and abilities of the session.
+        capabilities: The settings and capabilities of the session.
     """
-    if abilities.unplanned_reason is not None:
-        return PythonRead(reason=abilities.unplanned_reason)
+    if capabilities.unplanned_reason is not None:
+        return PythonRead(reason=capabilities.unplanned_reason)
     aggregation = read.aggregation
-    if aggregation is None or not may_aggregate(read, aggregation, abilities):
-        return choose_row_reader(read, plan, abilities)
-    values = abilities.known_values(read, plan)
+    if aggregation is None or not may_aggregate(read, aggregation, capabilities):
+        return choose_row_reader(read, plan, capabilities)
+    values = capabilities.known_values(read, plan)
     if values is not None:
         return KnownValues(calls=aggregation.calls, values=values)
     columns = aggregated_columns(aggregation)
     if not columns:
-        return choose_row_reader(read, plan, abilities)
-    rows = choose_row_reader(replace(read, columns=tuple(columns)), plan, abilities)
+        return choose_row_reader(read, plan, capabilities)
+    rows = choose_row_reader(replace(read, columns=tuple(columns)), plan, capabilities)
     is_vectorized = isinstance(rows, VectorizedRead)
-    if (is_vectorized and not has_texts_in_few_groups(aggregation)) or not abilities.runs_tasks():
+    if (is_vectorized and not has_texts_in_few_groups(aggregation)) or not capabilities.runs_tasks():
         return rows
     return GroupedRead(
         reason="passing a row per group to Spark is faster than passing every string" if is_vectorized else rows.reason,
@@ -203,18 +203,18 @@ AGGREGATE_PUSH_DOWN: Final = "spark.sql.iceberg.aggregate-push-down.enabled"
 """Iceberg's session setting that turns aggregate push-down off."""
 
 
-def may_aggregate(read: SparkRead, aggregation: Aggregation, abilities: ReaderAbilities) -> bool:
+def may_aggregate(read: SparkRead, aggregation: Aggregation, capabilities: ReaderCapabilities) -> bool:
     """Return whether manifests or tasks may compute an aggregation instead of Spark."""
     return (
         not read.metadata_columns
-        and not setting_equals(abilities, AGGREGATE_PUSH_DOWN, "true", "false")
-        and (not aggregation.counts_rows or abilities.counts_rows())
+        and not setting_equals(capabilities, AGGREGATE_PUSH_DOWN, "true", "false")
+        and (not aggregation.counts_rows or capabilities.counts_rows())
     )
 
 
-def setting_equals(abilities: ReaderAbilities, key: str, default: str, wanted: str) -> bool:
+def setting_equals(capabilities: ReaderCapabilities, key: str, default: str, wanted: str) -> bool:
     """Return whether a setting, or its default, equals a value in lower case."""
-    return (abilities.setting(key, default) or default).strip().lower() == wanted
+    return (capabilities.setting(key, default) or default).strip().lower() == wanted
 
 
 EXACT_TYPES: Final = (
@@ -272,10 +272,10 @@ def has_texts_in_few_groups(aggregation: Aggregation) -> bool:
     return has_texts and all(isinstance(column.field_type, LOW_CARDINALITY_TYPES) for column in aggregation.by)
 
 
-def choose_row_reader(read: SparkRead, plan: ScanPlan, abilities: ReaderAbilities) -> VectorizedRead | PythonRead:
+def choose_row_reader(read: SparkRead, plan: ScanPlan, capabilities: ReaderCapabilities) -> VectorizedRead | PythonRead:
     """Choose the reader of rows that are not aggregated before Spark receives them."""
     try:
-        reason = next(reasons_for_python(read, plan, abilities), None)
+        reason = next(reasons_for_python(read, plan, capabilities), None)
     except DmlError:
         reason = "a data file is damaged or cannot be opened; the query will report the error"
     if reason is not None:
@@ -299,7 +299,7 @@ REQUIRED_SETTINGS: Final = (
 """Session settings, their defaults, and the values without which Spark's reader is not used."""
 
 
-def reasons_for_python(read: SparkRead, plan: ScanPlan, abilities: ReaderAbilities) -> Iterator[str]:
+def reasons_for_python(read: SparkRead, plan: ScanPlan, capabilities: ReaderCapabilities) -> Iterator[str]:
     """Yield the reasons against Spark's reader: it cannot read the rows, or is slower. Costly checks come last.
 
     Raises:
@@ -307,7 +307,7 @@ def reasons_for_python(read: SparkRead, plan: ScanPlan, abilities: ReaderAbiliti
     """
     yield from file_reasons(read, plan)
     yield from table_reasons(read, plan)
-    yield from session_reasons(read, plan, abilities)
+    yield from session_reasons(read, plan, capabilities)
 
 
 def file_reasons(read: SparkRead, plan: ScanPlan) -> Iterator[str]:
@@ -346,17 +346,17 @@ def table_reasons(read: SparkRead, plan: ScanPlan) -> Iterator[str]:
         yield "the query needs no columns except partition columns"
 
 
-def session_reasons(read: SparkRead, plan: ScanPlan, abilities: ReaderAbilities) -> Iterator[str]:
+def session_reasons(read: SparkRead, plan: ScanPlan, capabilities: ReaderCapabilities) -> Iterator[str]:
     for key, default, wanted in REQUIRED_SETTINGS:
-        if not setting_equals(abilities, key, default, wanted):
+        if not setting_equals(capabilities, key, default, wanted):
             yield f"the session setting {key} is not {wanted}"
     for task in plan.tasks:
         check_location(read.table.io, task.path)
-    if is_filtered(read, plan) and not abilities.keeps_most_rows(Scan(read=read, plan=plan)):
+    if is_filtered(read, plan) and not capabilities.keeps_most_rows(Scan(read=read, plan=plan)):
         yield "the filter keeps few rows, and Spark's reader would return all"
-    if not abilities.have_field_ids(read.table, plan.tasks):
+    if not capabilities.have_field_ids(read.table, plan.tasks):
         yield "data files have no field ids, as after an import"
-    if not abilities.reads_parquet():
+    if not capabilities.reads_parquet():
         yield "RowDelta cannot use the Parquet reader of this Spark version"
 
 

@@ -30,7 +30,7 @@ from dml.spark.bridge.values import CONNECTOR, array, constant, java_class, opti
 from dml.spark.workers import check_files, check_reads
 from dml.spark_scan.conditions import pushed_down
 from dml.spark_scan.read import SparkRead
-from dml.spark_scan.readers import Reader, ReaderAbilities, choose_reader, reader_text
+from dml.spark_scan.readers import Reader, ReaderCapabilities, choose_reader, reader_text
 from dml.spark_scan.vectorized import VectorizedRead
 from dml.spark_scan.workers import python_partition, reader_factory
 from dml.tasks.row_task import RowTask
@@ -151,7 +151,7 @@ class SparkScan(Proxy):
     @cached_property
     def reader(self) -> Reader:
         """The reader of the rows."""
-        return choose_reader(self.read, self.plan, ReaderAbilities.of(self.spark))
+        return choose_reader(self.read, self.plan, ReaderCapabilities.of(self.spark))
 
     @property
     def vectorized(self) -> VectorizedRead | None:

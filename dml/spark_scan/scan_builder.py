@@ -28,7 +28,7 @@ from dml.spark_scan.conditions import pushable_trees, pushed_down
 from dml.spark_scan.expressions import condition_trees, has_marked_calls
 from dml.spark_scan.known_values import KnownRow
 from dml.spark_scan.read import Aggregation, SparkRead
-from dml.spark_scan.readers import GroupedRead, KnownValues, Reader, ReaderAbilities, choose_reader, reader_text
+from dml.spark_scan.readers import GroupedRead, KnownValues, Reader, ReaderCapabilities, choose_reader, reader_text
 from dml.spark_scan.running_query import record_scan
 from dml.spark_scan.scan import FILTER_PREDICATE, SparkScan
 
@@ -71,9 +71,9 @@ class SparkScanBuilder(Proxy):
         self._last_choice: tuple[Aggregation, Reader] | None = None
 
     @cached_property
-    def abilities(self) -> ReaderAbilities:
+    def capabilities(self) -> ReaderCapabilities:
         """What the session allows and can do."""
-        return ReaderAbilities.of(self.spark)
+        return ReaderCapabilities.of(self.spark)
 
     def pushPredicates(self, predicates: Sequence[JavaObject]) -> Sequence[JavaObject]:
         """Prune by conditions.
@@ -121,7 +121,7 @@ class SparkScanBuilder(Proxy):
             return None
         if self._last_choice is None or self._last_choice[0] != aggregation:
             self.plan = self.plan or self.read.plan()
-            reader = choose_reader(replace(self.read, aggregation=aggregation), self.plan, self.abilities)
+            reader = choose_reader(replace(self.read, aggregation=aggregation), self.plan, self.capabilities)
             self._last_choice = aggregation, reader
         return self._last_choice[1]
 

@@ -51,7 +51,7 @@ __all__ = [
 def is_connect(value: object) -> bool:
     """Return True if a session, a DataFrame, a Column, a reader or a writer is one of Spark Connect's client.
 
-    Nothing is asked of Spark. `Runtime` tells more of a session.
+    Sends no request. For a session, prefer `Runtime.of(spark).is_connect`.
     """
     return type(value).__module__.startswith("pyspark.sql.connect.")
 

@@ -29,7 +29,7 @@ from dml.spark_scan.readers import (
     KnownValues,
     PythonRead,
     Reader,
-    ReaderAbilities,
+    ReaderCapabilities,
     choose_reader,
     reader_text,
 )
@@ -108,7 +108,7 @@ class Given:
             parallelism=2,
             aggregation=self.aggregation,
         )
-        abilities = ReaderAbilities(
+        capabilities = ReaderCapabilities(
             setting=self.settings.get,
             counts_rows=lambda: self.counts_rows,
             runs_tasks=lambda: self.runs_tasks,
@@ -119,7 +119,7 @@ class Given:
             unplanned_reason=self.unplanned_reason,
         )
         plan = ScanPlan(snapshot_id=1, tasks=self.files, covers_whole_files=self.whole_files)
-        return choose_reader(read, plan, abilities)
+        return choose_reader(read, plan, capabilities)
 
 
 def aggregation(by: Sequence[int], *calls: tuple[AggregateFunction, int | None]) -> Aggregation:

@@ -15,7 +15,8 @@ from dml.spark import handlers, replaced_methods
 from dml.spark.bridge.internals import UnknownInternalsError
 from dml.spark.callbacks import wrap_conversion
 from dml.spark.handlers import Enabled, StatementHandler
-from dml.spark.replaced_methods import Replacement, SessionKind, replace_methods
+from dml.spark.replaced_methods import Replacement, replace_methods
+from dml.spark.runtime import SessionKind
 
 REPLACEMENTS = list(
     {(entry.owner_class, entry.name): entry for entry in PATCHES if entry.owner_class is not None}.values()
