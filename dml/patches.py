@@ -135,4 +135,5 @@ PATCHES: Final[tuple[Replacement, ...]] = (
 
 def patch_pyspark(spark: SparkSession) -> None:
     """Replace the methods for a kind of session, each method once."""
-    replace_methods(patch for patch in PATCHES if Runtime.of(spark).kind in patch.on)
+    kind = Runtime.of(spark).kind
+    replace_methods(patch for patch in PATCHES if kind in patch.on)

@@ -104,7 +104,7 @@ class Session:
     """Row-level DML, queries and table statements on the catalogs of a session.
 
     Args:
-        spark: The Spark session that runs the work, or the owner of one that starts on first use.
+        spark: The Spark session that runs the work, or one that starts on first use.
         registry: The catalogs.
         progress: Show a progress bar in a terminal for long statements.
         callbacks: The functions to call after each commit; None for none.

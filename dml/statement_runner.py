@@ -63,7 +63,7 @@ class StatementRunner:
     """Runs the statements of one Spark session.
 
     Args:
-        spark: The Spark session, or the owner of one that starts on first use.
+        spark: The Spark session, or one that starts on first use.
         registry: The catalogs.
         progress: Show a progress bar in a terminal for long statements.
         callbacks: The functions to call after each commit; None for none.

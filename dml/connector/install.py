@@ -29,7 +29,7 @@ from dml.errors import NotSupportedError, SetupError
 from dml.spark.bridge.gateway import JavaObject, Py4JError, Py4JJavaError, python_function
 from dml.spark.bridge.internals import works
 from dml.spark.bridge.names import CATALOGS
-from dml.spark.bridge.sessions import jar_loader, session_state, weak_session
+from dml.spark.bridge.sessions import is_connect, jar_loader, session_state, weak_session
 from dml.spark.bridge.values import java_class
 from dml.spark.callbacks import take_callbacks
 from dml.spark.handlers import Binding, StatementHandler, session_key
@@ -182,7 +182,7 @@ def install_in_derived_sessions(binding: Binding, registry: CatalogRegistry) -> 
 
     def bind(spark: SparkSession) -> StatementHandler:
         key = session_key(spark)
-        if key not in seen and not Runtime.of(spark).is_connect:
+        if key not in seen and not is_connect(spark):
             seen.add(key)
             # Nothing reports the end of such a session: a catalog with a strong reference would keep both forever.
             session = weak_session(spark)
@@ -219,7 +219,7 @@ def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
 
 def uninstall(engine: Engine) -> None:
     """Remove a session's catalogs from Spark. Do nothing if there are none or the session has ended."""
-    if engine.runtime.is_connect:
+    if is_connect(engine.spark):
         return
     try:
         catalogs = catalogs_of(engine)

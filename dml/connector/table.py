@@ -52,7 +52,7 @@ from dml.spark.bridge.values import (
 from dml.spark.callbacks import take_callbacks
 from dml.spark.store_assignment import default_sql
 from dml.spark.types import spark_field
-from dml.spark.versions import Feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 from dml.spark_scan.frames import frame_of, named_plan, relation_of, unplanned_reason
 from dml.spark_scan.running_query import record_scan
 from dml.spark_scan.scan_builder import SparkScanBuilder, scan_builder
@@ -316,7 +316,7 @@ class SparkTable(Proxy):
     @property
     def _reloads(self) -> bool:
         """True if scans reload the table: before Spark 4.1 a DataFrame keeps the table that it resolved."""
-        return Feature.TABLE_RELOAD not in self.engine.runtime.features and not self.state.is_pinned
+        return Feature.TABLE_RELOAD not in INSTALLED_FEATURES and not self.state.is_pinned
 
     def _current_state(self) -> TableState:
         """Return the current state; a running statement loads it once."""

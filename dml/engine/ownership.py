@@ -136,8 +136,9 @@ def enter(engine: Engine, name: str, namespace: tuple[str, ...]) -> None:
         namespace: The namespace, which exists unless it is the default one.
     """
     kind = engine.runtime.kind
+    if kind is SessionKind.CONNECT:
+        engine.registry.is_current_on_connect = True
     if kind is not SessionKind.CLASSIC:
-        engine.registry.is_current_on_connect = kind is SessionKind.CONNECT
         return
     catalog = engine.spark.catalog
     with suppress(PySparkException, Py4JError):

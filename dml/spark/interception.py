@@ -44,7 +44,8 @@ def enable(spark: SparkSession, handler: StatementHandler) -> None:
     It runs statements from Python and, if the session has RowDelta's parser, from the JVM.
     """
     register_handler(spark, handler)
-    replace_methods([replacement for replacement in SQL_REPLACEMENTS if Runtime.of(spark).kind in replacement.on])
+    kind = Runtime.of(spark).kind
+    replace_methods([replacement for replacement in SQL_REPLACEMENTS if kind in replacement.on])
 
 
 def disable(spark: SparkSession) -> None:

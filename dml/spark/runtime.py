@@ -15,7 +15,7 @@ from dml.spark.bridge.sessions import is_connect
 from dml.spark.master import is_local_master
 from dml.spark.versions import INSTALLED_FEATURES, Feature, features_of
 
-__all__ = ["RUNTIMES", "Runtime", "SessionKind"]
+__all__ = ["Runtime", "SessionKind"]
 
 
 class SessionKind(Flag):
@@ -32,8 +32,7 @@ class Runtime:
 
     Attributes:
         kind: The kind of the session.
-        features: The features that the installed PySpark and the session's Spark have in common. A Connect server may
-            be older than its client.
+        features: The features of the session's Spark. A Connect server may be older or newer than its client.
         is_local: Whether tasks run in the driver's JVM, so they can read its local files. False on Connect, where the
             master is unknown.
         shares_files: Whether tasks and the driver may exchange rows through local files. Requires a local master and
@@ -71,7 +70,7 @@ RUNTIMES: Final[WeakKeyDictionary[Any, Runtime]] = WeakKeyDictionary()
 
 
 def connect_runtime(spark: SparkSession) -> Runtime:
-    return Runtime(kind=SessionKind.CONNECT, features=INSTALLED_FEATURES & features_of(spark.version))
+    return Runtime(kind=SessionKind.CONNECT, features=features_of(spark.version))
 
 
 def classic_runtime(spark: SparkSession) -> Runtime:
@@ -80,7 +79,7 @@ def classic_runtime(spark: SparkSession) -> Runtime:
     conf = CONTEXT.of(spark.sparkContext).sc().conf()
     return Runtime(
         kind=SessionKind.CLASSIC if has_catalogs else SessionKind.CLASSIC_WITHOUT_CATALOGS,
-        features=INSTALLED_FEATURES,
+        features=features_of(spark.version),
         is_local=is_local,
         shares_files=is_local and str(conf.get("spark.io.encryption.enabled", "false")).lower() != "true",
     )

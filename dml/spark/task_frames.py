@@ -16,7 +16,8 @@ the distribution stays as requested. Source: Spark's `RebalancePartitions`, whic
 request a distribution.
 
 `repartition_by_id` sends each row to the partition with a given number. Before Spark 4.1 it uses hash partitioning,
-with keys found by inverting Spark's hash function. Source: Spark's `HashPartitioning` and `Murmur3_x86_32`.
+with keys found by inverting Spark's hash function, which a Connect server is assumed to use. Source: Spark's
+`HashPartitioning` and `Murmur3_x86_32`.
 """
 
 import re
@@ -38,7 +39,7 @@ from dml.spark.bridge.names import DATASET, FILTERED, LOGICAL_RDD, NOT_BALANCED,
 from dml.spark.bridge.sessions import analyzed_plan, classic_session, optimized_plan, query_execution
 from dml.spark.bridge.values import companion, elements, scala_none, static_method
 from dml.spark.runtime import Runtime
-from dml.spark.versions import Feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 
 __all__ = [
     "estimated_bytes",
@@ -295,7 +296,7 @@ def repartition_by_id(frame: DataFrame, partitions: int, number: Column) -> Data
         partitions: The number of partitions.
         number: An int from 0 up to, but not including, `partitions`; never NULL.
     """
-    if Feature.REPARTITION_BY_ID in Runtime.of(frame.sparkSession).features:
+    if Feature.REPARTITION_BY_ID in INSTALLED_FEATURES & Runtime.of(frame.sparkSession).features:
         return frame.repartitionById(partitions, number)
     return repartition_by_key(frame, partitions, number)
 

@@ -7,6 +7,7 @@ Source: the release notes of Spark 4.0 and 4.1.
 """
 
 import logging
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -74,13 +75,13 @@ class Feature(Enum):
 
 
 def features_of(version: str) -> frozenset[Feature]:
-    """Return the features of a Spark version, such as `4.1.2`. Only its major and minor numbers matter."""
-    number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    return frozenset(feature for feature in Feature if feature.since <= number)
+    """Return the features of a Spark version, such as `4.1.2`; none if it does not begin with two numbers."""
+    number = re.match(r"(\d+)\.(\d+)", version)
+    return frozenset(each for each in Feature if number and each.since <= (int(number[1]), int(number[2])))
 
 
 INSTALLED_FEATURES: Final = features_of(pyspark.__version__)
-"""Features of the installed PySpark. For a session use `Runtime.features`: a Connect server may be older."""
+"""Features of the installed PySpark. A Connect server may have others: see `Runtime.features`."""
 
 
 def require(feature: Feature) -> None:

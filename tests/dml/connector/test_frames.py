@@ -1,7 +1,6 @@
 """Which state of a table a DataFrame reads: of `lake.table`, of `spark.table`, of views and caches."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +15,7 @@ from dml.engine.merge_source import MergeSourceFrame
 from dml.errors import AnalysisError, NotFoundError
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.spark.handlers import run_as_handler
-from dml.spark.runtime import RUNTIMES, Runtime
-from dml.spark.versions import Feature
+from dml.spark.versions import INSTALLED_FEATURES, Feature
 
 pytestmark = pytest.mark.spark
 
@@ -131,9 +129,7 @@ def test_a_table_that_is_dropped_is_gone_for_spark_table(lake, spark, name):
 
 def test_a_table_that_spark_keeps_is_loaded_anew_for_each_scan(lake, spark, name, monkeypatch):
     """As before Spark 4.1: its newer rows, and no other table of the name."""
-    runtime = Runtime.of(spark)
-    older = replace(runtime, features=runtime.features - {Feature.TABLE_RELOAD})
-    monkeypatch.setitem(RUNTIMES, spark.sparkContext, older)
+    monkeypatch.setattr(table, "INSTALLED_FEATURES", INSTALLED_FEATURES - {Feature.TABLE_RELOAD})
     engine = lake.engine
     resolved = engine.registry.resolve(("lake", *name.split(".")))
     kept = table.SparkTable(lambda: engine, TableState.of(engine, resolved, None, None))
