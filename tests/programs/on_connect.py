@@ -7,7 +7,7 @@ import json
 import sys
 
 import dml
-from tests.dml.spark.connect_port import connect_session
+from tests.connect.sessions import connect_session
 from tests.programs.all_calls import CALLS
 from tests.programs.program import Program, answer
 

@@ -1,4 +1,4 @@
-"""PySpark's calls answer on classic Spark as on Spark Connect, where `tests/dml/spark/connect_engine.py` makes them.
+"""PySpark's calls answer on classic Spark as on Spark Connect, where tests/connect/test_calls.py makes them.
 
 With every change those that nothing else calls on classic Spark: what the others do there is asked by the tests beside
 this one, and by the program of tests/programs, whose answers are Java's. By night all of them.

@@ -3,9 +3,7 @@
 import datetime
 import math
 import re
-import sys
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,11 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write 
 
 from dml.errors import NotSupportedError
 from dml.sql_values import column_sql
+from tests.dml.spark import column_cases
 
 pytestmark = pytest.mark.spark
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-import column_cases  # noqa: E402 - a module beside this one, which a program of its own reads too
 
 SETTINGS = {
     "default": {},

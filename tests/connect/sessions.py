@@ -1,4 +1,4 @@
-"""Sessions of Spark Connect for programs: each starts a server on a free port, so that several can run at once."""
+"""Sessions of Spark Connect, each of a server of its own on a free port, so that several processes can run at once."""
 
 import os
 import socket

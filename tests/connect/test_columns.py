@@ -1,37 +1,40 @@
-"""Columns on a Spark Connect session, for `connect_engine.py`: imported when there is one, as they are of its kind."""
+"""Columns of Spark Connect as SQL text, as tests/dml/spark/test_columns.py has them of classic Spark."""
 
-import column_cases
+import pytest
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - as PySpark's users write it
 
 from dml.errors import NotSupportedError
 from dml.sql_values import column_sql
+from tests.dml.spark import column_cases
 
-__all__ = ["run"]
+pytestmark = pytest.mark.spark
 
 
-def run(spark):
-    """Every kind of Column means the same as its text."""
-    frame = spark.sql(column_cases.FRAME).coalesce(1)
+@pytest.fixture(scope="module")
+def frame(spark):
+    """Three rows with columns of many types."""
+    return spark.sql(column_cases.FRAME).coalesce(1)
+
+
+def test_every_kind_of_column_means_the_same_as_its_text(spark, frame):
     cases = column_cases.cases(spark)
     cases.pop("literal time", None)  # Connect's client has the type, its server refuses it
     texts = {name: column_sql(column) for name, column in cases.items()}
     direct = frame.select(*(column.alias(f"c{index}") for index, column in enumerate(cases.values())))
     textual = frame.selectExpr(*(f"{text} AS c{index}" for index, text in enumerate(texts.values())))
     for name, left, right in zip(cases, direct.schema, textual.schema, strict=True):
-        assert left.dataType == right.dataType, (name, texts[name], left.dataType, right.dataType)
+        assert left.dataType == right.dataType, (name, texts[name])
     for left, right in zip(direct.collect(), textual.collect(), strict=True):
         for index, name in enumerate(cases):
-            assert repr(left[index]) == repr(right[index]), (name, texts[name], left[index], right[index])
+            assert repr(left[index]) == repr(right[index]), (name, texts[name])
 
+
+def test_a_column_without_a_text_is_refused(frame):
     refused = column_cases.refused(frame, lambda value: value) | {"window": F.sum("a").over(Window.partitionBy("b"))}
     refused.pop("outer()")  # which Connect leaves out itself
     for message, column in refused.items():
-        outcome = None
-        try:
-            text = column_sql(column)
-        except NotSupportedError as error:
-            outcome = error
-        assert outcome is not None, (message, text)
-        assert message in outcome.message, (message, outcome.message)
-        assert outcome.hint
+        with pytest.raises(NotSupportedError) as caught:
+            column_sql(column)
+        assert message in caught.value.message
+        assert caught.value.hint
