@@ -13,6 +13,7 @@ from dml.commit import StreamEpoch
 from dml.engine.engine import Engine
 from dml.errors import NotSupportedError
 from dml.spark.lazy_session import LazySession
+from dml.spark.runtime import Runtime, SessionKind
 from dml.spark_connect.server_side import RemoteBatches, batch_function, pack_catalogs
 from dml.streaming.sink import LocalBatches, StreamSink, stream_options
 
@@ -42,9 +43,11 @@ def test_the_function_for_micro_batches_survives_pickling() -> None:
     assert found.options.write.branch == "audit"
 
 
-def test_names_are_resolved_as_when_the_query_started() -> None:
+def test_names_are_resolved_as_when_the_query_started(monkeypatch: pytest.MonkeyPatch) -> None:
     """A later USE in the session affects no running query, neither in its process nor beside a server."""
     spark: Any = object()
+    runtime = Runtime(kind=SessionKind.CLASSIC, features=frozenset())
+    monkeypatch.setattr(Runtime, "of", staticmethod(lambda _: runtime))
     registry = CatalogRegistry(catalogs={}, current_catalog="lake", current_namespace=("before",))
     engine = Engine(lazy_session=LazySession(spark), registry=registry)
     function = cast("LocalBatches", batch_function(engine, ignore, "c"))
