@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import dml
 from dml.spark.bridge.sessions import active_context
 from dml.spark.launch import WORKER_SETTINGS
 from tests.conftest import importable_tests, part_settings
 from tests.connect.sessions import connect_session
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake, new_lake
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +34,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """An enabled session on a new catalog."""
-    with dml.connect(str(tmp_path_factory.mktemp("lake")), spark=spark, progress=False) as session:
-        session.sql("CREATE NAMESPACE db")
-        yield Lake(session)
+    with new_lake(spark, tmp_path_factory.mktemp("lake")).enabled() as lake:
+        yield lake
+        lake.session.close()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.dml.engine.conftest import Lake
 from tests.golden.doors import Door, SparkSql
+from tests.lake import Lake
 
 pytest.register_assert_rewrite("tests.golden.runner")  # before its import: its assertions show what they compared
 

@@ -8,14 +8,13 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-import dml
 from dml.commit import AppendFiles, commit
 from dml.errors import CorruptFileError, DmlError, NotSupportedError
 from dml.files.schemes import ALLOWED_SCHEMES
 from dml.manifests.cache import CACHE_ENABLED
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent, ManifestContent
-from tests.dml.engine.conftest import COMMANDS, Lake
+from tests.lake import COMMANDS, Lake, new_lake
 
 pytestmark = pytest.mark.spark
 
@@ -29,10 +28,8 @@ STATEMENTS = (
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     uncached = {CACHE_ENABLED: "false"}  # what is damaged later is read again
-    session = dml.connect(str(tmp_path_factory.mktemp("damage")), spark=spark, progress=False, **uncached)
-    session.sql("CREATE NAMESPACE IF NOT EXISTS db")
-    yield Lake(session)
-    session.disable()
+    with new_lake(spark, tmp_path_factory.mktemp("damage"), **uncached).enabled() as lake:
+        yield lake
 
 
 def filled(lake: Lake, version: int, mode: str = "merge-on-read") -> str:

@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from dml.model.manifest import FileContent
-from tests.interop.conftest import Lake
+from tests.interop.conftest import ReadersLake
 from tests.interop.readers import read_duckdb
 from tests.marks import by_night
 
@@ -40,7 +40,7 @@ def ids_left() -> set[int]:
     return ((ids - {i for i in ids & merged if i % 5 == 1}) | (merged - ids)) - {4, 9}
 
 
-def changed(lake: Lake, name: str) -> None:
+def changed(lake: ReadersLake, name: str) -> None:
     """Two data files' worth of rows, and all kinds of changes."""
     lake.run(name, filled(0, 35), filled(35, 50), *CHANGES)
 
@@ -59,28 +59,28 @@ ON_LAYOUTS = [(*kind, layout) for kind in KINDS for layout in LAYOUTS]
         lambda one: one[:2] == (2, "copy-on-write") or LAYOUTS.index(one[2]) == KINDS.index(one[:2]) % len(LAYOUTS),
     ),
 )
-def test_rows_after_every_kind_of_change(lake: Lake, version: int, mode: str, partitioning: str) -> None:
+def test_rows_after_every_kind_of_change(lake: ReadersLake, version: int, mode: str, partitioning: str) -> None:
     name = lake.create(COLUMNS, partitioning, version=version, mode=mode)
     changed(lake, name)
     rows = lake.agree(name, len(ids_left()))
     assert {int(row[1:].partition(",")[0]) for row in rows} == ids_left()
     if version == 3:  # row ids and sequence numbers of carried, updated, merged and new rows
         columns = "id, _row_id, _last_updated_sequence_number"
-        assert read_duckdb(lake.table(name).metadata_location, columns) == lake.rows(name, columns)
+        assert read_duckdb(lake.table(name).metadata_location, columns) == lake.texts(name, columns)
 
 
 @cache
-def parquet_rows(lake: Lake) -> list[str]:
+def parquet_rows(lake: ReadersLake) -> list[str]:
     """The rows of a Parquet table after all changes."""
     name = lake.create(COLUMNS, "PARTITIONED BY (k)")
     changed(lake, name)
-    return lake.rows(name)
+    return lake.texts(name)
 
 
 @pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 @pytest.mark.proves("C21")
-def test_other_formats(lake: Lake, file_format: str, version: int, mode: str) -> None:
+def test_other_formats(lake: ReadersLake, file_format: str, version: int, mode: str) -> None:
     """PyIceberg reads ORC files without instants, and no Avro: those have the rows of a Parquet table."""
     properties = {"write.format.default": file_format}
     name = lake.create(COLUMNS, "PARTITIONED BY (k)", version=version, mode=mode, **properties)
@@ -89,14 +89,14 @@ def test_other_formats(lake: Lake, file_format: str, version: int, mode: str) ->
         lake.run(name, "ALTER TABLE {t} DROP COLUMN ts")
         lake.agree(name, len(ids_left()), duckdb=False)
     else:
-        assert lake.rows(name) == parquet_rows(lake)
+        assert lake.texts(name) == parquet_rows(lake)
     formats = {file.file_format for file in lake.files(name, FileContent.DATA)}
     assert formats == {file_format}
     assert {file.file_format for file in lake.delete_files(name)} == ({file_format} if version == 2 else set())
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
-def test_position_deletes_at_both_granularities(lake: Lake, granularity: str) -> None:
+def test_position_deletes_at_both_granularities(lake: ReadersLake, granularity: str) -> None:
     """Files for one data file each name it; files for a partition's data files name none."""
     name = lake.create(COLUMNS, version=2, mode="merge-on-read", **{"write.delete.granularity": granularity})
     lake.run(
@@ -115,7 +115,7 @@ def test_position_deletes_at_both_granularities(lake: Lake, granularity: str) ->
 
 
 @pytest.mark.proves("DV1", "DV2", "DV4")
-def test_replaced_deletion_vectors_and_several_in_one_file(lake: Lake) -> None:
+def test_replaced_deletion_vectors_and_several_in_one_file(lake: ReadersLake) -> None:
     """A data file never has two vectors; those of one task share a Puffin file."""
     name = lake.create("id BIGINT, k BIGINT", "PARTITIONED BY (k)", version=3, mode="merge-on-read")
     lake.run(
@@ -134,7 +134,7 @@ def test_replaced_deletion_vectors_and_several_in_one_file(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS[1:], lambda one: one != (3, "copy-on-write")))
-def test_partition_evolution(lake: Lake, version: int, mode: str) -> None:
+def test_partition_evolution(lake: ReadersLake, version: int, mode: str) -> None:
     """Data files and deletes of several specs live side by side."""
     name = lake.create(COLUMNS, version=version, mode=mode)
     lake.run(
@@ -156,7 +156,7 @@ def test_partition_evolution(lake: Lake, version: int, mode: str) -> None:
 
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS[1:], lambda one: one in {KINDS[1], KINDS[-1]}))
-def test_schema_evolution(lake: Lake, version: int, mode: str) -> None:
+def test_schema_evolution(lake: ReadersLake, version: int, mode: str) -> None:
     """Columns renamed, added, dropped, added again under the old name, moved and widened, nested ones too."""
     name = lake.create(
         "id INT, f FLOAT, d DECIMAL(9,2), s STRING, gone INT, st STRUCT<a: INT, b: STRING>", version=version, mode=mode
@@ -226,7 +226,7 @@ ALL_ROWS = (
 
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda one: one in {KINDS[1], KINDS[-1]}))
-def test_all_types_with_nulls_and_extremes(lake: Lake, version: int, mode: str) -> None:
+def test_all_types_with_nulls_and_extremes(lake: ReadersLake, version: int, mode: str) -> None:
     """Also after rows were carried, updated and merged."""
     name = lake.create(ALL_TYPES, version=version, mode=mode)
     lake.run(name, *(f"INSERT INTO {{t}} VALUES {', '.join(rows)}" for rows in (ALL_ROWS[:3], ALL_ROWS[3:])))
@@ -243,7 +243,7 @@ def test_all_types_with_nulls_and_extremes(lake: Lake, version: int, mode: str) 
 
 
 @pytest.mark.parametrize("version", by_night([1, 2, 3], lambda version: version == 3))
-def test_a_table_with_a_sort_order(lake: Lake, version: int) -> None:
+def test_a_table_with_a_sort_order(lake: ReadersLake, version: int) -> None:
     """Files say which order they follow."""
     name = lake.create(COLUMNS, version=version)
     lake.run(name, "ALTER TABLE {t} WRITE ORDERED BY s DESC, id")
@@ -252,7 +252,7 @@ def test_a_table_with_a_sort_order(lake: Lake, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", by_night([2, 3], lambda version: version == 3))
-def test_bounds_with_nan_and_null_prune_no_row(lake: Lake, version: int) -> None:
+def test_bounds_with_nan_and_null_prune_no_row(lake: ReadersLake, version: int) -> None:
     """Readers that prune by our metrics find rows next to NaN and NULL."""
     name = lake.create("id INT, d DOUBLE, s STRING", version=version, mode="merge-on-read")
     lake.run(
@@ -278,7 +278,7 @@ def test_bounds_with_nan_and_null_prune_no_row(lake: Lake, version: int) -> None
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_a_table_that_went_from_version_2_to_3(lake: Lake, mode: str) -> None:
+def test_a_table_that_went_from_version_2_to_3(lake: ReadersLake, mode: str) -> None:
     """Position deletes of version 2 stay valid beside, and go into, deletion vectors."""
     name = lake.create(COLUMNS, "PARTITIONED BY (k)", version=2, mode="merge-on-read")
     changed(lake, name)
@@ -293,7 +293,7 @@ def test_a_table_that_went_from_version_2_to_3(lake: Lake, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_defaults_of_version_3(lake: Lake, mode: str) -> None:
+def test_defaults_of_version_3(lake: ReadersLake, mode: str) -> None:
     """Rows from before a column was added read its default."""
     name = lake.create("id INT", version=3, mode=mode)
     lake.run(
@@ -305,5 +305,5 @@ def test_defaults_of_version_3(lake: Lake, mode: str) -> None:
         "INSERT INTO {t} (id) VALUES (4)",
         "DELETE FROM {t} WHERE id = 1",
     )
-    assert lake.rows(name) == ["(2, 8, 'abc')", "(3, 7, 'abc')", "(4, 7, 'abc')"]
+    assert lake.texts(name) == ["(2, 8, 'abc')", "(3, 7, 'abc')", "(4, 7, 'abc')"]
     lake.agree(name, 3)

@@ -1,23 +1,20 @@
 """A session on a catalog of a server, and what tests ask of it and of its storage."""
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+from uuid import uuid4
 
 import duckdb
 from pyiceberg.table import Table
 
 from dml.manifests.read import entries_of, manifests_of
-from dml.session import Session
 from dml.spark.versions import arrow_table
 from tests.interop.readers import canonical, duckdb_connection
+from tests.lake import Lake
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
 
-__all__ = ["Files", "Lake", "LocalFiles", "S3Files", "is_metadata_file", "leftovers", "puffin_properties"]
-
-COMMANDS = ("delete", "update", "merge")
+__all__ = ["Files", "LocalFiles", "S3Files", "StoredLake", "is_metadata_file", "leftovers", "puffin_properties"]
 
 
 class Files(Protocol):
@@ -79,46 +76,44 @@ class S3Files:
         return connection
 
 
-@dataclass
-class Lake:
-    """A session on one catalog, and names for new tables."""
+@dataclass(kw_only=True)
+class StoredLake(Lake):
+    """A lake on a catalog and a storage of one kind; its tables have full names and the columns `id` and `s`.
 
-    session: Session
-    catalog: str
-    files: Files
+    Attributes:
+        storage: The files of the storage.
+        properties: The catalog's properties.
+    """
+
+    storage: Files
     properties: dict[str, str]
-    numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def create(self, version: int, mode: str, **properties: str) -> str:
-        """A new table's full name; `mode` is of all three commands."""
-        name = f"t{next(self.numbers)}"
-        listed = {"format-version": str(version), **{f"write.{command}.mode": mode for command in COMMANDS}}
+    def new_name(self) -> str:
+        return f"{self.catalog}.db.t{next(self.numbers)}"
+
+    def create_pairs(self, version: int, mode: str, **properties: str) -> str:
+        """Create a table; `mode` is of all three commands."""
         if self.catalog == "rest_s3":
-            listed |= puffin_properties(version, f"rest/{name}")
-        text = ", ".join(f"'{key}' = '{value}'" for key, value in {**listed, **properties}.items())
-        self.session.sql(f"CREATE TABLE {self.catalog}.db.{name} (id BIGINT, s STRING) TBLPROPERTIES ({text})")
-        return f"{self.catalog}.db.{name}"
+            properties = {**puffin_properties(version, f"rest/{uuid4().hex}"), **properties}
+        return self.create("id BIGINT, s STRING", version=version, mode=mode, **properties)
 
-    def table(self, name: str) -> Table:
-        return self.session.registry.catalogs[self.catalog].load_table(tuple(name.split(".")[1:]))
-
-    def rows(self, name: str) -> dict[int, str]:
-        """What we read."""
+    def pairs(self, name: str) -> dict[int, str]:
+        """Return the rows that RowDelta reads."""
         return {row.id: row.s for row in self.session.table(name).collect()}
 
     def agree(self, name: str, expected: dict[int, str]) -> None:
-        """We, PyIceberg and DuckDB read these rows, from the storage."""
+        """RowDelta, PyIceberg and DuckDB read these rows, from the storage."""
         table = self.table(name)
         rows = sorted(repr(row) for row in expected.items())
         assert canonical(arrow_table(self.session.table(name))) == rows
         assert canonical(table.scan().to_arrow()) == rows
         location = table.metadata_location.removeprefix("file://")
-        found = self.files.duckdb().execute(f"SELECT * FROM iceberg_scan('{location}')").to_arrow_table()
+        found = self.storage.duckdb().execute(f"SELECT * FROM iceberg_scan('{location}')").to_arrow_table()
         assert canonical(found) == rows
 
     def leftovers(self, name: str) -> set[str]:
         """Files of a table, its metadata files aside, that no snapshot of it has; and uploads that were left."""
-        return leftovers(self.table(name), self.files)
+        return leftovers(self.table(name), self.storage)
 
 
 def puffin_properties(version: int, folder: str) -> dict[str, str]:

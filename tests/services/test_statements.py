@@ -4,7 +4,7 @@ import pytest
 
 from dml.errors import NotFoundError
 from tests.marks import by_night
-from tests.services.lakes import Lake
+from tests.services.lakes import StoredLake
 
 pytestmark = pytest.mark.spark
 
@@ -28,10 +28,12 @@ ALWAYS = {
 
 
 @pytest.mark.parametrize(("place", "version", "mode"), by_night(KINDS, ALWAYS.__contains__))
-def test_every_statement_and_what_others_read(place: str, version: int, mode: str, lakes: dict[str, Lake]) -> None:
+def test_every_statement_and_what_others_read(
+    place: str, version: int, mode: str, lakes: dict[str, StoredLake]
+) -> None:
     """Nothing lies in the storage but what snapshots name."""
     lake = lakes[place]
-    name, sql = lake.create(version, mode, **{"write.splice.min-file-size-bytes": "0"}), lake.session.sql
+    name, sql = lake.create_pairs(version, mode, **{"write.splice.min-file-size-bytes": "0"}), lake.session.sql
     sql(f"INSERT INTO {name} SELECT id, concat('s', id) FROM range(0, 20, 1, 2)")
     rows = {i: f"s{i}" for i in range(20)}
     assert sql(f"DELETE FROM {name} WHERE id IN (1, 5, 19)").rows_deleted == 3
@@ -49,13 +51,13 @@ def test_every_statement_and_what_others_read(place: str, version: int, mode: st
     assert lake.table(name).format_version == version
     assert lake.leftovers(name) == set()
     sql(f"TRUNCATE TABLE {name}")
-    assert lake.rows(name) == {}
+    assert lake.pairs(name) == {}
     sql(f"DROP TABLE {name}")
     with pytest.raises(NotFoundError):
         lake.session.table(name)
 
 
-def test_a_merge_reads_one_catalog_and_writes_another(lakes: dict[str, Lake]) -> None:
+def test_a_merge_reads_one_catalog_and_writes_another(lakes: dict[str, StoredLake]) -> None:
     """From PostgreSQL and local files to REST and S3, and back, in one session."""
     local, remote = lakes["sql_local"], lakes["rest_s3"]
     source, target = local.create(2, "copy-on-write"), remote.create(2, "merge-on-read")

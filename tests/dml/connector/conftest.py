@@ -5,21 +5,16 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-import dml
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake, new_lake
 
 
 @pytest.fixture(scope="session")
 def connector_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
-    session = dml.connect(str(tmp_path_factory.mktemp("connector")), spark=spark, progress=False)
-    session.sql("CREATE NAMESPACE IF NOT EXISTS db")
-    session.disable()
-    return Lake(session)
+    return new_lake(spark, tmp_path_factory.mktemp("connector"))
 
 
 @pytest.fixture
 def lake(connector_lake: Lake) -> Iterator[Lake]:
     """The lake, in Spark for one test."""
-    connector_lake.session.enable()
-    yield connector_lake
-    connector_lake.session.disable()
+    with connector_lake.enabled():
+        yield connector_lake

@@ -17,7 +17,7 @@ from dml.spark.bridge.gateway import KnownClass, is_worth_logging, jvm_view
 from dml.spark.handlers import ORIGIN, session_key
 from dml.spark.replaced_methods import ORIGINALS
 from dml.statement_runner import StatementRunner
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -33,7 +33,7 @@ from dml.spark.versions import Feature
 from dml.spark.workers import scratch_folder
 from dml.spark_scan import expressions, running_query, workers
 from dml.sql_values import column_sql
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = [
     pytest.mark.spark,

@@ -11,8 +11,8 @@ import dml
 from tests.dml.connector.killed_streams import APPENDED, MERGED, start
 from tests.dml.connector.streams import Stream
 from tests.dml.connector.test_stream_write import epochs
-from tests.dml.engine.conftest import Lake
 from tests.faults.processes import running
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

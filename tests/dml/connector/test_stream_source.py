@@ -12,8 +12,8 @@ from pyspark.sql.streaming import DataStreamReader, StreamingQuery
 
 from dml.errors import AnalysisError, DmlError, NotFoundError, NotSupportedError
 from dml.spark.versions import INSTALLED_FEATURES, Feature
-from tests.dml.engine.conftest import Lake
 from tests.fixtures.java.tables import HERE, place_of_tables
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

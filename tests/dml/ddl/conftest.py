@@ -11,7 +11,7 @@ from dml.ddl import DdlResult, execute
 from dml.sqlparse import parse
 
 
-class Lake:
+class DdlCatalog:
     """One catalog named `lake` with the namespace `db`."""
 
     def __init__(self, catalog: Catalog) -> None:
@@ -32,8 +32,8 @@ class Lake:
 
 
 @pytest.fixture
-def lake(catalog: Catalog) -> Lake:
-    return Lake(catalog)
+def lake(catalog: Catalog) -> DdlCatalog:
+    return DdlCatalog(catalog)
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -42,8 +42,8 @@ def version(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def new_table(lake: Lake) -> Callable[..., Lake]:
-    def create(columns: str, version: int = 2, clauses: str = "") -> Lake:
+def new_table(lake: DdlCatalog) -> Callable[..., DdlCatalog]:
+    def create(columns: str, version: int = 2, clauses: str = "") -> DdlCatalog:
         lake.run(f"CREATE TABLE db.t ({columns}) {clauses} TBLPROPERTIES ('format-version' = '{version}')")
         return lake
 

@@ -23,13 +23,13 @@ from dml.errors import (
     NotSupportedError,
     ValidationFailedError,
 )
-from tests.dml.ddl.conftest import Lake
+from tests.dml.ddl.conftest import DdlCatalog
 
-NewTable = Callable[..., Lake]
+NewTable = Callable[..., DdlCatalog]
 NESTED = "id INT NOT NULL, s STRUCT<a: INT, b: STRING>, l ARRAY<STRUCT<x: INT>>, m MAP<STRING, STRUCT<y: FLOAT>>"
 
 
-def alter(lake: Lake, action: str) -> Lake:
+def alter(lake: DdlCatalog, action: str) -> DdlCatalog:
     lake.run(f"ALTER TABLE db.t {action}")
     return lake
 
@@ -144,7 +144,7 @@ def test_an_unknown_column_names_the_nearest(new_table: NewTable) -> None:
         alter(new_table("amount INT, other INT"), "DROP COLUMN amuont")
 
 
-def test_names_that_differ_by_case_are_told_apart_by_case(new_table: NewTable, lake: Lake) -> None:
+def test_names_that_differ_by_case_are_told_apart_by_case(new_table: NewTable, lake: DdlCatalog) -> None:
     new_table("a INT")
     table = lake.table()
     with table.update_schema() as update:

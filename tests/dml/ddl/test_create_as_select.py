@@ -18,14 +18,14 @@ from dml.errors import AlreadyExistsError, CommitConflictError, CommitStateUnkno
 from dml.sqlparse import parse
 from dml.sqlparse.statements import CreateTable
 from tests.dml.commit.builders import data_file, ids
-from tests.dml.ddl.conftest import Lake
+from tests.dml.ddl.conftest import DdlCatalog
 from tests.other_writers import set_properties
 
 NAME = ("db", "t")
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
 
 
-def staged(lake: Lake, clauses: str = "", verb: str = "CREATE", version: int = 2) -> LoadState:
+def staged(lake: DdlCatalog, clauses: str = "", verb: str = "CREATE", version: int = 2) -> LoadState:
     """The table of a statement, not yet committed."""
     quick = "'commit.status-check.min-wait-ms' = '1', 'commit.status-check.max-wait-ms' = '5'"
     properties = f"'format-version' = '{version}', {quick}"
@@ -47,7 +47,7 @@ def metadata_files(table: Table) -> list[Path]:
     return sorted(Path(table.location().removeprefix("file://"), "metadata").iterdir())
 
 
-def test_a_new_table_is_first_seen_with_its_rows(lake: Lake, version: int) -> None:
+def test_a_new_table_is_first_seen_with_its_rows(lake: DdlCatalog, version: int) -> None:
     """One metadata file, with the snapshot in it."""
     load_state = staged(lake, "PARTITIONED BY (p)", version=version)
     assert not lake.catalog.table_exists(NAME)
@@ -62,7 +62,7 @@ def test_a_new_table_is_first_seen_with_its_rows(lake: Lake, version: int) -> No
     assert ids(committed_again.metadata_location) == [1, 2, 3]
 
 
-def test_of_two_that_create_one_table_the_second_leaves_nothing(lake: Lake) -> None:
+def test_of_two_that_create_one_table_the_second_leaves_nothing(lake: DdlCatalog) -> None:
     """Neither rows in the other's table, nor files in its metadata folder."""
     first, second = staged(lake), staged(lake)
     made = committed(first, 1)
@@ -73,7 +73,7 @@ def test_of_two_that_create_one_table_the_second_leaves_nothing(lake: Lake) -> N
     assert metadata_files(lake.table()) == before
 
 
-def test_a_creation_that_is_sent_twice_has_succeeded(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_that_is_sent_twice_has_succeeded(lake: DdlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that repeats a request is told that the table is there: it is its own, and no file may be deleted."""
     real = lake.catalog.commit_table
 
@@ -86,7 +86,7 @@ def test_a_creation_that_is_sent_twice_has_succeeded(lake: Lake, monkeypatch: py
     assert ids(lake.table().metadata_location) == [1]
 
 
-def test_a_creation_without_an_answer_deletes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_without_an_answer_deletes_nothing(lake: DdlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table may come into being later."""
 
     def lost(*_: Any) -> Any:
@@ -99,7 +99,7 @@ def test_a_creation_without_an_answer_deletes_nothing(lake: Lake, monkeypatch: p
     assert any(path.name.startswith("snap-") for path in metadata_files(load_state().table))
 
 
-def test_a_replaced_table_keeps_its_rows_until_the_new_ones_are_there(lake: Lake, version: int) -> None:
+def test_a_replaced_table_keeps_its_rows_until_the_new_ones_are_there(lake: DdlCatalog, version: int) -> None:
     """And its history afterwards; also where the replacement upgrades it."""
     committed(staged(lake, version=version), 1)
     old = lake.table().metadata
@@ -113,7 +113,9 @@ def test_a_replaced_table_keeps_its_rows_until_the_new_ones_are_there(lake: Lake
     assert len(new.metadata_log) == 1
 
 
-def test_rows_that_come_before_a_replacement_are_replaced_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_come_before_a_replacement_are_replaced_too(
+    lake: DdlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A lost race is tried again on the new state."""
     committed(staged(lake), 1)
     load_state = staged(lake, verb="REPLACE")
@@ -122,7 +124,9 @@ def test_rows_that_come_before_a_replacement_are_replaced_too(lake: Lake, monkey
     assert (made.attempts, ids(made.metadata_location), len(lake.table().metadata.snapshots)) == (2, [2], 3)
 
 
-def test_a_replacement_whose_columns_would_get_other_ids_fails(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_whose_columns_would_get_other_ids_fails(
+    lake: DdlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The rows are written already."""
     lake.run("CREATE TABLE db.t (other INT)")
     load_state = staged(lake, verb="REPLACE")
@@ -132,7 +136,7 @@ def test_a_replacement_whose_columns_would_get_other_ids_fails(lake: Lake, monke
     assert lake.columns() == ["1: other: optional int", "2: p: optional string"]
 
 
-def test_what_cannot_be_staged_is_refused_before_anything_is_written(lake: Lake) -> None:
+def test_what_cannot_be_staged_is_refused_before_anything_is_written(lake: DdlCatalog) -> None:
     """The table is there, or is not, or there is no namespace."""
     with pytest.raises(NotFoundError):
         staged(lake, verb="REPLACE")
@@ -146,7 +150,7 @@ def test_what_cannot_be_staged_is_refused_before_anything_is_written(lake: Lake)
 
 
 def test_the_metadata_file_of_a_lost_race_is_deleted(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: DdlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is written before the catalog decides."""
     committed(staged(lake), 1)

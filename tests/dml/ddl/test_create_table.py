@@ -13,12 +13,12 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from dml.ddl import create_table
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, NotSupportedError
 from dml.sqlparse import parse
-from tests.dml.ddl.conftest import Lake
+from tests.dml.ddl.conftest import DdlCatalog
 
-NewTable = Callable[..., Lake]
+NewTable = Callable[..., DdlCatalog]
 
 
-def test_a_table_has_its_columns_comments_and_properties(lake: Lake, version: int) -> None:
+def test_a_table_has_its_columns_comments_and_properties(lake: DdlCatalog, version: int) -> None:
     lake.run(
         "CREATE TABLE db.t (id BIGINT NOT NULL COMMENT 'key', s STRUCT<a: INT NOT NULL>) USING iceberg COMMENT 'about' "
         f"TBLPROPERTIES ('format-version' = '{version}', 'write.delete.mode' = 'merge-on-read')"
@@ -33,19 +33,19 @@ def test_a_table_has_its_columns_comments_and_properties(lake: Lake, version: in
     }
 
 
-def test_without_a_format_version_a_table_has_version_2(lake: Lake) -> None:
+def test_without_a_format_version_a_table_has_version_2(lake: DdlCatalog) -> None:
     lake.run("CREATE TABLE db.t (id INT)")
     assert lake.table().metadata.format_version == 2
 
 
-def test_a_location_is_where_the_table_goes(lake: Lake, tmp_path: Path) -> None:
+def test_a_location_is_where_the_table_goes(lake: DdlCatalog, tmp_path: Path) -> None:
     lake.run(f"CREATE TABLE db.t (id INT) LOCATION 'file://{tmp_path}/else/where'")
     assert lake.table().location() == f"file://{tmp_path}/else/where"
 
 
 @pytest.mark.parametrize("place", ["here/t", "./t", "file:t", "file://tmp/t", "file://localhost/tmp/t"])
 def test_a_location_that_other_programs_would_look_for_elsewhere_is_refused(
-    lake: Lake, tmp_path: Path, place: str
+    lake: DdlCatalog, tmp_path: Path, place: str
 ) -> None:
     """A relative path lies below the folder of the program that reads it; PyIceberg drops the slashes of `file://a/b`."""
     with pytest.raises(AnalysisError, match="folder in which a program runs"):
@@ -91,7 +91,7 @@ def test_defaults_are_initial_and_write_defaults_of_a_version_3_table(new_table:
     assert fields["d"].required
 
 
-def test_a_table_of_a_nested_namespace_can_have_defaults(lake: Lake) -> None:
+def test_a_table_of_a_nested_namespace_can_have_defaults(lake: DdlCatalog) -> None:
     lake.run("CREATE NAMESPACE db.inner")
     lake.run("CREATE TABLE db.inner.t (id INT, x INT DEFAULT 5) TBLPROPERTIES ('format-version' = '3')")
     lake.run("ALTER TABLE db.inner.t ADD COLUMN y INT DEFAULT 6")
@@ -136,7 +136,9 @@ def test_a_type_of_version_3_is_refused_before(new_table: NewTable) -> None:
         ("REPLACE TABLE db.t (id INT)", NotFoundError),
     ],
 )
-def test_what_cannot_be_created_is_refused_and_nothing_is_made(lake: Lake, sql: str, error: type[Exception]) -> None:
+def test_what_cannot_be_created_is_refused_and_nothing_is_made(
+    lake: DdlCatalog, sql: str, error: type[Exception]
+) -> None:
     with pytest.raises(error):
         lake.run(sql)
     assert lake.catalog.list_tables("db") == []
@@ -151,7 +153,7 @@ def test_a_table_that_is_there_is_an_error_unless_if_not_exists_says_otherwise(n
     assert lake.table().metadata == before
 
 
-def test_like_takes_everything_but_properties_and_rows(lake: Lake, version: int, tmp_path: Path) -> None:
+def test_like_takes_everything_but_properties_and_rows(lake: DdlCatalog, version: int, tmp_path: Path) -> None:
     """Identifier fields, comments, defaults, live partition fields and the write order; ids are new."""
     default = "DEFAULT 7" if version == 3 else ""
     lake.run(
@@ -199,14 +201,16 @@ def test_like_takes_everything_but_properties_and_rows(lake: Lake, version: int,
         ("db.x LIKE db.t LOCATION 'relative'", AnalysisError),
     ],
 )
-def test_what_like_cannot_do_is_refused_and_nothing_is_made(lake: Lake, text: str, error: type[Exception]) -> None:
+def test_what_like_cannot_do_is_refused_and_nothing_is_made(
+    lake: DdlCatalog, text: str, error: type[Exception]
+) -> None:
     lake.run("CREATE TABLE db.t (id INT DEFAULT 1) TBLPROPERTIES ('format-version' = '3')")
     with pytest.raises(error):
         lake.run(f"CREATE TABLE {text}")
     assert lake.run("SHOW TABLES IN db").rows == (("db", "t", False),)
 
 
-def test_as_select_takes_its_columns_from_the_query(lake: Lake) -> None:
+def test_as_select_takes_its_columns_from_the_query(lake: DdlCatalog) -> None:
     statement = parse("CREATE TABLE db.t PARTITIONED BY (dep) AS SELECT 1 id, 'x' dep")
     columns = (NestedField(1, "id", IntegerType(), required=False), NestedField(2, "dep", StringType(), required=False))
     table = create_table(statement, lake.catalog, ("db", "t"), Schema(*columns))
@@ -214,7 +218,7 @@ def test_as_select_takes_its_columns_from_the_query(lake: Lake) -> None:
     assert lake.partitioning() == ["1000: dep: identity(2)"]
 
 
-def test_as_select_without_an_engine_is_refused(lake: Lake) -> None:
+def test_as_select_without_an_engine_is_refused(lake: DdlCatalog) -> None:
     with pytest.raises(NotSupportedError):
         lake.run("CREATE TABLE db.t AS SELECT 1 id")
 
@@ -267,7 +271,7 @@ def test_a_version_1_table_is_not_replaced_without_its_partition_columns(new_tab
     assert lake.partitioning() == ["1000: dep: void(2)", "1001: id: identity(1)"]
 
 
-def test_drop_removes_the_table_and_purge_its_files(new_table: NewTable, lake: Lake) -> None:
+def test_drop_removes_the_table_and_purge_its_files(new_table: NewTable, lake: DdlCatalog) -> None:
     new_table("id BIGINT")
     table = lake.table()
     table.append(pa.table({"id": pa.array([1], pa.int64())}))
@@ -281,7 +285,7 @@ def test_drop_removes_the_table_and_purge_its_files(new_table: NewTable, lake: L
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_drop_keeps_the_files_without_purge(new_table: NewTable, lake: Lake) -> None:
+def test_drop_keeps_the_files_without_purge(new_table: NewTable, lake: DdlCatalog) -> None:
     new_table("id INT")
     folder = Path(lake.table().location().removeprefix("file://"))
     lake.run("DROP TABLE lake.db.t")
@@ -289,7 +293,7 @@ def test_drop_keeps_the_files_without_purge(new_table: NewTable, lake: Lake) -> 
     assert not lake.catalog.table_exists("db.t")
 
 
-def test_dropping_what_is_not_there_names_what_is(new_table: NewTable, lake: Lake) -> None:
+def test_dropping_what_is_not_there_names_what_is(new_table: NewTable, lake: DdlCatalog) -> None:
     new_table("id INT")
     lake.run("DROP TABLE IF EXISTS db.tt")
     lake.run("DROP TABLE IF EXISTS db.tt PURGE")

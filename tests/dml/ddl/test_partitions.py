@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from dml.errors import AnalysisError
-from tests.dml.ddl.conftest import Lake
+from tests.dml.ddl.conftest import DdlCatalog
 
-NewTable = Callable[..., Lake]
+NewTable = Callable[..., DdlCatalog]
 
 
 def test_partitions_are_shown_as_spark_shows_them(new_table: NewTable) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from dml.errors import AlreadyExistsError, AnalysisError, NotFoundError, SqlError
-from tests.dml.ddl.conftest import Lake
+from tests.dml.ddl.conftest import DdlCatalog
 
-NewTable = Callable[..., Lake]
+NewTable = Callable[..., DdlCatalog]
 
 COLUMNS = (
     "id BIGINT NOT NULL COMMENT 'the \\\\ key''s', `odd ``name` STRING, "
@@ -20,7 +20,7 @@ DEFAULTS = (
 )
 
 
-def test_the_text_of_show_create_table_makes_the_same_table(lake: Lake, version: int) -> None:
+def test_the_text_of_show_create_table_makes_the_same_table(lake: DdlCatalog, version: int) -> None:
     lake.run(
         f"CREATE TABLE db.t ({COLUMNS}{DEFAULTS if version == 3 else ''}) "
         "PARTITIONED BY (bucket(4, id), days(ts), `odd ``name`, truncate(2, s.a)) COMMENT 'it''s' "
@@ -86,7 +86,7 @@ def test_show_tblproperties_shows_all_or_one_and_suggests(new_table: NewTable) -
         lake.run("SHOW TBLPROPERTIES db.t ('write.delete.mod')")
 
 
-def test_show_tables_filters_by_sparks_patterns(lake: Lake) -> None:
+def test_show_tables_filters_by_sparks_patterns(lake: DdlCatalog) -> None:
     for name in ("orders", "orders_old", "users"):
         lake.run(f"CREATE TABLE db.{name} (id INT)")
     result = lake.run("SHOW TABLES IN db")
@@ -102,7 +102,7 @@ def test_show_tables_filters_by_sparks_patterns(lake: Lake) -> None:
         lake.run("SHOW TABLES IN dbb")
 
 
-def test_namespaces_are_made_shown_described_and_dropped(lake: Lake) -> None:
+def test_namespaces_are_made_shown_described_and_dropped(lake: DdlCatalog) -> None:
     lake.run("CREATE NAMESPACE lake.sales COMMENT 'money' LOCATION 'file:///x' WITH PROPERTIES ('k' = 'v')")
     lake.run("CREATE NAMESPACE IF NOT EXISTS sales")
     with pytest.raises(AlreadyExistsError, match="IF NOT EXISTS"):
@@ -121,7 +121,7 @@ def test_namespaces_are_made_shown_described_and_dropped(lake: Lake) -> None:
             lake.run(sql)
 
 
-def test_a_namespace_with_something_in_it_is_dropped_by_cascade_alone(lake: Lake) -> None:
+def test_a_namespace_with_something_in_it_is_dropped_by_cascade_alone(lake: DdlCatalog) -> None:
     lake.run("CREATE NAMESPACE a")
     lake.run("CREATE NAMESPACE a.b")
     lake.run("CREATE TABLE a.b.t (id INT)")

@@ -12,9 +12,9 @@ from pyiceberg.exceptions import CommitFailedException
 
 from dml.commit import AppendFiles, commit
 from dml.errors import CommitConflictError, DmlError, ErrorKind
-from tests.dml.ddl.conftest import Lake
+from tests.dml.ddl.conftest import DdlCatalog
 
-NewTable = Callable[..., Lake]
+NewTable = Callable[..., DdlCatalog]
 DAY, HOUR, MINUTE = 86_400_000, 3_600_000, 60_000
 
 # A branch or tag: its snapshot, max_ref_age_ms, min_snapshots_to_keep, max_snapshot_age_ms.
@@ -67,7 +67,7 @@ REFERENCE: list[tuple[str, dict[str, tuple[Any, ...] | None] | str]] = [
 ]
 
 
-def references(lake: Lake, ids: list[int]) -> dict[str, tuple[Any, ...]]:
+def references(lake: DdlCatalog, ids: list[int]) -> dict[str, tuple[Any, ...]]:
     return {
         f"{ref.snapshot_ref_type.name} {name}": (
             ids.index(ref.snapshot_id) + 1,
@@ -79,7 +79,7 @@ def references(lake: Lake, ids: list[int]) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def with_snapshots(lake: Lake) -> list[int]:
+def with_snapshots(lake: DdlCatalog) -> list[int]:
     """Commit two snapshots, and return their ids."""
     return [commit(lake.table(), AppendFiles()).snapshot_id for _ in range(2)]
 

@@ -8,8 +8,8 @@ import pytest
 from dml.engine import publish
 from dml.errors import CommitConflictError
 from dml.result import Result
-from tests.dml.engine.conftest import Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
+from tests.lake import Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from dml.result import Result
-from tests.dml.engine.conftest import Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
+from tests.lake import Lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 

@@ -20,7 +20,7 @@ from dml.errors import SqlError
 from dml.sqlparse import parse
 from dml.sqlparse.statements import CallStatement
 from tests.conftest import session_settings
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

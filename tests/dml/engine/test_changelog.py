@@ -10,7 +10,7 @@ import pytest
 import dml
 from dml.commit import RewriteFiles, commit
 from dml.model.manifest import ContentFile
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from dml.engine.query import query_views
 from dml.sqlparse import parse
 from dml.sqlparse.statements import Query
 from dml.views import StatementTables
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

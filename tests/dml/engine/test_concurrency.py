@@ -8,7 +8,8 @@ import pytest
 
 import dml
 from dml.engine import publish
-from tests.dml.engine.conftest import Kind, Lake, in_turn
+from tests.dml.engine.conftest import Kind, in_turn
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

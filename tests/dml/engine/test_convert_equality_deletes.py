@@ -23,8 +23,8 @@ from dml.options import Command
 from dml.scan.planner import plan_scan
 from dml.verification import verify
 from tests.dml.commit.builders import data_file, deletes, equality_deletes, ids, new_table, with_row_ids
-from tests.dml.engine.conftest import Lake
 from tests.dml.engine.rewrites import History, NoSpark, assert_sound, files, rows
+from tests.lake import Lake
 
 BOTH = pytest.mark.parametrize("version", [2, 3])
 BY_PARTITION = {"write.delete.granularity": "partition"}

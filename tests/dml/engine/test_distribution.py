@@ -9,7 +9,7 @@ import pytest
 from dml import limits
 from dml.engine import insert, row_level
 from dml.model.manifest import ContentFile
-from tests.dml.engine.conftest import COMMANDS, Lake
+from tests.lake import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 import dml.engine.by_tasks
 from dml.errors import DataError, ExecutionError
 from dml.write.output_files import DRIVER_PARTITION, OutputFileFactory
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import pytest
 
 from dml.engine import empty_branch
 from dml.errors import AlreadyExistsError, AnalysisError
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,8 @@ from itertools import product
 import pytest
 
 from dml.errors import DataError
-from tests.dml.engine.conftest import Kind, Lake, in_turn
+from tests.dml.engine.conftest import Kind, in_turn
+from tests.lake import Lake
 from tests.marks import by_night
 
 ZONES = (("America/Los_Angeles", "9999-12-31 23:59:59"), ("Asia/Shanghai", "0001-01-01 00:00:00"))

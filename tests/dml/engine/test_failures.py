@@ -23,7 +23,8 @@ from dml.errors import (
 )
 from dml.model.columns import DeltaLayout
 from dml.write.writer_spec import WriteJob, WriterSpec
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -12,7 +12,8 @@ from pyspark.errors import PythonException
 from dml.engine import publish
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ManifestEntry, ManifestFile
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from py4j.clientserver import ClientServerConnection
 from pyiceberg.io.pyarrow import PyArrowFile
 from pyspark.sql import SparkSession
 
-from tests.dml.engine.conftest import COMMANDS, Lake
+from tests.lake import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
 

@@ -15,8 +15,8 @@ from dml.engine import maintain as module
 from dml.engine.maintain import MaintenanceStep
 from dml.table_health import TableHealth
 from tests.dml.commit.builders import BY_P, SCHEMA
-from tests.dml.engine.conftest import Lake
 from tests.dml.table_health.test_health import BY_ID, TARGET, append, delete, deletes, listed
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,8 @@ import pytest
 
 import dml
 from dml.result import Ancestor, BranchMove, CurrentSnapshot, PublishedSnapshot, RegisteredTable
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

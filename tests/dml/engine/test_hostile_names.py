@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dml.manifests.read import entries_of, manifests_of
-from tests.dml.engine.conftest import COMMANDS, Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
+from tests.lake import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
 

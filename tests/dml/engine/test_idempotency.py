@@ -20,7 +20,8 @@ from dml.manifests.read import entries_of, manifests_of
 from dml.result import Result
 from dml.session import Session
 from dml.sqlparse import canonical_text
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

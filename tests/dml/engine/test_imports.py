@@ -14,7 +14,7 @@ from pyarrow import orc
 import dml
 from dml import ddl, limits
 from dml.result import AddedFiles, ImportedFiles
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

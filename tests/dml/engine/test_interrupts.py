@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from pyspark import SparkContext
 
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

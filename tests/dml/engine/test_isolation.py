@@ -18,7 +18,6 @@ import pytest
 
 from dml.engine import publish
 from dml.errors import CommitConflictError, DmlError
-from tests.dml.engine.conftest import Lake
 from tests.dml.engine.interleavings import (
     AGAIN,
     BASE,
@@ -34,6 +33,7 @@ from tests.dml.engine.interleavings import (
     rows_of,
     with_outcomes,
 )
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

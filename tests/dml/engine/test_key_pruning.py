@@ -8,7 +8,7 @@ import pytest
 
 from dml import limits
 from dml.engine import row_level
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

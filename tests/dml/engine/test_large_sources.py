@@ -15,7 +15,7 @@ from dml.errors import CommitConflictError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import UncomputableValueError
 from dml.write.sent_rows import MappedBatch, StreamedBatch
-from tests.dml.engine.conftest import Kind, Lake, in_turn
+from tests.dml.engine.conftest import Kind, in_turn
 from tests.dml.engine.test_merge_in_tasks import (
     BROADCAST,
     CLAUSES,
@@ -26,6 +26,7 @@ from tests.dml.engine.test_merge_in_tasks import (
     joined_by_spark,
     merge,
 )
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ from dml.maintenance import remove_orphan_files
 from dml.result import MaintenanceReport
 from dml.shell import run_maintenance, tables_in
 from tests.dml.commit.builders import data_file
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,8 @@ from dml.engine import row_level, sent_source
 from dml.errors import AnalysisError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
-from tests.dml.engine.conftest import Kind, Lake, in_turn
+from tests.dml.engine.conftest import Kind, in_turn
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -25,8 +25,9 @@ from dml.engine import merge_source
 from dml.engine.join_keys import pruning_key
 from dml.errors import DataError, ErrorKind
 from dml.plan.comparisons import TableColumn
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
 from tests.dml.engine.test_merge_in_tasks import broadcasts, counts
+from tests.lake import Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType
 from dml import limits
 from dml.engine import row_level
 from dml.engine.merge_source import MergeSourceFrame, SourceKeys
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -15,7 +15,7 @@ from dml import limits
 from dml.manifests.read import manifests_of
 from dml.metadata_tables.tables import MetadataTable
 from dml.spark.versions import arrow_table
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 import dml
 from dml.errors import NotFoundError
 from dml.result import Result
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -4,7 +4,7 @@
 import pytest
 
 from dml.errors import DmlError
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

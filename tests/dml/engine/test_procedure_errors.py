@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 import dml
 from dml.catalog.views import ViewDefinition, save_view
 from dml.engine.procedures import PROCEDURES
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

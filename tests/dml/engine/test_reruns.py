@@ -13,7 +13,8 @@ from dml.commit import RewriteFiles, commit
 from dml.engine import publish
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import FileContent
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 import dml
 from dml import limits
 from dml.engine import publish, rewrite_data_files
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,8 @@ from pyspark.sql import types as spark_types
 import dml
 from dml import limits
 from dml.result import RewrittenDataFiles
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

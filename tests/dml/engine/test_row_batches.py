@@ -15,7 +15,7 @@ from dml.engine import writes
 from dml.errors import DataError
 from dml.spark.jobs import await_end_on_failure
 from dml.spark.row_batches import ROW_LIMIT_PROPERTIES, can_limit_by_rows, has_cheap_lengths, mask_long_rows
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

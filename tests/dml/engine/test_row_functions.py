@@ -15,8 +15,8 @@ from dml.errors import DataError, ErrorKind
 from dml.session import Session
 from dml.spark.settings import ORDER
 from dml.spark.versions import INSTALLED_FEATURES, Feature
-from tests.dml.engine.conftest import Lake
 from tests.dml.engine.test_scanned_rows import PAST_SPARK, by_spark, check_twins, explained
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

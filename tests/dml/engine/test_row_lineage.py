@@ -3,7 +3,7 @@
 import pyarrow.parquet as pq
 import pytest
 
-from tests.dml.engine.conftest import COMMANDS, Lake
+from tests.lake import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,8 @@ from dml.model.write_task import WriteContext
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.rows.evaluate import UncomputableValueError
 from dml.scan.table_scan import TableScan
-from tests.dml.engine.conftest import Kind, Lake, in_turn
+from tests.dml.engine.conftest import Kind, in_turn
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

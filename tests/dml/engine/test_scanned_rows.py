@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from dml.engine import create_as_select, insert
 from dml.errors import AnalysisError, CorruptFileError, DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,8 @@ from pyiceberg.table.update import AddSchemaUpdate, AssertCurrentSchemaId, Asser
 
 from dml.commit import publish
 from dml.errors import AnalysisError, CommitConflictError, DataError
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

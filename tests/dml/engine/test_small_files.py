@@ -6,7 +6,8 @@ from pyspark.sql import DataFrame
 import dml
 from dml import limits
 from dml.engine import row_level
-from tests.dml.engine.conftest import COMMANDS, Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import COMMANDS, Lake
 
 pytestmark = pytest.mark.spark
 

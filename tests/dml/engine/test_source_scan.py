@@ -11,7 +11,7 @@ from dml.engine import row_level, sent_source
 from dml.errors import DataError, ErrorKind
 from dml.plan.row_delta_plan import ThroughSpark
 from dml.result import Result
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ import pytest
 import dml
 from dml.engine import row_level
 from dml.result import Result
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ from pyiceberg.table.puffin import PuffinFile
 from dml import limits
 from dml.errors import AnalysisError, NotFoundError, NotSupportedError, SqlError
 from dml.rows.theta_sketch import ThetaSketch
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

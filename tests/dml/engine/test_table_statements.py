@@ -3,7 +3,7 @@
 import pytest
 
 from dml.errors import AnalysisError, DmlError, ErrorKind, NotFoundError, NotSupportedError
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

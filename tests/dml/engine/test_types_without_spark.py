@@ -30,8 +30,8 @@ from dml.catalog import create_table
 from dml.commit import AppendFiles, commit
 from dml.errors import DmlError, NotSupportedError
 from tests.dml.commit.builders import data_file
-from tests.dml.engine.conftest import COMMANDS, Lake
 from tests.interop.readers import read_duckdb, read_pyiceberg
+from tests.lake import COMMANDS, Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

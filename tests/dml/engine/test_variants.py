@@ -21,8 +21,8 @@ from dml.engine.distribution import value_hash_sql
 from dml.errors import AnalysisError, DataError, DmlError, NotSupportedError
 from dml.pyiceberg_patch import VariantType
 from tests.dml.commit.builders import data_file
-from tests.dml.engine.conftest import COMMANDS, Lake
 from tests.interop.readers import duckdb_connection
+from tests.lake import COMMANDS, Lake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark

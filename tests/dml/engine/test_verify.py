@@ -5,7 +5,8 @@ import pytest
 import dml
 from dml.engine.procedures import PROCEDURES
 from dml.sqlparse.catalog_statements import PROCEDURES as NAMES_OF_PROCEDURES
-from tests.dml.engine.conftest import BALANCED, Kind, Lake
+from tests.dml.engine.conftest import BALANCED, Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

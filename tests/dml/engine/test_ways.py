@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dml.errors import DmlError
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

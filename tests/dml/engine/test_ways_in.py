@@ -16,7 +16,8 @@ from dml.errors import AlreadyExistsError, AnalysisError, DmlError, ErrorKind, N
 from dml.result import Result
 from dml.session import Session
 from tests.conftest import session_settings
-from tests.dml.engine.conftest import Kind, Lake
+from tests.dml.engine.conftest import Kind
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

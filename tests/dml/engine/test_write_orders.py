@@ -16,7 +16,7 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import StringType
 
 from dml.engine import insert
-from tests.dml.engine.conftest import Lake
+from tests.lake import Lake
 
 pytestmark = pytest.mark.spark
 

@@ -1,6 +1,5 @@
 """Manifests are read once, as long as they have room."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +20,6 @@ from dml.model.manifest import ManifestEntry
 from dml.options import Command
 from dml.scan.planner import plan_scan
 from tests.dml.commit.builders import data_file, deletes, new_table
-
-
-@pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[Catalog]:
-    loaded = load("lake", str(tmp_path / "w"))
-    create_namespace(loaded, ("db",))
-    yield loaded
-    loaded.close()
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def rows_in(path: str) -> int:
 
 
 @dataclass
-class Lake:
+class FileFolder:
     """A folder of files, and what reads them."""
 
     folder: Path

@@ -17,7 +17,7 @@ from dml.errors import CorruptFileError
 from dml.model.arrow_types import METADATA, TYPED_VALUE, VALUE, is_variant
 from dml.pyiceberg_patch import VariantType
 from dml.read.variant_values import Dictionary, whole_variants
-from tests.dml.read.files import Lake, with_id
+from tests.dml.read.files import FileFolder, with_id
 
 variants = pytest.importorskip("pyspark.sql.variant_utils").VariantUtils
 
@@ -194,7 +194,7 @@ STORED = [{"id": 1, "v": FIVE, "l": [None, FIVE]}, {"id": 2, "v": None, "l": Non
 
 
 @pytest.mark.parametrize("parts", [(METADATA, VALUE), (VALUE, METADATA)], ids=str)
-def test_avro_and_orc_files_have_them_in_any_order(lake: Lake, parts: tuple[str, str]) -> None:
+def test_avro_and_orc_files_have_them_in_any_order(lake: FileFolder, parts: tuple[str, str]) -> None:
     """As Iceberg's Java library writes them into Avro files, and as the specification has them in ORC files."""
     fields = [{"name": part, "type": "bytes"} for part in parts]
 
@@ -226,7 +226,7 @@ def test_avro_and_orc_files_have_them_in_any_order(lake: Lake, parts: tuple[str,
             assert is_variant(found.schema.field("v").type)
 
 
-def test_a_file_with_another_type_in_the_place_of_one_is_named(lake: Lake) -> None:
+def test_a_file_with_another_type_in_the_place_of_one_is_named(lake: FileFolder) -> None:
     kinds = (
         pa.string(),
         pa.struct([pa.field(VALUE, pa.binary())]),

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.dml.read.files import Lake, with_id
+from tests.dml.read.files import FileFolder, with_id
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path) -> FileFolder:
     """An empty folder."""
-    return Lake(tmp_path)
+    return FileFolder(tmp_path)
 
 
 @pytest.fixture

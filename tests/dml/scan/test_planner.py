@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.conversions import to_bytes
 from pyiceberg.expressions import (
     AlwaysTrue,
@@ -66,14 +65,6 @@ SCHEMA = Schema(
 )
 ARROW = pa.schema([("id", pa.int64()), ("key", pa.string()), ("amount", pa.float64()), ("ts", pa.timestamp("us"))])
 STAMP = dt.datetime(2020, 1, 1)  # noqa: DTZ001
-
-
-@pytest.fixture
-def catalog(tmp_path):
-    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}")
-    catalog.create_namespace("db")
-    yield catalog
-    catalog.close()
 
 
 def rows(start, count, key="a"):
