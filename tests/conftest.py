@@ -49,7 +49,7 @@ def keep_frames() -> None:
 
 keep_frames()
 
-# Walking the objects of Spark's, PyIceberg's and sqlglot's modules for garbage takes a tenth of Python's time.
+# With the default thresholds, garbage collection takes 10 % of the time of the tests in Python.
 gc.set_threshold(50_000, 20, 100)
 
 

@@ -1,4 +1,4 @@
-"""A session on an embedded catalog, and what tests ask of its tables."""
+"""A session on an embedded catalog, with helpers to create and inspect test tables."""
 
 import itertools
 import re
@@ -35,16 +35,17 @@ from dml.session import Session, runner_of
 __all__ = ["COMMANDS", "Lake", "new_lake"]
 
 COMMANDS = ("delete", "update", "merge")
-NAME_OF_TABLE = re.compile(r"db\.\w+")
+TABLE_NAME = re.compile(r"db\.\w+")
 PLAIN_TYPES = (BooleanType, IntegerType, LongType, FloatType, DoubleType, StringType, DateType, DecimalType)
-"""Types whose values PyIceberg and PySpark give as equal Python objects."""
+"""Types that PyIceberg and PySpark return as equal Python objects."""
 
 
-def rows_of_plain_types(table: Table) -> list[tuple] | None:
-    """Return the rows of a table as PyIceberg reads them.
+def read_with_pyiceberg(table: Table) -> list[tuple] | None:
+    """Return a table's rows as PyIceberg reads them, or None if PySpark has to read the table.
 
     Returns:
-        None if PySpark has to read them: for other types or formats, or where `spark.wap.branch` may name a branch.
+        None for other types, other file formats and column defaults, and for WAP tables, where `spark.wap.branch` may
+        select a branch.
     """
     if table.properties.get("write.wap.enabled") == "true":
         return None
@@ -76,7 +77,7 @@ class Lake:
 
     @property
     def engine(self) -> Engine:
-        """The context of the session's statements."""
+        """Return the engine that runs the session's statements."""
         return runner_of(self.session).engine
 
     def new_name(self) -> str:
@@ -85,17 +86,14 @@ class Lake:
     def create(
         self, columns: str, clauses: str = "", *, version: int | None = None, mode: str = "", **properties: str
     ) -> str:
-        """Create a table.
+        """Create a table and return its name.
 
         Args:
-            columns: Of the table, as in SQL.
-            clauses: Of the statement, after the columns.
+            columns: Column definitions, as SQL.
+            clauses: SQL between the column list and TBLPROPERTIES.
             version: The format version.
-            mode: Of all three commands.
-            **properties: Of the table.
-
-        Returns:
-            Its name.
+            mode: The write mode of DELETE, UPDATE and MERGE.
+            **properties: Table properties.
         """
         name = self.new_name()
         chosen = dict.fromkeys((f"write.{command}.mode" for command in COMMANDS), mode) if mode else {}
@@ -148,38 +146,38 @@ class Lake:
         of what Spark reads gives a query.
         """
         if " " not in query:
-            read = rows_of_plain_types(self.table(query)) if NAME_OF_TABLE.fullmatch(query) else None
+            read = read_with_pyiceberg(self.table(query)) if TABLE_NAME.fullmatch(query) else None
             if read is not None:
                 return sorted(read, key=repr)
             query = f"SELECT * FROM {query}"
         return sorted((tuple(row) for row in self.session.sql(query).collect()), key=repr)
 
     def files(self, name: str, content: FileContent) -> list[ContentFile]:
-        """The live files of a kind."""
+        """Return the live files with this content type."""
         table = self.table(name)
         manifests = manifests_of(table.io, table.current_snapshot())
         entries = (entry for manifest in manifests for entry in entries_of(manifest, table.io, live_only=True))
         return [entry.data_file for entry in entries if entry.data_file.content is content]
 
     def data_files(self, name: str) -> list[ContentFile]:
-        """The live data files."""
+        """Return the live data files."""
         return self.files(name, FileContent.DATA)
 
     def delete_files(self, name: str) -> list[ContentFile]:
-        """The live position delete files and deletion vectors."""
+        """Return the live position delete files and deletion vectors."""
         return self.files(name, FileContent.POSITION_DELETES)
 
     def folder(self, name: str) -> Path:
         return Path(self.table(name).location().removeprefix("file://"))
 
     def state(self, name: str) -> tuple[str, frozenset[Path]]:
-        """The metadata's location and all files: equal states mean that nothing happened."""
+        """Return the metadata location and all file paths. Equal states mean that nothing was committed or written."""
         paths = frozenset(path for path in self.folder(name).rglob("*") if path.is_file())
         return self.table(name).metadata_location, paths
 
     @contextmanager
     def enabled(self) -> Iterator["Lake"]:
-        """Let the lake take `spark.sql` during the block."""
+        """Enable the session for the block, and disable it afterwards."""
         self.session.enable()
         try:
             yield self
@@ -188,12 +186,12 @@ class Lake:
 
 
 def new_lake(spark: SparkSession, folder: Path, **properties: str) -> Lake:
-    """Return a lake on a new catalog, which does not take `spark.sql` yet.
+    """Return a lake on a new catalog with the namespace `db`. Its session is disabled.
 
     Args:
         spark: The Spark session.
         folder: The warehouse.
-        **properties: Of the catalog.
+        **properties: Catalog properties.
     """
     session = dml.connect(str(folder), spark=spark, progress=False, **properties)
     session.sql("CREATE NAMESPACE IF NOT EXISTS db")

@@ -148,7 +148,7 @@ CHECKS: Final = (
             "--config-file",
             "{root}/pyproject.toml",
             "--cache-dir",
-            os.devnull,
+            os.devnull,  # nothing reads it: each run has a new environment
             "-p",
             "dml",
             "-p",

@@ -1,4 +1,4 @@
-"""A Spark Connect session for the tests of the folder, which need a process of their own: PySpark allows one kind."""
+"""Fixtures for Spark Connect tests. They need a separate process: PySpark allows only one kind of session in each."""
 
 import os
 import warnings
@@ -17,7 +17,7 @@ from tests.lake import Lake, new_lake
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session of a server with the settings for workers that docs/deploy recommends."""
+    """A session whose server has the worker settings that docs/deploy recommends."""
     if active_context() is not None:
         pytest.exit("Spark Connect needs a process of its own: python tests/suite.py connect", returncode=1)
     folder: Path = tmp_path_factory.mktemp("connect")
@@ -33,7 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """An enabled session on a new catalog."""
+    """An enabled lake on a new catalog."""
     with new_lake(spark, tmp_path_factory.mktemp("lake")).enabled() as lake:
         yield lake
         lake.session.close()

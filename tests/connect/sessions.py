@@ -1,4 +1,4 @@
-"""Sessions of Spark Connect, each of a server of its own on a free port, so that several processes can run at once."""
+"""Spark Connect sessions, each process with its own server on a free port."""
 
 import os
 import socket
@@ -16,8 +16,8 @@ __all__ = ["another_session", "connect_session"]
 PORT_SETTING = "spark.connect.grpc.binding.port"
 
 
-def free_port() -> str:
-    """A port that nobody listens on, which clients of this process take where no other is named."""
+def reserve_default_port() -> str:
+    """Pick a free port and make it the default of this process's Spark Connect clients."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = int(one.getsockname()[1])
@@ -26,7 +26,7 @@ def free_port() -> str:
 
 
 def connect_session(settings: Mapping[str, str] = MappingProxyType({})) -> pyspark.sql.SparkSession:
-    """Start a server in this process, and return a session of it.
+    """Start a server in this process and return a session on it.
 
     Args:
         settings: Settings in addition to those that all programs use.
@@ -34,7 +34,7 @@ def connect_session(settings: Mapping[str, str] = MappingProxyType({})) -> pyspa
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = pyspark.sql.SparkSession.builder.remote("local[2]")
     common = {
-        PORT_SETTING: free_port(),
+        PORT_SETTING: reserve_default_port(),
         "spark.driver.memory": "1g",
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
@@ -46,5 +46,5 @@ def connect_session(settings: Mapping[str, str] = MappingProxyType({})) -> pyspa
 
 
 def another_session() -> SparkSession:
-    """One more session of the server; `newSession` is not there before PySpark 4.3."""
+    """Open another session on the server. `newSession` requires PySpark 4.3."""
     return SparkSession.builder.remote(f"sc://localhost:{DefaultChannelBuilder.default_port()}").create()

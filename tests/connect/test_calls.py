@@ -1,4 +1,4 @@
-"""PySpark's calls answer on Spark Connect as on classic Spark, where tests/dml/connector/test_calls.py makes them."""
+"""PySpark's calls behave on Spark Connect as on classic Spark (tests/dml/connector/test_calls.py)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Columns of Spark Connect as SQL text, as tests/dml/spark/test_columns.py has them of classic Spark."""
+"""Spark Connect Columns as SQL text. tests/dml/spark/test_columns.py covers classic Spark."""
 
 import pytest
 from pyspark.sql import Window
@@ -17,7 +17,7 @@ def frame(spark):
     return spark.sql(column_cases.FRAME).coalesce(1)
 
 
-def test_every_kind_of_column_means_the_same_as_its_text(spark, frame):
+def test_columns_and_their_sql_text_are_equivalent(spark, frame):
     cases = column_cases.cases(spark)
     cases.pop("literal time", None)  # Connect's client has the type, its server refuses it
     texts = {name: column_sql(column) for name, column in cases.items()}
@@ -30,7 +30,7 @@ def test_every_kind_of_column_means_the_same_as_its_text(spark, frame):
             assert repr(left[index]) == repr(right[index]), (name, texts[name])
 
 
-def test_a_column_without_a_text_is_refused(frame):
+def test_columns_without_sql_text_are_rejected(frame):
     refused = column_cases.refused(frame, lambda value: value) | {"window": F.sum("a").over(Window.partitionBy("b"))}
     refused.pop("outer()")  # which Connect leaves out itself
     for message, column in refused.items():

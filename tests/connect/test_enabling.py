@@ -1,4 +1,4 @@
-"""`enable` and `disable` take and give back `spark.sql` and PySpark's calls on Spark Connect."""
+"""`enable` and `disable` intercept and restore `spark.sql` and PySpark's calls on Spark Connect."""
 
 import pytest
 from pyspark.errors import PySparkException

@@ -1,4 +1,4 @@
-"""Golden scripts on Spark Connect: those whose turn it is with every change, the others by night."""
+"""Golden scripts on Spark Connect: a rotating subset with every change, the rest by night."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Statements of Spark Connect that a handler takes, and Spark's errors as RowDelta's."""
+"""Statement handlers on Spark Connect, and translation of Spark's errors."""
 
 import pytest
 
@@ -48,14 +48,14 @@ def handler(spark):
     assert not has_handlers()
 
 
-def failure(run):
-    """The translated error of a call."""
+def translated_error(run):
+    """Return the translated error that a call raises."""
     with pytest.raises(Exception) as caught:  # noqa: PT011  of any kind
         run()
     return translate(caught.value)
 
 
-def test_a_handler_takes_statements_of_all_sessions(spark, handler):
+def test_a_handler_runs_statements_of_all_sessions(spark, handler):
     assert spark_session() is active_session()
     for session in (another_session(), spark):
         assert isinstance(session.sql("UPDATE lake.t SET a = 1"), Result)
@@ -68,8 +68,8 @@ def test_a_handler_takes_statements_of_all_sessions(spark, handler):
         spark.sql("DELETE FROM lake.fail")
 
 
-def test_an_error_of_a_name_has_proposals(spark):
-    error = failure(lambda: spark.sql("SELECT nope FROM range(3)").collect())
+def test_unresolved_columns_have_proposals(spark):
+    error = translated_error(lambda: spark.sql("SELECT nope FROM range(3)").collect())
     assert (error.kind, error.context["proposals"]) == (ErrorKind.UNRESOLVED_COLUMN, ("id",))
 
 
@@ -81,19 +81,19 @@ def test_an_error_of_a_name_has_proposals(spark):
         ("SELECT raise_error('[rowdelta:overflow]a|BIGINT|INT|9') FROM range(1)", ErrorKind.OVERFLOW),
     ],
 )
-def test_errors_of_values_are_of_the_same_kinds(spark, text, kind):
-    error = failure(lambda: spark.sql(text).collect())
+def test_data_errors_have_a_kind_and_no_stack_trace(spark, text, kind):
+    error = translated_error(lambda: spark.sql(text).collect())
     assert type(error) is DataError
     assert error.kind is kind
     assert "\tat " not in str(error)
 
 
-def test_an_error_in_a_worker_is_its_own(spark):
+def test_worker_errors_keep_their_type_and_message(spark):
     def broken(batches):
         for _ in batches:
             raise DataError("A row breaks a rule")
         yield from ()
 
-    error = failure(spark.range(1).mapInArrow(broken, "a INT").collect)
+    error = translated_error(spark.range(1).mapInArrow(broken, "a INT").collect)
     assert type(error) is DataError
     assert str(error) == "A row breaks a rule"

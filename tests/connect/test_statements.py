@@ -23,49 +23,51 @@ pytestmark = pytest.mark.spark
 
 COLUMNS = "id BIGINT, s STRING, at TIMESTAMP, part STRUCT<a: INT, b: STRING>"
 MODES = dict.fromkeys((f"write.{command}.mode" for command in ("delete", "update", "merge")), "merge-on-read")
-FILLED = "SELECT id, concat('s', id), timestamp_millis(id), named_struct('a', CAST(id AS INT), 'b', 'x') FROM range(20)"
+TWENTY_ROWS = (
+    "SELECT id, concat('s', id), timestamp_millis(id), named_struct('a', CAST(id AS INT), 'b', 'x') FROM range(20)"
+)
 
 
 @pytest.fixture
 def table(lake):
-    """A table of 20 rows with deletion vectors; golden scripts have copy-on-write tables of version 2."""
+    """A merge-on-read table of version 3 with 20 rows. The golden scripts cover copy-on-write on version 2."""
     name = lake.create(COLUMNS, **{"format-version": "3", **MODES})
-    lake.session.sql(f"INSERT INTO {name} {FILLED}")
+    lake.session.sql(f"INSERT INTO {name} {TWENTY_ROWS}")
     return name
 
 
-def affected(result):
-    """Rows updated, deleted and inserted."""
+def row_counts(result):
+    """Return the numbers of rows updated, deleted and inserted."""
     assert isinstance(result, Result), result
     return result.rows_updated, result.rows_deleted, result.rows_inserted
 
 
-def explained(frame: Any, mode: str = "simple") -> str:
-    """The plan as text."""
+def plan_text(frame: Any, mode: str = "simple") -> str:
+    """Return the plan as text."""
     return str(frame._explain_string(mode=mode))
 
 
-def test_statements_of_every_way_in_change_rows(lake, spark, table):
+def test_sql_methods_and_merge_builder_change_rows(lake, spark, table):
     sql = lake.session.sql
-    assert affected(sql(f"DELETE FROM {table} WHERE id = :id", {"id": 1})) == (0, 1, 0)
-    assert affected(spark.sql(f"DELETE FROM lake.{table} WHERE id IN (?, ?)", [5, 6])) == (0, 2, 0)
-    assert affected(lake.session.update(table, {"s": upper("s"), "part.a": lit(7)}, col("id") == 3)) == (1, 0, 0)
+    assert row_counts(sql(f"DELETE FROM {table} WHERE id = :id", {"id": 1})) == (0, 1, 0)
+    assert row_counts(spark.sql(f"DELETE FROM lake.{table} WHERE id IN (?, ?)", [5, 6])) == (0, 2, 0)
+    assert row_counts(lake.session.update(table, {"s": upper("s"), "part.a": lit(7)}, col("id") == 3)) == (1, 0, 0)
     before = lit(datetime.datetime(1960, 1, 1, tzinfo=datetime.UTC))
-    assert affected(lake.session.delete(table, col("at") < before)) == (0, 0, 0)
+    assert row_counts(lake.session.delete(table, col("at") < before)) == (0, 0, 0)
     merge = (
         f"MERGE INTO {table} t USING (SELECT id, 'm' AS s FROM range(18, 23)) s ON t.id = s.id "
         "WHEN MATCHED AND s.id = 18 THEN DELETE WHEN MATCHED THEN UPDATE SET s = s.s "
         "WHEN NOT MATCHED THEN INSERT (id, s) VALUES (s.id, s.s) WHEN NOT MATCHED BY SOURCE AND t.id = 0 THEN DELETE"
     )
-    assert affected(sql(merge)) == (1, 2, 3)
+    assert row_counts(sql(merge)) == (1, 2, 3)
     source = spark.createDataFrame([(2, "py"), (50, "new")], "id BIGINT, s STRING")
     built = lake.session.merge_into(source, f"{table} AS t", col("t.id") == col("source.id"))
     built = built.whenMatched().update({"s": col("source.s")}).whenNotMatched().insert({"id": "source.id"})
-    assert affected(built.merge(idempotency_key="k")) == (1, 0, 1)
+    assert row_counts(built.merge(idempotency_key="k")) == (1, 0, 1)
     again = built.merge(idempotency_key="k")
-    assert (again.replayed, affected(again)) == (True, (1, 0, 1))
+    assert (again.replayed, row_counts(again)) == (True, (1, 0, 1))
     text = f"MERGE INTO lake.{table} t USING {{rows}} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = 'frame'"
-    assert affected(spark.sql(text, rows=source)) == (2, 0, 0)
+    assert row_counts(spark.sql(text, rows=source)) == (2, 0, 0)
     found = {row.id: (row.s, row.part and row.part.a) for row in lake.session.table(table).collect()}
     expected: dict[int, tuple[str, int | None]] = {i: (f"s{i}", i) for i in range(20) if i not in {0, 1, 5, 6, 18}}
     expected.update({2: ("frame", 2), 3: ("S3", 7), 19: ("m", 19), 50: ("frame", None)})
@@ -73,13 +75,13 @@ def test_statements_of_every_way_in_change_rows(lake, spark, table):
     assert found == expected
 
 
-def test_a_delete_treats_each_file_its_own_way(lake, spark):
-    """One file is marked, another one written anew, and a third one leaves."""
+def test_adaptive_delete_selects_a_strategy_per_file(lake, spark):
+    """One file gets row-level deletes, one is rewritten, and one is removed because all its rows are deleted."""
     name = lake.create("id BIGINT, s STRING", **{"write.auto.enabled": "true"})
     for first in (0, 20, 40):
         lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 's' FROM range({first}, {first + 20})")
     made = lake.session.sql(f"DELETE FROM {name} WHERE id = 3 OR id BETWEEN 30 AND 60")
-    assert (made.mode, affected(made)) == ("auto", (0, 31, 0))
+    assert (made.mode, row_counts(made)) == ("auto", (0, 31, 0))
     assert (made.data_files_marked, made.data_files_rewritten, made.data_files_removed) == (1, 1, 2)
     assert spark.table(f"lake.{name}").selectExpr("sum(id)").collect()[0][0] == sum(range(30)) - 3
 
@@ -88,22 +90,22 @@ def test_a_frame_and_a_view_keep_their_snapshot(lake, spark, table):
     sql = lake.session.sql
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW late AS SELECT * FROM lake.{table} WHERE id > 10")
     frame = sql(f"SELECT * FROM {table} WHERE id > 10")
-    assert affected(lake.session.delete(table, "id = 11")) == (0, 1, 0)
+    assert row_counts(lake.session.delete(table, "id = 11")) == (0, 1, 0)
     assert [frame.count(), spark.sql("SELECT * FROM late").count()] == [9, 9]
     assert lake.session.table(table).where("id > 10").count() == 8
     merge = f"MERGE INTO {table} t USING late ON t.id = late.id WHEN MATCHED THEN UPDATE SET s = late.s"
     assert "merge" in sql(f"EXPLAIN {merge}").collect()[0][0].lower()
-    assert affected(sql(merge)) == (8, 0, 0)
+    assert row_counts(sql(merge)) == (8, 0, 0)
     frame.createOrReplaceTempView("given")
     assert spark.sql(f"SELECT * FROM given JOIN lake.{table} USING (id)").count() == 8
 
 
-def test_icebergs_functions_are_typed_by_spark(lake, spark, table):
+def test_iceberg_functions_in_statements(lake, spark, table):
     assert spark.sql("SELECT system.bucket(16, 34), system.truncate(3, 'abcd')").collect() == [(3, "abc")]
     counted = f"SELECT system.bucket(4, system.truncate(2, s)) AS b, count(*) AS c FROM lake.{table} GROUP BY ALL"
     assert sum(row.c for row in spark.sql(counted).collect()) == 20
     update = f"UPDATE {table} SET s = 'x' WHERE system.days(at) < DATE '1960-01-01'"
-    assert affected(lake.session.sql(update)) == (0, 0, 0)
+    assert row_counts(lake.session.sql(update)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_icebergs_functions_are_typed_by_spark(lake, spark, table):
         (True, "SELECT id,\n ^system.hours(s) FROM lake.{}"),
     ],
 )
-def test_an_error_has_its_place(lake, spark, table, in_spark, marked):
+def test_errors_have_a_position(lake, spark, table, in_spark, marked):
     marked = marked.format(table)
     text, position = marked.replace("^", ""), marked.index("^")
     with pytest.raises(DmlError) as caught:
@@ -129,7 +131,7 @@ def test_an_error_has_its_place(lake, spark, table, in_spark, marked):
     assert (error.position, error.line, error.column) == place
 
 
-def test_a_row_that_matches_twice_is_an_error(lake, table):
+def test_merge_rejects_a_row_with_two_matches(lake, table):
     twice = "(SELECT 2L AS id UNION ALL SELECT 2L)"
     with pytest.raises(DataError) as caught:
         lake.session.sql(f"MERGE INTO {table} t USING {twice} s ON t.id = s.id WHEN MATCHED THEN UPDATE SET s = 'x'")
@@ -139,9 +141,9 @@ def test_a_row_that_matches_twice_is_an_error(lake, table):
 @pytest.fixture
 def one_row(lake, table):
     """The table with a single row, and another column."""
-    assert affected(lake.session.sql(f"INSERT OVERWRITE {table} SELECT 1, 'one', NULL, NULL")) == (0, 0, 1)
+    assert row_counts(lake.session.sql(f"INSERT OVERWRITE {table} SELECT 1, 'one', NULL, NULL")) == (0, 0, 1)
     lake.session.sql(f"ALTER TABLE {table} ADD COLUMN extra INT")
-    assert affected(lake.session.update(table, {"extra": 5})) == (1, 0, 0)
+    assert row_counts(lake.session.update(table, {"extra": 5})) == (1, 0, 0)
     assert lake.session.sql(f"SELECT extra, _pos FROM {table}").collect() == [(5, 0)]
     return table
 
@@ -180,7 +182,7 @@ def test_metadata_tables_and_branches(lake, spark, one_row):
     assert lake.session.table(one_row).count() == 1
 
 
-def test_a_table_is_made_of_a_query_with_a_function_of_the_user(lake, spark, one_row):
+def test_ctas_with_a_python_udf(lake, spark, one_row):
     spark.udf.register("initial", lambda text: text[:1], "string")
     copy = lake.new_name()
     lake.session.sql(f"CREATE TABLE {copy} AS SELECT initial(s) AS s FROM {one_row}")
@@ -188,28 +190,28 @@ def test_a_table_is_made_of_a_query_with_a_function_of_the_user(lake, spark, one
     lake.session.sql(f"DROP TABLE {one_row} PURGE")
 
 
-def test_the_server_knows_the_sizes_of_tables(lake, spark):
-    """It sends a small one to every task, and no large one."""
+def test_size_estimates_select_the_join(lake, spark):
+    """Spark broadcasts the small table and sort-merge joins two large ones."""
     large, few = lake.create("id BIGINT, v STRING"), lake.create("id BIGINT, w STRING")
     lake.session.sql(f"INSERT INTO {large} SELECT id, 'v' FROM range(20000)")
     lake.session.sql(f"INSERT INTO {few} SELECT id, 'w' FROM range(10)")
     frames = [lake.session.sql(f"SELECT * FROM {large}"), lake.session.table(large), spark.table(f"lake.{large}")]
     small, other = spark.table(f"lake.{few}"), lake.session.sql(f"SELECT id, v AS u FROM {large}")
     for frame in frames:
-        (size,) = re.findall(r"MapInArrow.* Statistics\(sizeInBytes=([\d.]+) KiB", explained(frame, "cost"))
+        (size,) = re.findall(r"MapInArrow.* Statistics\(sizeInBytes=([\d.]+) KiB", plan_text(frame, "cost"))
         assert 1024 * float(size) == pytest.approx(20000 * (8 + 20), rel=0.01)
     with session_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "100000"}):
         for frame in frames:
-            assert "SortMergeJoin" in explained(frame.join(other, "id"))
-            assert re.search("BroadcastHashJoin.*BuildRight", explained(frame.join(small, "id")))
-            assert re.search("BroadcastHashJoin.*BuildLeft", explained(small.join(frame, "id")))
+            assert "SortMergeJoin" in plan_text(frame.join(other, "id"))
+            assert re.search("BroadcastHashJoin.*BuildRight", plan_text(frame.join(small, "id")))
+            assert re.search("BroadcastHashJoin.*BuildLeft", plan_text(small.join(frame, "id")))
         assert frames[-1].join(small, "id").count() == 10
         joined = lake.session.sql(f"SELECT u FROM {large} JOIN (SELECT id, v AS u FROM {large}) USING (id)")
-        assert "SortMergeJoin" in explained(joined)
+        assert "SortMergeJoin" in plan_text(joined)
 
 
-class Lines(logging.Handler):
-    """Keeps the lines of JSON that are logged."""
+class JsonLogHandler(logging.Handler):
+    """Append each logged JSON line to a list."""
 
     def __init__(self, lines):
         super().__init__()
@@ -220,10 +222,10 @@ class Lines(logging.Handler):
 
 
 def test_hooks_run_after_statements_and_writers(lake, spark):
-    """Tags, calls and lines of metrics."""
+    """Commit tags, `after_commit` functions and JSON metrics lines."""
     seen: list[Any] = []
     lines: list[Any] = []
-    metrics, handler = logging.getLogger("dml.metrics"), Lines(lines)
+    metrics, handler = logging.getLogger("dml.metrics"), JsonLogHandler(lines)
     name = lake.create("id BIGINT", **{"commit.tag.creation": "commit"})
     metrics.addHandler(handler)
     metrics.setLevel(logging.INFO)
@@ -240,13 +242,13 @@ def test_hooks_run_after_statements_and_writers(lake, spark):
     assert {row.snapshot_id for row in tags} == {result.snapshot_id for result, _ in seen}
 
 
-def test_data_of_other_libraries_reaches_the_server(lake):
-    """Its views last as long as a query needs them."""
+def test_polars_pandas_and_arrow_inputs(lake):
+    """The temporary views behind a query outlive its first `collect()`."""
     name = lake.create("id BIGINT, s STRING, at TIMESTAMP_NTZ")
     day = datetime.datetime(2020, 1, 1)  # noqa: DTZ001  without a zone
     rows = pl.DataFrame({"id": [1, 2], "s": ["a", None], "at": [day, None]})
-    assert affected(lake.session.upsert(name, rows, on="id")) == (0, 0, 2)
-    assert affected(lake.session.upsert(name, rows.with_columns(s=pl.lit("b")), on=["id"])) == (2, 0, 0)
+    assert row_counts(lake.session.upsert(name, rows, on="id")) == (0, 0, 2)
+    assert row_counts(lake.session.upsert(name, rows.with_columns(s=pl.lit("b")), on=["id"])) == (2, 0, 0)
     third = pd.DataFrame({"id": [3]})
     assert lake.session.insert(name, third, idempotency_key="k").rows_inserted == 1
     assert lake.session.insert(name, third, idempotency_key="k").replayed
@@ -256,8 +258,8 @@ def test_data_of_other_libraries_reaches_the_server(lake):
         assert [tuple(row) for row in found.collect()] == [(1, "b", day)]
 
 
-def test_names_without_a_catalog_are_of_the_current_one(lake, spark):
-    """While one of RowDelta's was entered, behind temporary views."""
+def test_unqualified_names_resolve_in_the_current_catalog(lake, spark):
+    """Temporary views shadow its tables."""
     catalog, first = spark.catalog, spark.catalog.currentCatalog()
     assert {first, "lake"} <= {found.name for found in catalog.listCatalogs()}
     assert [found.name for found in catalog.listCatalogs("la*")] == ["lake"]

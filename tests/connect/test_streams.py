@@ -16,14 +16,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.nightly]
 EMPTY = "CREATE TABLE db.{0} (id BIGINT, k STRING)"
 
 
-def add(folder, number, **columns):
-    """A file, and so a micro-batch."""
+def add_micro_batch(folder, number, **columns):
+    """Write one source file, which becomes one micro-batch."""
     (folder / "in").mkdir(exist_ok=True)
     pq.write_table(pa.table(columns), folder / "in" / f"{number}.parquet")
 
 
-def forget(folder, number):
-    """As after a kill between the commit of a micro-batch and that of the checkpoint."""
+def remove_checkpoint_commit(folder, number):
+    """Simulate a driver killed after the table commit and before the checkpoint commit."""
     (folder / "c" / "commits" / str(number)).unlink()
     (folder / "c" / "commits" / f".{number}.crc").unlink(missing_ok=True)
 
@@ -36,10 +36,10 @@ def epochs(lake, name):
     return [snapshot.summary.additional_properties.get(EPOCH_ID) for snapshot in lake.table(f"db.{name}").snapshots()]
 
 
-def test_micro_batches_are_appended_replaced_and_merged_each_once(lake, spark, tmp_path):
-    """What cannot be written is refused."""
+def test_streams_write_each_micro_batch_once(lake, spark, tmp_path):
+    """Append mode, complete mode and `stream_merge`. Unsupported streams are rejected."""
     folder = tmp_path
-    add(folder, 0, id=[1, 2], k=["a", "b"])
+    add_micro_batch(folder, 0, id=[1, 2], k=["a", "b"])
     source = spark.readStream.schema("id BIGINT, k STRING").option("maxFilesPerTrigger", "1")
     frame = source.parquet(str(folder / "in"))
 
@@ -50,9 +50,9 @@ def test_micro_batches_are_appended_replaced_and_merged_each_once(lake, spark, t
         assert query.awaitTermination(120)
 
     run(writer().partitionBy("k").toTable("lake.db.appended"))
-    add(folder, 1, id=[3], k=["c"])
+    add_micro_batch(folder, 1, id=[3], k=["c"])
     run(writer().format("iceberg").start("lake.db.appended"))
-    forget(folder, 1)
+    remove_checkpoint_commit(folder, 1)
     run(writer().format("iceberg").option("path", "lake.db.appended").start())
     assert rows(lake, "appended") == [(1, "a"), (2, "b"), (3, "c")]
     assert epochs(lake, "appended") == ["0", "1"]
@@ -79,7 +79,7 @@ def test_micro_batches_are_appended_replaced_and_merged_each_once(lake, spark, t
         writer(frame.selectExpr("id AS nope")).toTable("lake.db.appended")
     assert caught.value.kind is ErrorKind.UNRESOLVED_COLUMN
     lake.session.sql(EMPTY.format("other"))
-    add(folder, 2, id=[4], k=["d"])
+    add_micro_batch(folder, 2, id=[4], k=["d"])
     with pytest.raises(StreamingQueryException) as failed:
         run(writer().toTable("lake.db.other"))
     assert re.search("belongs to a stream into another table", str(failed.value))
@@ -96,23 +96,26 @@ def test_micro_batches_are_appended_replaced_and_merged_each_once(lake, spark, t
         merging = lake.session.stream_merge(frame, "db.merged", on=["id"], latest_by="k")
         merging = merging.whenMatched().updateAll().whenNotMatched().insertAll().trigger(availableNow=True)
         run(merging.start(str(folder / "m")))
-        add(folder, 3, id=[1, 1], k=["x", "y"])
+        add_micro_batch(folder, 3, id=[1, 1], k=["x", "y"])
     assert rows(lake, "merged") == [(1, "y"), (2, "b"), (3, "c"), (4, "d")]
     assert epochs(lake, "merged") == ["0", "1", "2", "3"]
-    assert tagged(lake, "merged") == 4
-    tags_are_made(lake, spark, folder, frame)
+    assert count_tagged_snapshots(lake, "merged") == 4
+    check_post_commit_actions(lake, spark, folder, frame)
 
 
-def tagged(lake, name):
-    """How many snapshots have a tag of their own."""
+def count_tagged_snapshots(lake, name):
+    """Return the number of distinct snapshots with a tag."""
     (row,) = lake.session.sql(
         f"SELECT count(DISTINCT snapshot_id) AS n FROM db.{name}.refs WHERE type = 'TAG'"
     ).collect()
     return row.n
 
 
-def tags_are_made(lake, spark, folder, frame):
-    """What the session asks for is done after micro-batches too; its functions are here, and are not called there."""
+def check_post_commit_actions(lake, spark, folder, frame):
+    """Tags set in the session's configuration are created after micro-batches.
+
+    Functions of `after_commit` are not called, because the server commits micro-batches.
+    """
     seen: list[Any] = []
     stop = lake.session.after_commit(seen.append)
     spark.conf.set("spark.sql.iceberg.commit.tag.creation", "commit")
@@ -121,5 +124,5 @@ def tags_are_made(lake, spark, folder, frame):
     assert writer.toTable("lake.db.hooked").awaitTermination(120)
     spark.conf.unset("spark.sql.iceberg.commit.tag.creation")
     stop()
-    assert tagged(lake, "hooked") == len(epochs(lake, "hooked")) == 4
+    assert count_tagged_snapshots(lake, "hooked") == len(epochs(lake, "hooked")) == 4
     assert seen == []

@@ -1,4 +1,4 @@
-"""One lake for all tests of the folder, and what they ask of it."""
+"""The shared lake of the interoperability tests, with helpers to compare readers."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,22 +16,22 @@ MERGE_ON_READ = {f"write.{command}.mode": "merge-on-read" for command in ("delet
 
 
 @dataclass(eq=False)
-class ReadersLake(Lake):
-    """A lake whose tables several readers read."""
+class InteropLake(Lake):
+    """A lake that compares the rows that RowDelta, PyIceberg and DuckDB read."""
 
     def run(self, name: str, *statements: str) -> None:
-        """Run statements, in which `t` in braces is the table."""
+        """Run statements, replacing `{t}` with the table's name."""
         for statement in statements:
             self.session.sql(statement.replace("{t}", name))
 
-    def texts(self, name: str, columns: str = "*") -> list[str]:
+    def row_texts(self, name: str, columns: str = "*") -> list[str]:
         """Return the rows that RowDelta reads, as text."""
         return canonical(arrow_table(self.session.sql(f"SELECT {columns} FROM {name}")))
 
-    def agree(self, name: str, count: int, *, duckdb: bool = True) -> list[str]:
-        """All readers find the same rows, so many of them."""
+    def assert_readers_agree(self, name: str, count: int, *, duckdb: bool = True) -> list[str]:
+        """Assert that RowDelta, PyIceberg and DuckDB read the same `count` rows, and return them."""
         location = self.table(name).metadata_location
-        rows = self.texts(name)
+        rows = self.row_texts(name)
         assert len(rows) == count
         assert read_pyiceberg(location) == rows
         if duckdb:
@@ -40,14 +40,14 @@ class ReadersLake(Lake):
 
 
 @pytest.fixture(scope="session")
-def shared_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ReadersLake:
+def shared_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> InteropLake:
     """The lake of all tests of the folder."""
-    return ReadersLake(new_lake(spark, tmp_path_factory.mktemp("interop")).session)
+    return InteropLake(new_lake(spark, tmp_path_factory.mktemp("interop")).session)
 
 
 @pytest.fixture
-def lake(shared_lake: ReadersLake) -> Iterator[ReadersLake]:
-    """The lake, taking `spark.sql` for one test."""
+def lake(shared_lake: InteropLake) -> Iterator[InteropLake]:
+    """The shared lake, enabled for one test."""
     with shared_lake.enabled():
         yield shared_lake
 

@@ -12,7 +12,7 @@ from dml.model.manifest import FileContent
 from dml.spark.versions import arrow_table
 from tests.fixtures.java.tables import NAMES, expected, lay_out
 from tests.fixtures.java.values import rows_of, sorted_rows
-from tests.interop.conftest import MERGE_ON_READ, ReadersLake
+from tests.interop.conftest import MERGE_ON_READ, InteropLake
 from tests.interop.readers import duckdb_connection
 from tests.marks import by_night
 
@@ -36,7 +36,7 @@ NANOSECONDS = {"tn", "tz"}
 
 
 @pytest.fixture
-def java_table(lake: ReadersLake, place_of_java_tables: Path) -> Callable[[str], str]:
+def java_table(lake: InteropLake, place_of_java_tables: Path) -> Callable[[str], str]:
     """Registers a table as Java left it; its name."""
 
     def register(name: str) -> str:
@@ -59,7 +59,7 @@ def without_lineage(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted_rows({column: value for column, value in row.items() if column not in LINEAGE} for row in rows)
 
 
-def read_rows(lake: ReadersLake, table: str, *columns: str) -> list[dict[str, Any]]:
+def read_rows(lake: InteropLake, table: str, *columns: str) -> list[dict[str, Any]]:
     return rows_of(arrow_table(lake.session.sql(f"SELECT {', '.join(columns) or '*'} FROM {table}")))
 
 
@@ -80,7 +80,7 @@ def changed(rows: list[dict[str, Any]], inserted: dict[str, Any]) -> dict[int, d
     return by_id
 
 
-def read_by_others(lake: ReadersLake, table: str, rows: list[dict[str, Any]], *, duckdb: bool = True) -> None:
+def read_by_others(lake: InteropLake, table: str, rows: list[dict[str, Any]], *, duckdb: bool = True) -> None:
     """PyIceberg and DuckDB read these rows, where they know all kinds of files of the table."""
     live = [(content, file.file_format) for content in FileContent for file in lake.files(table, content)]
     location = lake.table(table).metadata_location
@@ -101,7 +101,7 @@ SPARK_HAS_ALL_TYPES = [name for name in NAMES if name != "other_types"]
 
 
 @pytest.mark.parametrize("name", SPARK_HAS_ALL_TYPES)
-def test_the_rows_are_those_that_java_reads(lake: ReadersLake, java_table: Callable[[str], str], name: str) -> None:
+def test_the_rows_are_those_that_java_reads(lake: InteropLake, java_table: Callable[[str], str], name: str) -> None:
     """With row ids and the sequence numbers of their last change in version 3."""
     lineage = LINEAGE if version_of(name) == 3 else ()
     assert read_rows(lake, java_table(name), "*", *lineage) == sorted_rows(expected(name)["rows"])
@@ -125,7 +125,7 @@ def is_for_every_change(one: tuple[str, str]) -> bool:
 
 @pytest.mark.parametrize(("name", "mode"), by_night(MODES, is_for_every_change))
 def test_statements_change_the_rows_and_others_read_them(
-    lake: ReadersLake, java_table: Callable[[str], str], name: str, mode: str
+    lake: InteropLake, java_table: Callable[[str], str], name: str, mode: str
 ) -> None:
     """DELETE, UPDATE and MERGE, one after the other."""
     table = java_table(name)
@@ -149,7 +149,7 @@ def test_statements_change_the_rows_and_others_read_them(
 
 @pytest.mark.parametrize("name", ["all_types_orc", "all_types_parquet"])
 def test_fields_of_null_structs_are_null_whatever_java_counts(
-    lake: ReadersLake, java_table: Callable[[str], str], name: str
+    lake: InteropLake, java_table: Callable[[str], str], name: str
 ) -> None:
     """Java's metrics of an ORC file say of a struct's field that there is no NULL, where the struct itself is NULL."""
     table = java_table(name)
@@ -163,7 +163,7 @@ def test_fields_of_null_structs_are_null_whatever_java_counts(
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_types_that_spark_does_not_have(lake: ReadersLake, java_table: Callable[[str], str], mode: str) -> None:
+def test_types_that_spark_does_not_have(lake: InteropLake, java_table: Callable[[str], str], mode: str) -> None:
     """They are read where they are near to a type of Spark's, and copied in any case."""
     table = java_table("other_types")
     rows = {row["id"]: row for row in expected("other_types")["rows"]}
@@ -190,7 +190,7 @@ def test_types_that_spark_does_not_have(lake: ReadersLake, java_table: Callable[
     read_by_others(lake, table, sorted_rows(rows.values()), duckdb=False)  # DuckDB 1.5 has no nanoseconds either
 
 
-def test_branches_tags_and_old_snapshots(lake: ReadersLake, java_table: Callable[[str], str]) -> None:
+def test_branches_tags_and_old_snapshots(lake: InteropLake, java_table: Callable[[str], str]) -> None:
     """Each has the rows that it had for Java."""
     table = java_table("branches")
     ids = {

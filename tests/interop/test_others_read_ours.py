@@ -5,7 +5,7 @@ from functools import cache
 import pytest
 
 from dml.model.manifest import FileContent
-from tests.interop.conftest import ReadersLake
+from tests.interop.conftest import InteropLake
 from tests.interop.readers import read_duckdb
 from tests.marks import by_night
 
@@ -40,7 +40,7 @@ def ids_left() -> set[int]:
     return ((ids - {i for i in ids & merged if i % 5 == 1}) | (merged - ids)) - {4, 9}
 
 
-def changed(lake: ReadersLake, name: str) -> None:
+def changed(lake: InteropLake, name: str) -> None:
     """Two data files' worth of rows, and all kinds of changes."""
     lake.run(name, filled(0, 35), filled(35, 50), *CHANGES)
 
@@ -59,50 +59,50 @@ ON_LAYOUTS = [(*kind, layout) for kind in KINDS for layout in LAYOUTS]
         lambda one: one[:2] == (2, "copy-on-write") or LAYOUTS.index(one[2]) == KINDS.index(one[:2]) % len(LAYOUTS),
     ),
 )
-def test_rows_after_every_kind_of_change(lake: ReadersLake, version: int, mode: str, partitioning: str) -> None:
+def test_rows_after_every_kind_of_change(lake: InteropLake, version: int, mode: str, partitioning: str) -> None:
     name = lake.create(COLUMNS, partitioning, version=version, mode=mode)
     changed(lake, name)
-    rows = lake.agree(name, len(ids_left()))
+    rows = lake.assert_readers_agree(name, len(ids_left()))
     assert {int(row[1:].partition(",")[0]) for row in rows} == ids_left()
     if version == 3:  # row ids and sequence numbers of carried, updated, merged and new rows
         columns = "id, _row_id, _last_updated_sequence_number"
-        assert read_duckdb(lake.table(name).metadata_location, columns) == lake.texts(name, columns)
+        assert read_duckdb(lake.table(name).metadata_location, columns) == lake.row_texts(name, columns)
 
 
 @cache
-def parquet_rows(lake: ReadersLake) -> list[str]:
+def parquet_rows(lake: InteropLake) -> list[str]:
     """The rows of a Parquet table after all changes."""
     name = lake.create(COLUMNS, "PARTITIONED BY (k)")
     changed(lake, name)
-    return lake.texts(name)
+    return lake.row_texts(name)
 
 
 @pytest.mark.parametrize(("version", "mode"), [(2, "merge-on-read"), (3, "copy-on-write")])
 @pytest.mark.parametrize("file_format", ["orc", "avro"])
 @pytest.mark.proves("C21")
-def test_other_formats(lake: ReadersLake, file_format: str, version: int, mode: str) -> None:
+def test_other_formats(lake: InteropLake, file_format: str, version: int, mode: str) -> None:
     """PyIceberg reads ORC files without instants, and no Avro: those have the rows of a Parquet table."""
     properties = {"write.format.default": file_format}
     name = lake.create(COLUMNS, "PARTITIONED BY (k)", version=version, mode=mode, **properties)
     changed(lake, name)
     if file_format == "orc":
         lake.run(name, "ALTER TABLE {t} DROP COLUMN ts")
-        lake.agree(name, len(ids_left()), duckdb=False)
+        lake.assert_readers_agree(name, len(ids_left()), duckdb=False)
     else:
-        assert lake.texts(name) == parquet_rows(lake)
+        assert lake.row_texts(name) == parquet_rows(lake)
     formats = {file.file_format for file in lake.files(name, FileContent.DATA)}
     assert formats == {file_format}
     assert {file.file_format for file in lake.delete_files(name)} == ({file_format} if version == 2 else set())
 
 
 @pytest.mark.parametrize("granularity", ["file", "partition"])
-def test_position_deletes_at_both_granularities(lake: ReadersLake, granularity: str) -> None:
+def test_position_deletes_at_both_granularities(lake: InteropLake, granularity: str) -> None:
     """Files for one data file each name it; files for a partition's data files name none."""
     name = lake.create(COLUMNS, version=2, mode="merge-on-read", **{"write.delete.granularity": granularity})
     lake.run(
         name, filled(0, 20), filled(20, 40), "DELETE FROM {t} WHERE id % 5 = 2", "DELETE FROM {t} WHERE id % 5 = 3"
     )
-    lake.agree(name, 24)
+    lake.assert_readers_agree(name, 24)
     deletes = lake.delete_files(name)
     assert sum(file.record_count for file in deletes) == 16
     scoped = [
@@ -115,7 +115,7 @@ def test_position_deletes_at_both_granularities(lake: ReadersLake, granularity: 
 
 
 @pytest.mark.proves("DV1", "DV2", "DV4")
-def test_replaced_deletion_vectors_and_several_in_one_file(lake: ReadersLake) -> None:
+def test_replaced_deletion_vectors_and_several_in_one_file(lake: InteropLake) -> None:
     """A data file never has two vectors; those of one task share a Puffin file."""
     name = lake.create("id BIGINT, k BIGINT", "PARTITIONED BY (k)", version=3, mode="merge-on-read")
     lake.run(
@@ -130,11 +130,11 @@ def test_replaced_deletion_vectors_and_several_in_one_file(lake: ReadersLake) ->
     assert sorted(str(file.referenced_data_file) for file in vectors) == sorted(file.path for file in data)
     assert sorted(file.record_count for file in vectors) == [1] * 6 + [2] * 6
     assert len({file.path for file in vectors}) < len(vectors)
-    lake.agree(name, 30)
+    lake.assert_readers_agree(name, 30)
 
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS[1:], lambda one: one != (3, "copy-on-write")))
-def test_partition_evolution(lake: ReadersLake, version: int, mode: str) -> None:
+def test_partition_evolution(lake: InteropLake, version: int, mode: str) -> None:
     """Data files and deletes of several specs live side by side."""
     name = lake.create(COLUMNS, version=version, mode=mode)
     lake.run(
@@ -152,11 +152,11 @@ def test_partition_evolution(lake: ReadersLake, version: int, mode: str) -> None
         "UPDATE {t} SET v = 0 WHERE id % 10 = 5",
     )
     # DuckDB 1.5 takes the wrong vector for a file of an older spec.
-    lake.agree(name, len(ids_left()), duckdb=not (version == 3 and mode == "merge-on-read"))
+    lake.assert_readers_agree(name, len(ids_left()), duckdb=not (version == 3 and mode == "merge-on-read"))
 
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS[1:], lambda one: one in {KINDS[1], KINDS[-1]}))
-def test_schema_evolution(lake: ReadersLake, version: int, mode: str) -> None:
+def test_schema_evolution(lake: InteropLake, version: int, mode: str) -> None:
     """Columns renamed, added, dropped, added again under the old name, moved and widened, nested ones too."""
     name = lake.create(
         "id INT, f FLOAT, d DECIMAL(9,2), s STRING, gone INT, st STRUCT<a: INT, b: STRING>", version=version, mode=mode
@@ -184,7 +184,7 @@ def test_schema_evolution(lake: ReadersLake, version: int, mode: str) -> None:
         "INSERT INTO {t} VALUES "
         "(12345678901234.25, 99999999999, 'x', 1e300, 'l', named_struct('aa', 1, 'c', NULL), NULL)",
     )
-    lake.agree(name, 17)
+    lake.assert_readers_agree(name, 17)
 
 
 ALL_TYPES = (
@@ -226,11 +226,11 @@ ALL_ROWS = (
 
 
 @pytest.mark.parametrize(("version", "mode"), by_night(KINDS, lambda one: one in {KINDS[1], KINDS[-1]}))
-def test_all_types_with_nulls_and_extremes(lake: ReadersLake, version: int, mode: str) -> None:
+def test_all_types_with_nulls_and_extremes(lake: InteropLake, version: int, mode: str) -> None:
     """Also after rows were carried, updated and merged."""
     name = lake.create(ALL_TYPES, version=version, mode=mode)
     lake.run(name, *(f"INSERT INTO {{t}} VALUES {', '.join(rows)}" for rows in (ALL_ROWS[:3], ALL_ROWS[3:])))
-    before = lake.agree(name, 5)
+    before = lake.assert_readers_agree(name, 5)
     lake.run(
         name,
         "UPDATE {t} SET i = 17, st.a = 9 WHERE id IN (1, 4)",
@@ -238,21 +238,21 @@ def test_all_types_with_nulls_and_extremes(lake: ReadersLake, version: int, mode
         "MERGE INTO {t} t USING (SELECT * FROM {t} WHERE id IN (3, 5)) s ON t.id = s.id "
         "WHEN MATCHED AND t.id = 3 THEN UPDATE SET *",
     )
-    after = lake.agree(name, 4)
+    after = lake.assert_readers_agree(name, 4)
     assert {row for row in before if row[1] in "35"} == {row for row in after if row[1] in "35"}
 
 
 @pytest.mark.parametrize("version", by_night([1, 2, 3], lambda version: version == 3))
-def test_a_table_with_a_sort_order(lake: ReadersLake, version: int) -> None:
+def test_a_table_with_a_sort_order(lake: InteropLake, version: int) -> None:
     """Files say which order they follow."""
     name = lake.create(COLUMNS, version=version)
     lake.run(name, "ALTER TABLE {t} WRITE ORDERED BY s DESC, id")
     changed(lake, name)
-    lake.agree(name, len(ids_left()))
+    lake.assert_readers_agree(name, len(ids_left()))
 
 
 @pytest.mark.parametrize("version", by_night([2, 3], lambda version: version == 3))
-def test_bounds_with_nan_and_null_prune_no_row(lake: ReadersLake, version: int) -> None:
+def test_bounds_with_nan_and_null_prune_no_row(lake: InteropLake, version: int) -> None:
     """Readers that prune by our metrics find rows next to NaN and NULL."""
     name = lake.create("id INT, d DOUBLE, s STRING", version=version, mode="merge-on-read")
     lake.run(
@@ -261,7 +261,7 @@ def test_bounds_with_nan_and_null_prune_no_row(lake: ReadersLake, version: int) 
         "INSERT INTO {t} VALUES (3, double('nan'), NULL)",
         "INSERT INTO {t} VALUES (4, NULL, 'a'), (5, double('-0.0'), 'zzzzzzzzzzzzzzzzzzzzzzzzzzz')",
     )
-    lake.agree(name, 5)
+    lake.assert_readers_agree(name, 5)
     table = lake.table(name)
     for text, expected in (
         ("d = 1.0", {2}),
@@ -274,11 +274,11 @@ def test_bounds_with_nan_and_null_prune_no_row(lake: ReadersLake, version: int) 
         assert found - {1, 3} == expected - {1, 3}, text
         assert expected <= found | {1, 3}
     lake.run(name, "DELETE FROM {t} WHERE d > 1.0")  # NaN is greater than every number
-    lake.agree(name, 3)
+    lake.assert_readers_agree(name, 3)
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_a_table_that_went_from_version_2_to_3(lake: ReadersLake, mode: str) -> None:
+def test_a_table_that_went_from_version_2_to_3(lake: InteropLake, mode: str) -> None:
     """Position deletes of version 2 stay valid beside, and go into, deletion vectors."""
     name = lake.create(COLUMNS, "PARTITIONED BY (k)", version=2, mode="merge-on-read")
     changed(lake, name)
@@ -289,11 +289,11 @@ def test_a_table_that_went_from_version_2_to_3(lake: ReadersLake, mode: str) -> 
         "DELETE FROM {t} WHERE id % 9 = 1",
         "UPDATE {t} SET s = 'up' WHERE id % 8 = 1",
     )
-    lake.agree(name, len({i for i in ids_left() if i % 9 != 1}))
+    lake.assert_readers_agree(name, len({i for i in ids_left() if i % 9 != 1}))
 
 
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
-def test_defaults_of_version_3(lake: ReadersLake, mode: str) -> None:
+def test_defaults_of_version_3(lake: InteropLake, mode: str) -> None:
     """Rows from before a column was added read its default."""
     name = lake.create("id INT", version=3, mode=mode)
     lake.run(
@@ -305,5 +305,5 @@ def test_defaults_of_version_3(lake: ReadersLake, mode: str) -> None:
         "INSERT INTO {t} (id) VALUES (4)",
         "DELETE FROM {t} WHERE id = 1",
     )
-    assert lake.texts(name) == ["(2, 8, 'abc')", "(3, 7, 'abc')", "(4, 7, 'abc')"]
-    lake.agree(name, 3)
+    assert lake.row_texts(name) == ["(2, 8, 'abc')", "(3, 7, 'abc')", "(4, 7, 'abc')"]
+    lake.assert_readers_agree(name, 3)

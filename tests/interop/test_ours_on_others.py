@@ -14,7 +14,7 @@ from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 from dml.commit import RowDelta, commit
 from dml.model.manifest import ContentFile, FileContent
 from dml.options import Command
-from tests.interop.conftest import ReadersLake
+from tests.interop.conftest import InteropLake
 from tests.marks import by_night
 
 pytestmark = pytest.mark.spark
@@ -41,7 +41,7 @@ def changed(rows: dict[int, str]) -> dict[int, str]:
     return kept | dict.fromkeys(merged - set(rows), "merged")
 
 
-def by_id(lake: ReadersLake, name: str) -> dict[int, str]:
+def by_id(lake: InteropLake, name: str) -> dict[int, str]:
     """The rows that we read."""
     found = lake.session.sql(f"SELECT id, s FROM {name}").collect()
     rows = {row.id: row.s for row in found}
@@ -60,7 +60,7 @@ def by_id(lake: ReadersLake, name: str) -> dict[int, str]:
         lambda one: (one[0] == "copy-on-write") is (one[1] != "PARTITIONED BY (bucket(2, id))"),
     ),
 )
-def test_rows_that_pyiceberg_appended(lake: ReadersLake, mode: str, partitioning: str) -> None:
+def test_rows_that_pyiceberg_appended(lake: InteropLake, mode: str, partitioning: str) -> None:
     """PyIceberg's files, partitions and metrics serve as our own, and PyIceberg goes on after us."""
     name = lake.create("id BIGINT, s STRING", partitioning, version=2, mode=mode)
     rows = {i: f"s{i % 4}-{i}" for i in range(20)}
@@ -74,12 +74,12 @@ def test_rows_that_pyiceberg_appended(lake: ReadersLake, mode: str, partitioning
     lake.run(name, "DELETE FROM {t} WHERE id = 0")
     del expected[0]
     assert by_id(lake, name) == expected | {100: "s-100"}
-    lake.agree(name, len(expected) + 1)
+    lake.assert_readers_agree(name, len(expected) + 1)
 
 
 @MODES
 @VERSIONS
-def test_files_without_field_ids_and_with_int96(lake: ReadersLake, mode: str, version: int, tmp_path: Path) -> None:
+def test_files_without_field_ids_and_with_int96(lake: InteropLake, mode: str, version: int, tmp_path: Path) -> None:
     """Columns are found by the name mapping, and timestamps of 12 bytes are read."""
     name = lake.create("id BIGINT, s STRING, ts TIMESTAMP_NTZ", version=version, mode=mode)
     moment = datetime(2024, 2, 29, 12, 30, 15, 123456)  # noqa: DTZ001  a local timestamp
@@ -95,7 +95,7 @@ def test_files_without_field_ids_and_with_int96(lake: ReadersLake, mode: str, ve
     assert [row.ts for row in times] == [moment]
 
 
-def add_file(lake: ReadersLake, name: str, path: Path, rows: int) -> None:
+def add_file(lake: InteropLake, name: str, path: Path, rows: int) -> None:
     """Bring a file of somebody else's into a table, as it is, with a name mapping."""
     table = lake.table(name)
     mapping = table.schema().name_mapping.model_dump_json()
@@ -154,7 +154,7 @@ def with_id(name: str, kind: pa.DataType, field_id: int, *, nullable: bool = Tru
     return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(field_id)})
 
 
-def filled(lake: ReadersLake, mode: str, version: int, partitioning: str = "") -> tuple[str, dict[int, str]]:
+def filled(lake: InteropLake, mode: str, version: int, partitioning: str = "") -> tuple[str, dict[int, str]]:
     """A table of two data files, and its rows."""
     name = lake.create("id BIGINT, s STRING, k INT", partitioning, version=version, mode=mode)
     for least in (0, 10):
@@ -177,7 +177,7 @@ def filled(lake: ReadersLake, mode: str, version: int, partitioning: str = "") -
     ),
 )
 def test_equality_deletes_are_applied_before_rows_are_changed(
-    lake: ReadersLake, mode: str, version: int, partitioning: str
+    lake: InteropLake, mode: str, version: int, partitioning: str
 ) -> None:
     """A row deleted by equality is neither updated nor carried, and comes back with no later write."""
     name, rows = filled(lake, mode, version, partitioning)
@@ -200,7 +200,7 @@ def test_equality_deletes_are_applied_before_rows_are_changed(
 @pytest.mark.proves("DV2", "DV3")
 @MODES
 @pytest.mark.parametrize("upgraded", [False, True])
-def test_position_deletes_of_several_data_files_in_one_file(lake: ReadersLake, mode: str, upgraded: bool) -> None:
+def test_position_deletes_of_several_data_files_in_one_file(lake: InteropLake, mode: str, upgraded: bool) -> None:
     """They are applied, merged into new deletes where they must be, and stay for the other data files."""
     name, rows = filled(lake, mode, 2)
     table = lake.table(name)
@@ -224,10 +224,10 @@ def test_position_deletes_of_several_data_files_in_one_file(lake: ReadersLake, m
         lake.run(name, "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
     lake.run(name, *CHANGES)
     assert by_id(lake, name) == changed(rows)
-    lake.agree(name, len(changed(rows)))
+    lake.assert_readers_agree(name, len(changed(rows)))
 
 
-def test_a_table_that_pyiceberg_made_with_ids_of_its_own(lake: ReadersLake) -> None:
+def test_a_table_that_pyiceberg_made_with_ids_of_its_own(lake: InteropLake) -> None:
     """Field ids are the table's, whatever the order of columns."""
     catalog = lake.session.registry.catalogs["lake"]
     schema = Schema(
@@ -242,11 +242,11 @@ def test_a_table_that_pyiceberg_made_with_ids_of_its_own(lake: ReadersLake) -> N
     table.append(pa.table([list(rows.values()), list(rows)], schema=required))
     lake.run("db.pyiceberg_made", *CHANGES)
     assert by_id(lake, "db.pyiceberg_made") == changed(rows)
-    lake.agree("db.pyiceberg_made", len(changed(rows)))
+    lake.assert_readers_agree("db.pyiceberg_made", len(changed(rows)))
 
 
 @pytest.mark.proves("L11")
-def test_a_row_that_was_replaced_by_an_equality_delete_is_a_new_one(lake: ReadersLake) -> None:
+def test_a_row_that_was_replaced_by_an_equality_delete_is_a_new_one(lake: InteropLake) -> None:
     """As streaming engines write upserts: the delete and the new row in one commit, which know nothing of row ids."""
     name, _ = filled(lake, "copy-on-write", 3)
     table = lake.table(name)

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import dml
-from tests.services.lakes import LocalFiles, S3Files, StoredLake
+from tests.services.lakes import LocalFiles, S3Files, ServerLake
 from tests.services.postgresql import PostgreSql, postgresql
 from tests.services.seaweedfs import SeaweedFs, seaweedfs
 
@@ -34,7 +34,7 @@ def storage() -> Iterator[SeaweedFs]:
 @pytest.fixture(scope="session")
 def lakes(
     spark: SparkSession, postgres: PostgreSql, storage: SeaweedFs, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, StoredLake]]:
+) -> Iterator[dict[str, ServerLake]]:
     """A lake of each kind, all in one Spark session."""
     folder: Path = tmp_path_factory.mktemp("warehouse")
     s3_files = S3Files(server=storage, buckets=("plain", "tables"))
@@ -47,7 +47,7 @@ def lakes(
         "rest_s3": storage.rest_catalog("tables"),
     }
     made = {
-        name: StoredLake(
+        name: ServerLake(
             session=dml.connect(catalog=name, spark=spark, progress=False, **properties[name]),
             catalog=name,
             storage=LocalFiles(folder=folder) if name == "sql_local" else s3_files,

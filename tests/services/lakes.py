@@ -14,7 +14,7 @@ from tests.interop.readers import canonical, duckdb_connection
 from tests.lake import Lake
 from tests.services.seaweedfs import ACCESS_KEY, REGION, SECRET_KEY, SeaweedFs
 
-__all__ = ["Files", "LocalFiles", "S3Files", "StoredLake", "is_metadata_file", "leftovers", "puffin_properties"]
+__all__ = ["Files", "LocalFiles", "S3Files", "ServerLake", "is_metadata_file", "leftovers", "puffin_properties"]
 
 
 class Files(Protocol):
@@ -77,8 +77,8 @@ class S3Files:
 
 
 @dataclass(kw_only=True)
-class StoredLake(Lake):
-    """A lake on a catalog and a storage of one kind; its tables have full names and the columns `id` and `s`.
+class ServerLake(Lake):
+    """A lake on a catalog server, whose tables are named with their catalog.
 
     Attributes:
         storage: The files of the storage.
@@ -91,18 +91,18 @@ class StoredLake(Lake):
     def new_name(self) -> str:
         return f"{self.catalog}.db.t{next(self.numbers)}"
 
-    def create_pairs(self, version: int, mode: str, **properties: str) -> str:
-        """Create a table; `mode` is of all three commands."""
+    def create_keyed_table(self, version: int, mode: str, **properties: str) -> str:
+        """Create a table with the columns `id BIGINT` and `s STRING`. `mode` applies to DELETE, UPDATE and MERGE."""
         if self.catalog == "rest_s3":
             properties = {**puffin_properties(version, f"rest/{uuid4().hex}"), **properties}
         return self.create("id BIGINT, s STRING", version=version, mode=mode, **properties)
 
-    def pairs(self, name: str) -> dict[int, str]:
-        """Return the rows that RowDelta reads."""
+    def rows_by_id(self, name: str) -> dict[int, str]:
+        """Return `s` by `id`, as RowDelta reads them."""
         return {row.id: row.s for row in self.session.table(name).collect()}
 
-    def agree(self, name: str, expected: dict[int, str]) -> None:
-        """RowDelta, PyIceberg and DuckDB read these rows, from the storage."""
+    def assert_readers_agree(self, name: str, expected: dict[int, str]) -> None:
+        """Assert that RowDelta, PyIceberg and DuckDB read these rows from the storage."""
         table = self.table(name)
         rows = sorted(repr(row) for row in expected.items())
         assert canonical(arrow_table(self.session.table(name))) == rows

@@ -8,7 +8,7 @@ import pytest
 from dml.catalog.credentials import storage_properties
 from dml.errors import DmlError
 from dml.session import runner_of
-from tests.services.lakes import StoredLake
+from tests.services.lakes import ServerLake
 from tests.services.postgresql import PASSWORD, PostgreSql
 from tests.services.seaweedfs import SECRET_KEY
 
@@ -23,12 +23,12 @@ def shows_secret(text: str) -> bool:
 
 @pytest.mark.parametrize("place", ["sql_s3_fsspec", "rest_s3"])
 def test_credentials_are_in_no_text_and_in_no_file(
-    place: str, lakes: dict[str, StoredLake], caplog: pytest.LogCaptureFixture
+    place: str, lakes: dict[str, ServerLake], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Not in reprs, plans, errors with their causes, results, summaries, what is logged, or what Spark writes."""
     lake = lakes[place]
     session, spark = lake.session, lake.session.spark
-    name = lake.create_pairs(2, "merge-on-read")
+    name = lake.create_keyed_table(2, "merge-on-read")
     with caplog.at_level(logging.DEBUG, logger="dml"), caplog.at_level(logging.DEBUG, logger="pyiceberg"):
         results = [session.sql(f"INSERT INTO {name} SELECT id, 's' FROM range(4)")]
         results += [session.delete(name, "id = 1"), session.update(name, {"s": "'u'"}, "id = 2")]
@@ -53,16 +53,16 @@ def test_credentials_are_in_no_text_and_in_no_file(
     assert not [content for content in written if any(secret.encode() in content for secret in SECRETS)]
 
 
-def test_workers_get_the_storage_s_credentials_alone(lakes: dict[str, StoredLake]) -> None:
+def test_workers_get_the_storage_s_credentials_alone(lakes: dict[str, ServerLake]) -> None:
     """The password of the catalog's database stays on the driver."""
     for lake in lakes.values():
-        sent = storage_properties(lake.table(lake.create_pairs(2, "copy-on-write")).io.properties)
+        sent = storage_properties(lake.table(lake.create_keyed_table(2, "copy-on-write")).io.properties)
         assert PASSWORD not in repr(sent)
         assert "p%40ss" not in repr(sent)
         assert (SECRET_KEY in sent.values()) == (lake.catalog != "sql_local")
 
 
-def test_a_session_that_is_closed_holds_no_connection(postgres: PostgreSql, lakes: dict[str, StoredLake]) -> None:
+def test_a_session_that_is_closed_holds_no_connection(postgres: PostgreSql, lakes: dict[str, ServerLake]) -> None:
     """The pool is emptied, also after an error."""
     lake = lakes["sql_local"]
     uri = postgres.create_database("closing")

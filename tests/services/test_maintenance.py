@@ -7,7 +7,7 @@ import pytest
 import dml
 from dml.errors import CommitConflictError
 from dml.maintenance import Lease
-from tests.services.lakes import StoredLake
+from tests.services.lakes import ServerLake
 
 pytestmark = pytest.mark.spark
 
@@ -15,11 +15,11 @@ MINUTE = 60_000
 PATIENCE_SECONDS = 60
 
 
-def test_the_second_maintainer_is_rejected_with_the_name_of_the_first(lakes: dict[str, StoredLake]) -> None:
+def test_the_second_maintainer_is_rejected_with_the_name_of_the_first(lakes: dict[str, ServerLake]) -> None:
     lake = lakes["rest_s3"]
     other = dml.connect(catalog="rest_s3", spark=lake.session.spark, progress=False, **lake.properties)
     other.disable()
-    name = lake.create_pairs(2, "merge-on-read")
+    name = lake.create_keyed_table(2, "merge-on-read")
     for number in range(6):
         lake.session.sql(f"INSERT INTO {name} VALUES ({number}, 's{number}')")
     rows = {number: f"s{number}" for number in range(6)}
@@ -35,13 +35,13 @@ def test_the_second_maintainer_is_rejected_with_the_name_of_the_first(lakes: dic
     assert "rewrite_data_files" in {one.step for one in report.decisions if one.decision == "done"}
     assert not any(key.startswith("maintenance.lease") for key in lake.table(name).properties)
     assert {one.decision for one in lake.session.maintain(name).decisions} == {"keep"}
-    lake.agree(name, rows)
+    lake.assert_readers_agree(name, rows)
 
 
-def test_one_of_two_simultaneous_maintainers_gets_the_lease(lakes: dict[str, StoredLake]) -> None:
+def test_one_of_two_simultaneous_maintainers_gets_the_lease(lakes: dict[str, ServerLake]) -> None:
     """Both may write the lease, so each reads it again after the time in which the other commit may land."""
     lake = lakes["rest_s3"]
-    name = lake.create_pairs(2, "merge-on-read")
+    name = lake.create_keyed_table(2, "merge-on-read")
     identifier = tuple(name.split(".")[1:])
     catalogs = [lake.table(name).catalog for _ in range(2)]
     start, refused = threading.Barrier(2), threading.Event()

@@ -8,7 +8,7 @@ import pytest
 
 from dml.errors import AnalysisError
 from tests.marks import by_night
-from tests.services.lakes import StoredLake
+from tests.services.lakes import ServerLake
 
 pytestmark = pytest.mark.spark
 
@@ -26,7 +26,7 @@ KINDS = [
     ("place", "version", "mode"), by_night(KINDS, lambda kind: kind != ("rest_s3", 2, "copy-on-write"))
 )
 def test_orphans_go_and_nothing_else_does(
-    place: str, version: int, mode: str, lakes: dict[str, StoredLake], monkeypatch: pytest.MonkeyPatch
+    place: str, version: int, mode: str, lakes: dict[str, ServerLake], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files cannot be made old on S3, so the call is let look at files of the future."""
     lake = lakes[place]
@@ -36,7 +36,7 @@ def test_orphans_go_and_nothing_else_does(
     later = datetime.now(UTC) + timedelta(days=2)
     # Into a bucket of tables SeaweedFS takes nothing but files with the usual names.
     folder = {"write.data.path": f"s3://plain/orphans/{version}"} if place == "rest_s3" else {}
-    name = lake.create_pairs(version, mode, **folder)
+    name = lake.create_keyed_table(version, mode, **folder)
     sql = lake.session.sql
     sql(f"INSERT INTO {name} SELECT id, concat('s', id) FROM range(0, 20, 1, 2)")
     sql(f"DELETE FROM {name} WHERE id = 5")
@@ -57,14 +57,14 @@ def test_orphans_go_and_nothing_else_does(
         f"CALL {lake.catalog}.system.remove_orphan_files('{name}', TIMESTAMP '{later:%Y-%m-%d}')"
     ).collect()
     assert {row[0] for row in rows_of_call} == strays | old_metadata
-    lake.agree(name, rows)
+    lake.assert_readers_agree(name, rows)
     assert lake.leftovers(name) == set()
     assert lake.session.remove_orphan_files(name, later) == ()
     with pytest.raises(AnalysisError, match="no folder of the table"):
         lake.session.remove_orphan_files(name, location=table.location().rpartition("/")[0])
 
 
-def put(lake: StoredLake, location: str) -> None:
+def put(lake: ServerLake, location: str) -> None:
     """A file by its plain name: a FileIO would cut it at the number sign."""
     if location.startswith("s3://"):
         bucket, _, key = location.removeprefix("s3://").partition("/")

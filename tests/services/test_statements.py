@@ -4,7 +4,7 @@ import pytest
 
 from dml.errors import NotFoundError
 from tests.marks import by_night
-from tests.services.lakes import StoredLake
+from tests.services.lakes import ServerLake
 
 pytestmark = pytest.mark.spark
 
@@ -29,11 +29,11 @@ ALWAYS = {
 
 @pytest.mark.parametrize(("place", "version", "mode"), by_night(KINDS, ALWAYS.__contains__))
 def test_every_statement_and_what_others_read(
-    place: str, version: int, mode: str, lakes: dict[str, StoredLake]
+    place: str, version: int, mode: str, lakes: dict[str, ServerLake]
 ) -> None:
     """Nothing lies in the storage but what snapshots name."""
     lake = lakes[place]
-    name, sql = lake.create_pairs(version, mode, **{"write.splice.min-file-size-bytes": "0"}), lake.session.sql
+    name, sql = lake.create_keyed_table(version, mode, **{"write.splice.min-file-size-bytes": "0"}), lake.session.sql
     sql(f"INSERT INTO {name} SELECT id, concat('s', id) FROM range(0, 20, 1, 2)")
     rows = {i: f"s{i}" for i in range(20)}
     assert sql(f"DELETE FROM {name} WHERE id IN (1, 5, 19)").rows_deleted == 3
@@ -47,20 +47,20 @@ def test_every_statement_and_what_others_read(
     )
     assert (merged.rows_deleted, merged.rows_updated, merged.rows_inserted, merged.mode) == (1, 2, 3, mode)
     rows = {**{i: s for i, s in rows.items() if i != 16}, **dict.fromkeys((17, 18, 19, 20, 21), "m")}
-    lake.agree(name, rows)
+    lake.assert_readers_agree(name, rows)
     assert lake.table(name).format_version == version
     assert lake.leftovers(name) == set()
     sql(f"TRUNCATE TABLE {name}")
-    assert lake.pairs(name) == {}
+    assert lake.rows_by_id(name) == {}
     sql(f"DROP TABLE {name}")
     with pytest.raises(NotFoundError):
         lake.session.table(name)
 
 
-def test_a_merge_reads_one_catalog_and_writes_another(lakes: dict[str, StoredLake]) -> None:
+def test_a_merge_reads_one_catalog_and_writes_another(lakes: dict[str, ServerLake]) -> None:
     """From PostgreSQL and local files to REST and S3, and back, in one session."""
     local, remote = lakes["sql_local"], lakes["rest_s3"]
-    source, target = local.create(2, "copy-on-write"), remote.create(2, "merge-on-read")
+    source, target = local.create_keyed_table(2, "copy-on-write"), remote.create_keyed_table(2, "merge-on-read")
     local.session.sql(f"INSERT INTO {source} VALUES (1, 'one'), (2, 'two')")
     remote.session.sql(f"INSERT INTO {target} VALUES (2, 'old'), (3, 'three')")
     clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
@@ -68,8 +68,8 @@ def test_a_merge_reads_one_catalog_and_writes_another(lakes: dict[str, StoredLak
     session.add_catalog("sql_local", **local.properties)
     try:
         assert session.sql(f"MERGE INTO {target} t USING {source} s ON t.id = s.id {clauses}").rows_updated == 1
-        remote.agree(target, {1: "one", 2: "two", 3: "three"})
+        remote.assert_readers_agree(target, {1: "one", 2: "two", 3: "three"})
         assert session.sql(f"MERGE INTO {source} t USING {target} s ON t.id = s.id {clauses}").rows_inserted == 1
-        local.agree(source, {1: "one", 2: "two", 3: "three"})
+        local.assert_readers_agree(source, {1: "one", 2: "two", 3: "three"})
     finally:
         session.registry.catalogs.pop("sql_local").close()

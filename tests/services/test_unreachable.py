@@ -12,7 +12,7 @@ import dml
 from dml.catalog import create_namespace, create_table, load
 from dml.errors import DmlError, ExecutionError, SetupError
 from tests.services.conftest import FSSPEC
-from tests.services.lakes import StoredLake
+from tests.services.lakes import ServerLake
 from tests.services.postgresql import PASSWORD, PostgreSql
 from tests.services.seaweedfs import SECRET_KEY, SeaweedFs
 from tests.services.server import free_ports, silent_port
@@ -94,10 +94,10 @@ def test_a_storage_that_refuses_or_is_not_there(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("place", ["sql_s3_arrow", "sql_s3_fsspec"])
-def test_a_statement_on_a_storage_that_refuses(place: str, lakes: dict[str, StoredLake]) -> None:
+def test_a_statement_on_a_storage_that_refuses(place: str, lakes: dict[str, ServerLake]) -> None:
     """Through the session, and told before Spark runs anything."""
     lake = lakes[place]
-    name = lake.create_pairs(2, "copy-on-write")
+    name = lake.create_keyed_table(2, "copy-on-write")
     properties = {**lake.properties, "s3.secret-access-key": WRONG}
     with dml.connect(catalog=place, spark=lake.session.spark, progress=False, **properties) as session:
         for run in statements(session, name):
