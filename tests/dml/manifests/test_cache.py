@@ -184,7 +184,7 @@ def test_of_a_table_that_does_not_fit_a_part_stays(tmp_path: Path, opened: list[
 def test_catalogs_share_nothing(catalog: Catalog, tmp_path: Path) -> None:
     """Who opens a catalog with other credentials has to read with them."""
     filled(catalog)
-    others = load("lake", str(tmp_path / "w"))
+    others = load("lake", str(tmp_path / "warehouse"))
     tables = [one.load_table(("db", "t")) for one in (catalog, others, catalog)]
     for table in tables:
         plan_scan(table, None)
