@@ -466,4 +466,4 @@ def sent_batch(source: MergeSourceFrame, batch: pa.RecordBatch, lazy_session: La
         return MappedBatch.write(f"{folder}/source.arrow", batch)
     variable = spark.sparkContext.broadcast(stream_bytes([batch], batch.schema))
     source.resources.callback(variable.destroy)
-    return BroadcastBatch(variable)
+    return BroadcastBatch(variable, batch)

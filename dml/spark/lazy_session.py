@@ -27,6 +27,7 @@ from dml.spark.bridge.sessions import (
     set_pending_context,
 )
 from dml.spark.extension import is_remote
+from dml.spark.handlers import check_not_stopped
 from dml.spark.launch import active_session, default_settings, spark_session
 from dml.spark.master import SettingReader, is_local_master
 from dml.spark.runtime import Runtime
@@ -59,7 +60,12 @@ class LazySession:
         """Wrap the given session, else the pending or active one, else a new one that starts on first use.
 
         A new session starts immediately on Spark Connect and in a JVM that spark-submit has started.
+
+        Raises:
+            SetupError: The given session has been stopped, or the new one does not start.
         """
+        if spark is not None:
+            check_not_stopped(spark)
         pending = pending_session()
         if spark is None and pending is not None:
             return pending

@@ -11,7 +11,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -78,15 +78,25 @@ class BroadcastVariable(Protocol):
 class BroadcastBatch:
     """A batch in a broadcast variable, of which each executor fetches one copy.
 
+    The driver keeps the batch for the tasks that it runs itself: with `spark.io.encryption.enabled`, PySpark hangs when
+    the driver reads a variable of some megabytes.
+
     Attributes:
         variable: An Arrow stream of one batch.
+        held: The batch; None on executors.
     """
 
     variable: BroadcastVariable
+    held: pa.RecordBatch | None = field(default=None, repr=False)
 
     def batch(self) -> pa.RecordBatch:
         """Return the batch."""
+        if self.held is not None:
+            return self.held
         return pa.ipc.open_stream(self.variable.value).read_next_batch()
+
+    def __reduce__(self) -> tuple[type["BroadcastBatch"], tuple[BroadcastVariable]]:
+        return BroadcastBatch, (self.variable,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dml.engine.engine import tree_reading
+from dml.errors import SetupError
+from dml.spark.lazy_session import LazySession
 from dml.spark.runtime import Runtime, SessionKind
 from dml.spark.versions import INSTALLED_FEATURES, Feature, features_of
 from dml.sqlparse.dialect import TreeReading
@@ -75,6 +77,12 @@ def test_files_are_shared_only_locally_and_without_encryption(
     session: Any = SimpleNamespace(sparkContext=FakeContext(master, encryption), version="4.1.0")
     runtime = Runtime.of(session)
     assert (runtime.is_local, runtime.shares_files, runtime.is_connect) == (is_local, shares_files, False)
+
+
+def test_a_stopped_session_is_an_error() -> None:
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    with pytest.raises(SetupError, match="has been stopped"):
+        LazySession.of(session)
 
 
 def test_connect_features_are_those_of_the_server() -> None:

@@ -1,5 +1,6 @@
 """Rows that tasks send to the driver, directly or in files, and batches that the driver sends to tasks."""
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,31 @@ def test_a_row_that_is_too_long_ends_it(tmp_path: Path) -> None:
     assert not written(None, batch(1), batch(2, fits=False)).fits
     (tmp_path / "other").mkdir()
     assert written(tmp_path / "other", batch(2, fits=False), fits="").fits
+
+
+class UnreadableVariable:
+    """A variable that hangs when the driver reads it, as PySpark's does with encryption."""
+
+    @property
+    def value(self) -> bytes:
+        raise AssertionError("the driver read the variable")
+
+    def __reduce__(self) -> tuple[type["FetchedVariable"], tuple[()]]:
+        return FetchedVariable, ()
+
+
+class FetchedVariable:
+    """The same variable on an executor."""
+
+    value = stream_bytes([batch(1, 2, 3)], batch(1).schema)
+
+
+def test_only_executors_read_a_broadcast_variable() -> None:
+    sent = BroadcastBatch(UnreadableVariable(), batch(1, 2, 3))
+    assert sent.batch().equals(batch(1, 2, 3))
+    fetched = pickle.loads(pickle.dumps(sent))
+    assert fetched.held is None
+    assert fetched.batch().equals(batch(1, 2, 3))
 
 
 def test_a_batch_on_each_way(tmp_path: Path) -> None:
