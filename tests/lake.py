@@ -137,7 +137,8 @@ class Lake:
 
     def table(self, name: str) -> Table:
         """Load a table by its name, with or without the catalog's."""
-        return self.session.registry.catalogs[self.catalog].load_table(tuple(name.split(".")[-2:]))
+        parts = name.removeprefix(f"{self.catalog}.").split(".")
+        return self.session.registry.catalogs[self.catalog].load_table(tuple(parts))
 
     def rows(self, query: str) -> list[tuple]:
         """Return the rows of a table or query, in order of their text.

@@ -182,7 +182,7 @@ def install_in_derived_sessions(binding: Binding, registry: CatalogRegistry) -> 
 
     def bind(spark: SparkSession) -> StatementHandler:
         key = session_key(spark)
-        if key not in seen and not is_connect(spark):
+        if key not in seen and not is_connect(spark):  # `Runtime` would send a request for a session of others
             seen.add(key)
             # Nothing reports the end of such a session: a catalog with a strong reference would keep both forever.
             session = weak_session(spark)
@@ -219,7 +219,7 @@ def put_catalogs(engine: Engine, provide: Callable[[], Engine]) -> bool:
 
 def uninstall(engine: Engine) -> None:
     """Remove a session's catalogs from Spark. Do nothing if there are none or the session has ended."""
-    if is_connect(engine.spark):
+    if is_connect(engine.spark):  # `Runtime` may need a session that has ended
         return
     try:
         catalogs = catalogs_of(engine)

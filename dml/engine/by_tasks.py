@@ -91,11 +91,8 @@ def write_by_tasks(
     task = RowTask(
         input=TaskInput.of(groups, replace(context, decides_rows=True)), program=program, sink=WriteTask(spec)
     )
-    return collect_outcome(
-        TaskJob(lazy_session=lazy_session, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec),
-        table,
-        spec,
-    )
+    job = TaskJob(lazy_session=lazy_session, task=task, tasks=len(groups), files=flatten(groups))
+    return collect_outcome(job.write(table, spec), table, spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,11 +291,8 @@ def convert_by_tasks(
     if not groups:
         return collect_outcome([], table, spec)
     task = ConvertDeletes(input=TaskInput.of(groups, context), spec=spec)
-    return collect_outcome(
-        TaskJob(lazy_session=lazy_session, task=task, tasks=len(groups), files=flatten(groups)).write(table, spec),
-        table,
-        spec,
-    )
+    job = TaskJob(lazy_session=lazy_session, task=task, tasks=len(groups), files=flatten(groups))
+    return collect_outcome(job.write(table, spec), table, spec)
 
 
 def write_merge_by_tasks(

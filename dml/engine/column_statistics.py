@@ -190,9 +190,8 @@ def sketch_columns(
     if not parts:
         return sketches
     task = SketchTask(input=TaskInput.of(parts, scan.context), paths=tuple(place_of(path, columns) for path in fields))
-    job = TaskJob(
-        lazy_session=engine.lazy_session, task=task, tasks=len(parts), files=[file for part in parts for file in part]
-    )
+    files = [file for part in parts for file in part]
+    job = TaskJob(lazy_session=engine.lazy_session, task=task, tasks=len(parts), files=files)
     for report in job.run(engine.max_failures()):
         assert isinstance(report, ColumnSketches)
         for sketch, part in zip(sketches, report.sketches, strict=True):

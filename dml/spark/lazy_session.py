@@ -156,7 +156,7 @@ class LazySession:
 
     @property
     def known(self) -> Mapping[str, str] | None:
-        """All settings of a session that has not started; None if it has, or if they are uncertain.
+        """The settings with which Spark will start; None if it has started, or if others may apply.
 
         A session in a context that the program has started has the settings of that context.
         """
@@ -164,7 +164,7 @@ class LazySession:
 
     @property
     def is_deferred(self) -> bool:
-        """Whether Spark has not started yet but its settings are known, so that statements can run without it."""
+        """Whether statements can run without Spark: it has not started, and its settings are known."""
         return self.known is not None
 
     def settings(self) -> SettingReader:

@@ -87,7 +87,7 @@ class BroadcastBatch:
     """
 
     variable: BroadcastVariable
-    held: pa.RecordBatch | None = field(default=None, repr=False)
+    held: pa.RecordBatch | None = field(default=None, repr=False, compare=False)
 
     def batch(self) -> pa.RecordBatch:
         """Return the batch."""

@@ -4,6 +4,7 @@ import datetime
 import json
 import logging
 import re
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -12,17 +13,19 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.functions import col, lit, upper
+from pyspark.sql.functions import col, lit, spark_partition_id, upper
 
 from dml import limits
 from dml.errors import DataError, DmlError, ErrorKind
 from dml.result import Result
+from dml.spark.runtime import RUNTIMES, Runtime
+from dml.spark.task_frames import repartition_by_id
+from dml.spark.versions import features_of
 from tests.conftest import session_settings
 
 pytestmark = pytest.mark.spark
 
 COLUMNS = "id BIGINT, s STRING, at TIMESTAMP, part STRUCT<a: INT, b: STRING>"
-MODES = dict.fromkeys((f"write.{command}.mode" for command in ("delete", "update", "merge")), "merge-on-read")
 TWENTY_ROWS = (
     "SELECT id, concat('s', id), timestamp_millis(id), named_struct('a', CAST(id AS INT), 'b', 'x') FROM range(20)"
 )
@@ -31,7 +34,7 @@ TWENTY_ROWS = (
 @pytest.fixture
 def table(lake):
     """A merge-on-read table of version 3 with 20 rows. The golden scripts cover copy-on-write on version 2."""
-    name = lake.create(COLUMNS, **{"format-version": "3", **MODES})
+    name = lake.create(COLUMNS, version=3, mode="merge-on-read")
     lake.session.sql(f"INSERT INTO {name} {TWENTY_ROWS}")
     return name
 
@@ -219,6 +222,17 @@ class JsonLogHandler(logging.Handler):
 
     def emit(self, record):
         self.lines.append(json.loads(record.getMessage()))
+
+
+def test_rows_are_distributed_by_an_older_server(spark, monkeypatch):
+    """It does not know `repartitionById`."""
+    older = replace(Runtime.of(spark), features=features_of("4.0.1"))
+    monkeypatch.setitem(RUNTIMES, spark, older)
+    monkeypatch.setattr("pyspark.sql.connect.dataframe.DataFrame.repartitionById", None, raising=False)
+    frame = spark.range(0, 40, 1, 3).selectExpr("CAST(id % 5 AS INT) AS number")
+    placed = repartition_by_id(frame, 5, col("number")).withColumn("place", spark_partition_id()).collect()
+    assert len(placed) == 40
+    assert all(row.number == row.place for row in placed)
 
 
 def test_hooks_run_after_statements_and_writers(lake, spark):

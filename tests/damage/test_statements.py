@@ -14,7 +14,7 @@ from dml.files.schemes import ALLOWED_SCHEMES
 from dml.manifests.cache import CACHE_ENABLED
 from dml.manifests.read import entries_of, manifests_of
 from dml.model.manifest import ContentFile, FileContent, ManifestContent
-from tests.lake import COMMANDS, Lake, new_lake
+from tests.lake import Lake, new_lake
 
 pytestmark = pytest.mark.spark
 
@@ -34,8 +34,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def filled(lake: Lake, version: int, mode: str = "merge-on-read") -> str:
     """Two data files, one of them with a deleted row."""
-    modes = {f"write.{command}.mode": mode for command in COMMANDS}
-    name = lake.create("id BIGINT, s STRING", **{"format-version": str(version), **modes})
+    name = lake.create("id BIGINT, s STRING", version=version, mode=mode)
     for start in (0, 10):
         lake.session.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 's' FROM range({start}, {start + 10})")
     lake.session.sql(f"DELETE FROM {name} WHERE id = 2")
